@@ -40,7 +40,8 @@ def counts(size: int, draws: int = 25, seed: int = 0) -> np.ndarray:
 def test_an_item_drawn_twice_is_two_groups(sample, average, compiled):
     items = counts(12)
     choice = ThresholdChoice(sample=sample, groups=sample.item, average=average)
-    with mock.patch.object(kernels, "_kernels", kernels._kernels if compiled else reference):
+    chosen = kernels if compiled else reference
+    with mock.patch.multiple(kernels, best_prefixes=chosen.best_prefixes, beyond_counts=chosen.beyond_counts):
         result = choice.choose_again(Draws(items=items))
     assert result is not None
     for draw, times in enumerate(items):

@@ -25,7 +25,8 @@ def narrow() -> AbstractContextManager[object]:
 
 
 def plain() -> AbstractContextManager[object]:
-    return mock.patch.object(kernels, "_kernels", reference)
+    names = ("beyond_counts", "gap_histogram", "gaps_kept")
+    return mock.patch.multiple(kernels, **{name: getattr(reference, name) for name in names})
 
 
 WAYS = pytest.mark.parametrize("way", [nullcontext, narrow, plain], ids=["as it is", "narrow", "without C"])

@@ -10,8 +10,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,15 +64,23 @@ class BARTScorer:
         if not weights.is_file():
             raise ModelError(f"there is no {weights}; give the file of a state dict, or the folder of a model")
         with TemporaryDirectory(prefix="metrist-") as temporary:
+            tensors = weights
             if weights.suffix != ".safetensors":
-                converted = Path(temporary) / "model.safetensors"
-                convert_state_dict(weights, converted)
-                self._check_and_load(weights, converted)
-            else:
-                self._check_and_load(weights, weights)
-
-    def _check_and_load(self, name: Path, weights: Path) -> None:
-        with _assemble_folder(name, weights, Options(model=self.checkpoint)) as folder:
+                tensors = Path(temporary) / "converted.safetensors"
+                convert_state_dict(weights, tensors)
+            origin = find_weights(Options(model=self.checkpoint)).folder
+            if missing := sorted(_tensor_names(origin.glob("*.safetensors")) - _tensor_names([tensors])):
+                raise ModelError(
+                    f"{weights} is not a state dict of {self.checkpoint}: it lacks {len(missing):,} of its tensors, "
+                    f"such as {missing[0]}"
+                )
+            # A folder with these weights and everything else of the model.
+            folder = Path(temporary) / "model"
+            folder.mkdir()
+            for file in origin.iterdir():
+                if file.is_file() and not file.name.endswith(_WEIGHT_FILES):
+                    shutil.copyfile(file, folder / file.name)
+            (folder / "model.safetensors").symlink_to(tensors.absolute())
             self._load_model(str(folder))
 
     def test(self, batch_size: int = 3) -> None:
@@ -152,24 +159,6 @@ def _choose_device(device: str) -> str:
         return device
     warnings.warn(f"there is no {device} here: BARTScorer computes on the CPU", stacklevel=3)
     return "cpu"
-
-
-@contextmanager
-def _assemble_folder(name: Path, weights: Path, model: Options) -> Iterator[Path]:
-    """A temporary folder with these weights and everything else of the model. `name` is the user's file."""
-    origin = find_weights(model).folder
-    if missing := sorted(_tensor_names(origin.glob("*.safetensors")) - _tensor_names([weights])):
-        raise ModelError(
-            f"{name} is not a state dict of {model.model}: it lacks {len(missing):,} of its tensors, such as "
-            f"{missing[0]}"
-        )
-    with TemporaryDirectory(prefix="metrist-") as temporary:
-        folder = Path(temporary)
-        for file in origin.iterdir():
-            if file.is_file() and not file.name.endswith(_WEIGHT_FILES):
-                shutil.copyfile(file, folder / file.name)
-        (folder / "model.safetensors").symlink_to(weights.absolute())
-        yield folder
 
 
 def _tensor_names(files: Iterable[Path]) -> set[str]:

@@ -39,6 +39,8 @@ class _SacreMetric:
     """What the three metrics share: references, resampling, signatures."""
 
     _metric: Metric
+    #: Names in a short signature beside those that all metrics share.
+    _short_names: ClassVar[dict[str, str]] = {}
 
     def __init__(self, references: Streams | None) -> None:
         self.num_refs: int | None = None
@@ -77,13 +79,10 @@ class _SacreMetric:
             "bs": self.n_bootstrap,
             "seed": self.seed,
         }
-        return Signature({**info, **self._settings(), "version": SACREBLEU_VERSION}, self._short_names())
+        return Signature({**info, **self._settings(), "version": SACREBLEU_VERSION}, self._short_names)
 
     def _settings(self) -> dict[str, Any]:
         raise NotImplementedError
-
-    def _short_names(self) -> dict[str, str]:
-        return {}
 
     def _to_score(self, sums: Stats) -> Any:
         raise NotImplementedError
@@ -276,6 +275,8 @@ class CHRF(_SacreMetric):
 class TER(_SacreMetric):
     """Translation edit rate, as Tercom computes it."""
 
+    _short_names: ClassVar[dict[str, str]] = {"tok": "t"}
+
     def __init__(
         self,
         normalized: bool = False,
@@ -302,9 +303,6 @@ class TER(_SacreMetric):
             "punct": not self.no_punct,
             "asian": self.asian_support,
         }
-
-    def _short_names(self) -> dict[str, str]:
-        return {"tok": "t"}
 
 
 METRICS: dict[str, type[BLEU] | type[CHRF] | type[TER]] = {"BLEU": BLEU, "CHRF": CHRF, "TER": TER}

@@ -16,7 +16,6 @@ from typing import Any
 from metrist.errors import ModelError, RunError
 from metrist.llm.base import LLM, build_llm
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
-from metrist.metrics.errors.answers import ErrorAnswer
 from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.metrics.llm_metric import ask_llm
 
@@ -100,10 +99,23 @@ class TIGERScorer:
         failure: str | None = completion.failure
         if failure is None:
             answer = parse_tiger_answer(completion.text, prompt, truncated=completion.finish == "length")
-            if answer.failure is None:
-                return _format_result(answer, completion.text)
             failure = answer.failure
-        return {"num_errors": None, "score": None, "errors": None, "raw_output": completion.text, "failure": failure}
+        if failure is not None:
+            nothing = {"num_errors": None, "score": None, "errors": None}
+            return {**nothing, "raw_output": completion.text, "failure": failure}
+        errors = {
+            f"error_{n}": {
+                "location": error.location,
+                "aspect": error.aspect,
+                "explanation": error.explanation,
+                "severity": error.severity,
+                "score_reduction": "" if error.penalty is None else str(error.penalty),
+            }
+            for n, error in enumerate(answer.errors)
+        }
+        result = {"num_errors": len(errors), "score": 0.0 - answer.penalty, "errors": errors}
+        notes = {"notes": list(answer.notes)} if answer.notes else {}
+        return {**result, "raw_output": completion.text, **notes}
 
 
 def _choose_llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM:
@@ -139,21 +151,6 @@ def _check_texts(name: str, texts: Sequence[str | None], *, allow_none: bool = T
 
 def _to_conversation(prompt: str) -> Conversation:
     return (Message("user", prompt),)
-
-
-def _format_result(answer: ErrorAnswer, raw: str) -> dict[str, Any]:
-    errors = {
-        f"error_{n}": {
-            "location": error.location,
-            "aspect": error.aspect,
-            "explanation": error.explanation,
-            "severity": error.severity,
-            "score_reduction": "" if error.penalty is None else str(error.penalty),
-        }
-        for n, error in enumerate(answer.errors)
-    }
-    notes = {"notes": list(answer.notes)} if answer.notes else {}
-    return {"num_errors": len(errors), "score": 0.0 - answer.penalty, "errors": errors, "raw_output": raw, **notes}
 
 
 # --- The original parser, including its defects: the header's number up to the decimal point is the score, "1 error"

@@ -244,7 +244,10 @@ def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     mark = max(";\t|,", key=names[0].count) if len(row) == 1 and names else ""
     if mark and mark in names[0]:  # A table that was split at another character.
         return f"{missing}; the only column is {listed}: use --delimiter {'tab' if mark == chr(9) else repr(mark)}"
-    texts = _list_free_texts(row, fields)
+    # A column per system: texts that are no field.
+    used = {part for column in fields.values() for part in (column, *column.split(","))}
+    free = [name for name in row if name not in FIELDS and not name.startswith(FAMILIES) and name not in used]
+    texts = [name for name in free if isinstance(row[name], str) and not _NUMBER.fullmatch(row[name])]
     wide = " ".join(f"--output {quote_word(name)}" for name in texts[:_SHOWN_OUTPUTS])
     wide += " …" if len(texts) > _SHOWN_OUTPUTS else ""
     return (
@@ -264,13 +267,6 @@ def _suggest_ratings(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     flags = [quote_flag(f"rating:{name}", name) for name in numbers[:_SHOWN_FIELDS]]
     flags += [quote_flag("item", item)] if item and item != "item" else []
     return f", or, if it holds ratings of outputs in a run: {' '.join(f'--field {flag}' for flag in flags)}"
-
-
-def _list_free_texts(row: Mapping[str, Any], fields: Mapping[str, str]) -> list[str]:
-    """The columns with a text that are no field."""
-    used = {part for column in fields.values() for part in (column, *column.split(","))}
-    free = [name for name in row if name not in FIELDS and not name.startswith(FAMILIES) and name not in used]
-    return [name for name in free if isinstance(row[name], str) and not _NUMBER.fullmatch(row[name])]
 
 
 def _check_record(record: Record) -> Record:

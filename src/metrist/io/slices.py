@@ -146,13 +146,6 @@ def _cut_ranges(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
             yield at, min(at + _BLOCK_BYTES, stop)
 
 
-def _compute_checksum(data: mmap.mmap, *ranges: tuple[int, int]) -> int:
-    checksum = 0
-    for start, stop in _cut_ranges(ranges):
-        checksum = zlib.crc32(data[start:stop], checksum)
-    return checksum
-
-
 def cut_file(
     reader: Reader, number: int, size: int, sha256: str | None = None
 ) -> Sequence[FileSlice] | Sequence[WholeFile]:
@@ -184,7 +177,7 @@ def _cut_lines(data: mmap.mmap, size: int, place: Mapping[str, Any]) -> list[Lin
         stop = data.find(b"\n", min(start + size, len(data)) - 1) + 1 or len(data)
         block = data[start:stop]
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        checksum = _compute_checksum(data, (start, stop))
+        checksum = zlib.crc32(block)
         slices.append(LineSlice(start=start, stop=stop, first_row=line, rows=lines, checksum=checksum, **place))
         line, start = line + lines, stop
     return slices
@@ -211,7 +204,9 @@ def _cut_parquet(data: mmap.mmap, size: int, place: Mapping[str, Any]) -> list[P
         if last < len(groups) and length < size and rows < _SLICE_ROWS:
             continue  # The next group goes with these.
         start, stop = starts[first], starts[last]
-        checksum = _compute_checksum(data, (start, stop), (footer, len(data)))
+        checksum = 0
+        for begin, end in _cut_ranges([(start, stop), (footer, len(data))]):
+            checksum = zlib.crc32(data[begin:end], checksum)
         pieces = math.ceil(max(length / (2 * size), rows / _SLICE_ROWS))
         step = max(1, math.ceil(rows / max(1, pieces)))
         slices += [

@@ -103,7 +103,14 @@ def read_delimited(
     lines = _Lines(stream, form or FileFormat())
     # strict: a stray quote must be an error; a lenient parser would swallow the rows that follow.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    header = _read_header(reader, lines, name)
+    try:
+        header = next((cells for cells in reader if cells), [])
+    except csv.Error as error:
+        raise InputError(f"{name}:1: the header line is not readable: {error}") from error
+    header_error = lines.pop_error()
+    if header_error is not None:
+        raise InputError(f"{name}:1: {header_error}")
+    _check_header(header, f"{name}:1")
     is_escaped = header[: len(_SCORE_COLUMNS)] == _SCORE_COLUMNS
     while header:
         begin = reader.line_num + lines.skipped + 1
@@ -166,25 +173,13 @@ class _Lines:
         return error
 
 
-def _read_header(reader: Iterator[list[str]], lines: _Lines, name: str) -> list[str]:
-    try:
-        header: list[str] = next((cells for cells in reader if cells), [])
-    except csv.Error as error:
-        raise InputError(f"{name}:1: the header line is not readable: {error}") from error
-    header_error = lines.pop_error()
-    if header_error is not None:
-        raise InputError(f"{name}:1: {header_error}")
-    return _check_header(header, f"{name}:1")
-
-
-def _check_header(header: list[str], place: str) -> list[str]:
+def _check_header(header: list[str], place: str) -> None:
     names = [column for column in header if column]
     repeated = next((column for column in names if names.count(column) > 1), None)
     if repeated is not None:
         raise InputError(
             f"{place}: the header names the column {format_value(repeated)} twice; give the two columns different names"
         )
-    return header
 
 
 def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
@@ -221,8 +216,10 @@ def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowEr
             if all(value is None for value in values):
                 continue
             if header is None:
-                names = ["" if value is None or isinstance(value, RowError) else str(value).strip() for value in values]
-                header = _check_header(names, f"{name}:{number}")
+                header = [
+                    "" if value is None or isinstance(value, RowError) else str(value).strip() for value in values
+                ]
+                _check_header(header, f"{name}:{number}")
                 continue
             yield number, _excel_row(header, values)
     except InputError:

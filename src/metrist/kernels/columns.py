@@ -64,6 +64,13 @@ class Stretch(NamedTuple):
         return np.minimum((gaps - self.origin) * self.scale, buckets - 1).astype(np.intp)
 
 
+def group_starts(codes: NDArray[np.intp]) -> Places:
+    """Return where each group of outputs begins, given its code at each of them, and the number of outputs."""
+    is_first = np.ones(len(codes), dtype=bool)
+    is_first[1:] = codes[1:] != codes[:-1]
+    return np.append(np.flatnonzero(is_first), len(codes))
+
+
 def group_numbers(starts: Places) -> Places:
     """Return the group of each output."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))

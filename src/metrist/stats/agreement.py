@@ -192,19 +192,13 @@ def _expected(values: Floats, first: Floats, second: Floats, weighting: Weightin
             across = below_first * (size[:, None] - below_second) + below_second * (size[:, None] - below_first)
             expected = (across * np.diff(values)).sum(axis=1)
         case "quadratic":
-            expected = _squares(values, first, second)
+            centred = values - values.mean() if len(values) else values
+            linear_first, linear_second = (first * centred).sum(axis=1), (second * centred).sum(axis=1)
+            squares = ((first + second) * centred**2).sum(axis=1)
+            total = size * squares - 2 * linear_first * linear_second
+            # If both raters gave the same single value there is no disagreement; rounding may leave some.
+            expected = np.where(((first + second) > 0).sum(axis=1) > 1, total, 0.0)
     return expected
-
-
-def _squares(values: Floats, first: Floats, second: Floats) -> Floats:
-    centred = values - values.mean() if len(values) else values
-    size = first.sum(axis=1)
-    linear_first, linear_second = (first * centred).sum(axis=1), (second * centred).sum(axis=1)
-    squares = ((first + second) * centred**2).sum(axis=1)
-    total = size * squares - 2 * linear_first * linear_second
-    # If both raters gave the same single value there is no disagreement; rounding may leave some.
-    varied: Floats = np.where(((first + second) > 0).sum(axis=1) > 1, total, 0.0)
-    return varied
 
 
 # ---- Coefficients by name
@@ -271,7 +265,9 @@ def agreement(
     parts = {name: COEFFICIENTS[name](ratings) for name in names}
     cells = _Cells.of(ratings, cluster)
     resampled: dict[str, list[Floats]] = {name: [] for name in names}
-    for counts in resample_counts(cells.units, draws, rng, _chunk_rows(ratings)):
+    ratings_of = ratings.counts()
+    widest = max(1, ratings.outputs, int((ratings_of * (ratings_of - 1) // 2).sum()))
+    for counts in resample_counts(cells.units, draws, rng, max(1, CHUNK // widest)):
         weights = cells.weights(counts)
         for name in names:
             resampled[name].append(_mean(parts[name], weights))
@@ -363,32 +359,25 @@ def _agreement(
     value = float(_mean(parts, all_outputs)[0])
     spread = np.concatenate(resampled) if resampled else np.empty(0)
     low, high = interval(spread, confidence, cells.units, value)
+    failure = None
+    rated_twice = int(np.count_nonzero(ratings.counts() >= 2))
+    if math.isnan(value):
+        if not rated_twice and name != "ties":
+            failure = "no output was rated twice"
+        elif len(np.unique(ratings.value)) < 2:
+            failure = "all ratings have the same value"
+        elif needs_names(name):
+            failure = "no two raters share enough outputs with different values"
+        else:
+            failure = "the comparable ratings have one value"
     return Agreement(
         name=name,
         value=value,
         low=low,
         high=high,
-        outputs=int(np.count_nonzero(ratings.counts() >= 2)),
+        outputs=rated_twice,
         raters=len(ratings.raters),
         compared=len(parts) - skipped,
         skipped=skipped,
-        failure=_failure(ratings, name) if math.isnan(value) else None,
+        failure=failure,
     )
-
-
-def _failure(ratings: Ratings, name: str) -> str:
-    if not (ratings.counts() >= 2).any() and name != "ties":
-        return "no output was rated twice"
-    if len(np.unique(ratings.value)) < 2:
-        return "all ratings have the same value"
-    return (
-        "no two raters share enough outputs with different values"
-        if needs_names(name)
-        else "the comparable ratings have one value"
-    )
-
-
-def _chunk_rows(ratings: Ratings) -> int:
-    counts = ratings.counts()
-    widest = max(1, ratings.outputs, int((counts * (counts - 1) // 2).sum()))
-    return max(1, CHUNK // widest)

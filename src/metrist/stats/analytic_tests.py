@@ -77,23 +77,21 @@ def pair_wins(human: Floats, metrics: Floats, epsilons: Floats, groups: NDArray[
     A metric is right about a pair if it ties the pair (its values at most epsilon apart) when humans do, and otherwise
     orders it as they do. All values are finite.
     """
-    members = _members(np.zeros(len(human), np.intp) if groups is None else groups)
+    codes = np.zeros(len(human), np.intp) if groups is None else groups
+    by_group = np.argsort(codes, kind="stable")
+    members = np.split(by_group, np.flatnonzero(np.diff(codes[by_group])) + 1)
     sizes = np.array(sorted({len(group) for group in members if len(group) > 1}), dtype=np.int64)
     wins = np.zeros((len(sizes), len(metrics), len(metrics)), dtype=np.int64)
     for index, size in enumerate(sizes):
         selected = np.stack([group for group in members if len(group) == size])
         for left, right in _pairs(selected, max(1, _CHUNK // max(1, len(metrics)))):
-            correct = _correct(human, metrics, epsilons, left, right)
+            gaps = metrics[:, left] - metrics[:, right]
+            predicted = np.where(np.abs(gaps) <= epsilons[:, None], 0.0, np.sign(gaps))
+            correct = (predicted == np.sign(human[left] - human[right])).astype(np.float32)
             # Counts of one chunk are far below 2^24, up to which single precision is exact.
             wins[index] += np.rint(correct @ (1 - correct).T).astype(np.int64)
     counted = np.array([sum(len(group) == size for group in members) for size in sizes], dtype=np.int64)
     return PairWins(wins=wins, pairs=sizes * (sizes - 1) // 2, groups=counted)
-
-
-def _members(groups: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    order = np.argsort(groups, kind="stable")
-    cuts = np.flatnonzero(np.diff(groups[order])) + 1
-    return np.split(order, cuts)
 
 
 def _pairs(groups: NDArray[np.intp], at_once: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -115,17 +113,6 @@ def _pairs(groups: NDArray[np.intp], at_once: int) -> Iterator[tuple[NDArray[np.
         yield np.concatenate(left), np.concatenate(right)
 
 
-def _correct(
-    human: Floats, metrics: Floats, epsilons: Floats, left: NDArray[np.intp], right: NDArray[np.intp]
-) -> NDArray[np.float32]:
-    """Return (m, pairs): 1 if a metric is right about a pair."""
-    order = np.sign(human[left] - human[right])
-    gaps = metrics[:, left] - metrics[:, right]
-    predicted = np.where(np.abs(gaps) <= epsilons[:, None], 0.0, np.sign(gaps))
-    correct: NDArray[np.float32] = (predicted == order).astype(np.float32)
-    return correct
-
-
 # ---- The null distribution: a sum of fair coins, weighted by class
 
 
@@ -136,7 +123,11 @@ def _p_value(
     up, down, pairs = up[used], down[used], pairs[used]
     if not len(up):
         return 1.0, 0.0
-    weights = _whole_weights(pairs.tolist())
+    # Weights are whole numbers in proportion to 1 / pairs, so that equal sums are exactly equal.
+    multiple = math.lcm(*pairs.tolist())
+    weights = [multiple // count for count in pairs.tolist()]
+    divisor = math.gcd(*weights)
+    weights = [weight // divisor for weight in weights]
     lead = sum(w * (u - d) for w, u, d in zip(weights, up.tolist(), down.tolist(), strict=True))
     match alternative:
         case "two-sided":
@@ -146,14 +137,6 @@ def _p_value(
             return _tail(lead, weights, (up + down).tolist(), rng)
         case "less":
             return _tail(-lead, weights, (up + down).tolist(), rng)
-
-
-def _whole_weights(pairs: list[int]) -> list[int]:
-    """Return whole numbers in proportion to 1 / pairs, so that equal sums are exactly equal."""
-    shared = math.lcm(*pairs)
-    weights = [shared // count for count in pairs]
-    divisor = math.gcd(*weights)
-    return [weight // divisor for weight in weights]
 
 
 def _tail(lead: int, weights: list[int], tosses: list[int], rng: np.random.Generator) -> tuple[float, float]:
@@ -173,7 +156,9 @@ def _tail(lead: int, weights: list[int], tosses: list[int], rng: np.random.Gener
         values, shares = outcomes
         heads = -((values - lead - unit * tosses[largest]) // (2 * unit))
         return min(1.0, math.fsum((shares * tail_of(heads)).tolist())), 0.0
-    sums = _sample_sums([(weights[c] / unit, tosses[c]) for c in others], rng)
+    sums = np.zeros(_DRAWS)
+    for c in others:
+        sums += weights[c] / unit * (2.0 * rng.binomial(tosses[c], 0.5, size=_DRAWS) - tosses[c])
     # Sampled sums are rounded: a bound that is met exactly must not be missed.
     sampled = tail_of(np.ceil((lead / unit - sums + tosses[largest]) / 2 - 1e-9))
     # At least 1 in draws + 1: an outcome too rare to be drawn does not show in the spread either.
@@ -195,13 +180,6 @@ def _outcomes(classes: list[tuple[int, int]]) -> tuple[Counts, Floats] | None:
         values = distinct.astype(np.int64)
         shares = np.bincount(index.ravel(), weights=(shares[:, None] * chances[None, :]).ravel()).astype(np.float64)
     return values, shares
-
-
-def _sample_sums(classes: list[tuple[float, int]], rng: np.random.Generator) -> Floats:
-    total = np.zeros(_DRAWS)
-    for weight, tosses in classes:
-        total += weight * (2.0 * rng.binomial(tosses, 0.5, size=_DRAWS) - tosses)
-    return total
 
 
 class _TailTable:

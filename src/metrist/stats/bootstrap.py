@@ -36,6 +36,7 @@ from metrist.stats.samples import (
     Average,
     Draws,
     Grouping,
+    MetricSets,
     Pairs,
     ScorePanel,
     batch_by_outputs,
@@ -89,16 +90,23 @@ def bootstrap(
     confidence: float = 0.95,
 ) -> list[Interval]:
     """Return each metric's interval, on the outputs that it scored, with one measure for all or one each."""
-    own = match_measures(measures, panel)
-    (source,) = rng.spawn(1)
     intervals: dict[int, Interval] = {}
-    for batch in batch_by_outputs(panel, [(metric,) for metric in range(len(panel.metrics))]):
-        groups, batch_measures = take_grouping(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
-        estimators = _make_estimators(batch_measures, batch.panel, groups, average)
-        plain = [estimator() for estimator in estimators]
-        resampled = _resampled(estimators, batch.panel, over, draws, deepcopy(source))
+    sets = [(metric,) for metric in range(len(panel.metrics))]
+    for batch, plain, resampled in _resample_batches(measures, panel, sets, grouping, average, over, draws, rng):
+        units = _units(batch.panel, over)
         for column, metric in enumerate(batch.metrics):
-            intervals[metric] = _interval(plain[column], resampled[:, column], batch.panel, over, confidence)
+            value, own = float(plain[column].values[0]), resampled[:, column]
+            low, high = interval(own, confidence, units, value)
+            intervals[metric] = Interval(
+                value=value,
+                low=low,
+                high=high,
+                standard_error=_standard_error(own, low),
+                outputs=len(batch.panel.human),
+                groups=int(plain[column].groups[0]),
+                undefined=int(plain[column].undefined[0]),
+                reason="" if math.isnan(value) else explain_missing_interval(own, confidence, units, over),
+            )
     return [intervals[metric] for metric in range(len(panel.metrics))]
 
 
@@ -116,17 +124,26 @@ def bootstrap_gaps(
     alternative: Alternative = "two-sided",
 ) -> list[Gap]:
     """Return the difference between the metrics of each pair, with its interval; both use the same draws."""
-    own = match_measures(measures, panel)
-    (source,) = rng.spawn(1)
     gaps: dict[int, Gap] = {}
-    for batch in batch_by_outputs(panel, pairs):
-        groups, batch_measures = take_grouping(grouping, batch.outputs), [own[metric] for metric in batch.metrics]
-        estimators = _make_estimators(batch_measures, batch.panel, groups, average)
-        values = np.array([float(estimator().values[0]) for estimator in estimators])
-        resampled = _resampled(estimators, batch.panel, over, draws, deepcopy(source))
+    for batch, plain, resampled in _resample_batches(measures, panel, pairs, grouping, average, over, draws, rng):
+        units = _units(batch.panel, over)
+        values = np.array([float(estimated.values[0]) for estimated in plain])
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
-            both = [first, second]
-            gaps[position] = _gap(values[both], resampled[:, both], batch.panel, over, confidence, alternative)
+            observed = values[[first]] - values[[second]]
+            differences = resampled[:, [first]] - resampled[:, [second]]
+            low, high = interval(differences[:, 0], confidence, units, float(observed[0]))
+            slack = rounding_slack(values[[first]], values[[second]])
+            extreme = count_extreme(differences - observed, observed, alternative, slack)
+            gaps[position] = Gap(
+                value=float(observed[0]),
+                low=low,
+                high=high,
+                p=float(p_values(extreme, len(resampled), observed, units)[0]),
+                standard_error=_standard_error(differences[:, 0], low),
+                outputs=len(batch.panel.human),
+                items=number_groups(batch.panel.item)[0],
+                units=units,
+            )
     return [gaps[position] for position in range(len(pairs))]
 
 
@@ -155,56 +172,33 @@ def _counts(codes: Codes, draws: int, rng: np.random.Generator, rows: int) -> It
         yield spread
 
 
-def _make_estimators(
-    own: Sequence[Measure], panel: ScorePanel, grouping: Grouping | Codes, average: Average
-) -> list[Estimator]:
-    return [Estimator(m, panel.sample(metric), grouping, average) for metric, m in enumerate(own)]
-
-
-def _resampled(
-    estimators: Sequence[Estimator], panel: ScorePanel, over: Over, draws: int, rng: np.random.Generator
-) -> Floats:
-    """Return values (draws, metrics) on resamples that all metrics share."""
-    chunks = [np.empty((0, len(estimators)))]
-    rows = max(1, resampling.CHUNK // max(1, len(panel.human)))
-    for chunk in draw_resamples(panel.item, panel.system, over, draws if len(panel.human) else 0, rng, rows):
-        chunks.append(np.stack([estimator(chunk).values for estimator in estimators], axis=1))
-    return np.concatenate(chunks)
-
-
-def _interval(plain: Estimated, resampled: Floats, panel: ScorePanel, over: Over, confidence: float) -> Interval:
-    value = float(plain.values[0])
-    low, high = interval(resampled, confidence, _units(panel, over), value)
-    return Interval(
-        value=value,
-        low=low,
-        high=high,
-        standard_error=_standard_error(resampled, low),
-        outputs=len(panel.human),
-        groups=int(plain.groups[0]),
-        undefined=int(plain.undefined[0]),
-        reason="" if math.isnan(value) else explain_missing_interval(resampled, confidence, _units(panel, over), over),
-    )
-
-
-def _gap(
-    values: Floats, resampled: Floats, panel: ScorePanel, over: Over, confidence: float, alternative: Alternative
-) -> Gap:
-    units = _units(panel, over)
-    observed = values[:1] - values[1:]
-    differences = resampled[:, :1] - resampled[:, 1:]
-    low, high = interval(differences[:, 0], confidence, units, float(observed[0]))
-    extreme = count_extreme(differences - observed, observed, alternative, rounding_slack(values[:1], values[1:]))
-    return Gap(
-        value=float(observed[0]),
-        low=low,
-        high=high,
-        p=float(p_values(extreme, len(resampled), observed, units)[0]),
-        standard_error=_standard_error(differences[:, 0], low),
-        outputs=len(panel.human),
-        items=number_groups(panel.item)[0],
-        units=units,
-    )
+def _resample_batches(
+    measures: Measure | Sequence[Measure],
+    panel: ScorePanel,
+    sets: Sequence[tuple[int, ...]],
+    grouping: Grouping | Codes,
+    average: Average,
+    over: Over,
+    draws: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[MetricSets, list[Estimated], Floats]]:
+    """Yield each batch of sets of metrics with its metrics' estimates, and their values (draws, metrics) on resamples
+    that all metrics share."""
+    own = match_measures(measures, panel)
+    (source,) = rng.spawn(1)
+    for batch in batch_by_outputs(panel, sets):
+        groups, outputs = take_grouping(grouping, batch.outputs), len(batch.panel.human)
+        estimators = [
+            Estimator(own[metric], batch.panel.sample(column), groups, average)
+            for column, metric in enumerate(batch.metrics)
+        ]
+        plain = [estimator() for estimator in estimators]
+        chunks = [np.empty((0, len(estimators)))]
+        rows = max(1, resampling.CHUNK // max(1, outputs))
+        item, system = batch.panel.item, batch.panel.system
+        for chunk in draw_resamples(item, system, over, draws if outputs else 0, deepcopy(source), rows):
+            chunks.append(np.stack([estimator(chunk).values for estimator in estimators], axis=1))
+        yield batch, plain, np.concatenate(chunks)
 
 
 def _standard_error(resampled: Floats, low: float) -> float:

@@ -142,7 +142,11 @@ def error_rows(
     by the humans'."""
     if not 0 <= partial <= 1:
         raise RunError(f"the credit for another severity must lie between 0 and 1, got {partial}")
-    weight_of = _weight_of(_stated(human, predicted), weights)
+    highest = max(_stated(human, predicted), default=-1)
+    by_severity = [1.0] * (highest + 1) if weights is None else list(weights)
+    if len(by_severity) <= highest:
+        raise RunError(f"severity {highest} has no weight: got {len(by_severity)} weights")
+    weight_of = np.array([0.0, 1.0, *by_severity])
     length, output, by_human, by_metric = _mark_stretches(human, predicted)
     differ = (by_human != by_metric) & (by_human != _UNSTATED) & (by_metric != _UNSTATED)
     credit = length * ((by_human != _CLEAN) & (by_metric != _CLEAN)) * np.where(differ, partial, 1.0)
@@ -182,30 +186,17 @@ def _mark_stretches(human: ErrorColumns, predicted: ErrorColumns) -> tuple[Float
         begin, stop = np.searchsorted(cuts, [start, end])
         mark = np.full(max(0, len(cuts) - 1), _CLEAN, dtype=np.intp)
         code = np.where(side.severity == UNSTATED, _UNSTATED, side.severity + _SEVERITIES)
-        np.maximum.at(mark, _ranges(begin, stop), np.repeat(code, stop - begin))
+        # The numbers from each begin up to its stop, one range after the other.
+        sizes = stop - begin
+        shifts = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes)
+        np.maximum.at(mark, np.arange(len(shifts)) + shifts, np.repeat(code, sizes))
         marks.append(mark)
     return np.diff(cuts).astype(np.float64), cuts[:-1] // width, marks[0], marks[1]
-
-
-def _ranges(begin: Codes, end: Codes) -> Codes:
-    """Return all numbers from each begin up to its end, one range after the other."""
-    sizes = end - begin
-    shifts: Codes = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes)
-    return np.arange(len(shifts)) + shifts
 
 
 def _stated(human: ErrorColumns, predicted: ErrorColumns) -> list[int]:
     severities: list[int] = np.unique(np.concatenate([human.severity, predicted.severity])).tolist()
     return [severity for severity in severities if severity != UNSTATED]
-
-
-def _weight_of(severities: Sequence[int], weights: Sequence[float] | None) -> Floats:
-    """Return weights by mark: 0 for clean text, 1 for an unstated severity, then the weight of each severity."""
-    highest = max(severities, default=-1)
-    all_weights = [1.0] * (highest + 1) if weights is None else list(weights)
-    if len(all_weights) <= highest:
-        raise RunError(f"severity {highest} has no weight: got {len(all_weights)} weights")
-    return np.array([0.0, 1.0, *all_weights])
 
 
 # ---- Score reductions on gold references, where an error analyst should find nothing wrong (TIGERScore, Table 21)

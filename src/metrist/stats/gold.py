@@ -154,17 +154,43 @@ def median_gold(ratings: Ratings) -> Gold:
 
 def majority_gold(ratings: Ratings, neutral: float | None = None) -> Gold:
     """Return the vote of each output's raters; if undecided, `neutral` or, if that is None, the median."""
-    vote, decided = _votes(ratings)
+    output, value, votes, most = _count_votes(ratings)
+    winners = votes == most[output]
+    vote = np.full(ratings.outputs, np.nan)
+    vote[output[winners]] = value[winners]
+    is_decided = np.bincount(output[winners], minlength=ratings.outputs) == 1
     fallback = median_gold(ratings)
     undecided = fallback.value if neutral is None else np.where(fallback.ratings > 0, neutral, np.nan)
-    return Gold(value=np.where(decided, vote, undecided), ratings=fallback.ratings)
+    return Gold(value=np.where(is_decided, vote, undecided), ratings=fallback.ratings)
+
+
+def majorities(ratings: Ratings) -> Floats:
+    """Return per output 1 if more than half of its raters give one value, 0 if not, NaN with fewer than two ratings."""
+    *_, most = _count_votes(ratings)
+    counts = ratings.counts()
+    return np.where(counts >= 2, most > counts / 2, np.nan)
+
+
+def _count_votes(ratings: Ratings) -> tuple[Codes, Floats, Codes, Codes]:
+    """Return the distinct values of each output as columns (output, value, votes), and the most votes that each of all
+    outputs has for a value."""
+    order = np.lexsort((ratings.value, ratings.output))
+    output, value = ratings.output[order], ratings.value[order]
+    first = np.flatnonzero(np.r_[True, (output[1:] != output[:-1]) | (value[1:] != value[:-1])][: len(output)])
+    votes = np.diff(np.append(first, len(output)))
+    most = np.zeros(ratings.outputs, dtype=np.intp)
+    np.maximum.at(most, output[first], votes)
+    return output[first], value[first], votes, most
 
 
 def z_gold(ratings: Ratings) -> Gold:
     """Return the mean of each output's ratings, normalised by each rater's mean and standard deviation."""
     ratings.check_named("z-normalised gold")
     position = np.searchsorted(ratings.raters, ratings.rater)
-    varied = ratings.take(_varied(position, ratings.value)[position])
+    lowest, highest = np.full((2, len(ratings.raters)), np.nan)
+    np.fmin.at(lowest, position, ratings.value)
+    np.fmax.at(highest, position, ratings.value)
+    varied = ratings.take((lowest < highest)[position])
     position = np.searchsorted(varied.raters, varied.rater)
     counts = np.bincount(position)
     # z-scores have no unit: a power of two keeps squares of very large and very small ratings finite.
@@ -195,39 +221,6 @@ def gold(ratings: Ratings, how: str = "mean") -> Gold:
     return GOLDS[how](ratings)
 
 
-def majorities(ratings: Ratings) -> Floats:
-    """Return per output 1 if more than half of its raters give one value, 0 if not, NaN with fewer than two ratings."""
-    order = np.lexsort((ratings.value, ratings.output))
-    output, value = ratings.output[order], ratings.value[order]
-    first = np.flatnonzero(np.r_[True, (output[1:] != output[:-1]) | (value[1:] != value[:-1])][: len(output)])
-    most = np.zeros(ratings.outputs)
-    np.maximum.at(most, output[first], np.diff(np.append(first, len(output))))
-    counts = ratings.counts()
-    return np.where(counts >= 2, most > counts / 2, np.nan)
-
-
-def _votes(ratings: Ratings) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return each output's most frequent value, and whether it is the only one."""
-    order = np.lexsort((ratings.value, ratings.output))
-    output, value = ratings.output[order], ratings.value[order]
-    first = np.flatnonzero(np.r_[True, (output[1:] != output[:-1]) | (value[1:] != value[:-1])][: len(output)])
-    votes = np.diff(np.append(first, len(output)))
-    most = np.zeros(ratings.outputs, dtype=np.intp)
-    np.maximum.at(most, output[first], votes)
-    winners = votes == most[output[first]]
-    vote = np.full(ratings.outputs, np.nan)
-    vote[output[first][winners]] = value[first][winners]
-    return vote, np.bincount(output[first][winners], minlength=ratings.outputs) == 1
-
-
-def _varied(position: Codes, value: Floats) -> NDArray[np.bool_]:
-    """Return which raters gave more than one value."""
-    lowest, highest = np.full((2, int(position.max(initial=-1)) + 1), np.nan)
-    np.fmin.at(lowest, position, value)
-    np.fmax.at(highest, position, value)
-    return lowest < highest
-
-
 # ---- The human ceiling: each rater, as if it were a metric, compared with the gold of all others.
 #
 # It is slightly low: the gold lacks one rater whom the metrics' gold includes.
@@ -248,13 +241,12 @@ def leave_one_out(ratings: Ratings, item: Codes, system: Codes, how: str = "mean
     ratings.check_named("the leave-one-rater-out ceiling")
     if len(ratings.raters) < 2:
         raise RunError(f"the leave-one-rater-out ceiling needs at least two raters, got {len(ratings.raters)}")
-    return [_left_out(ratings, int(rater), item, system, how) for rater in ratings.raters]
-
-
-def _left_out(ratings: Ratings, rater: int, item: Codes, system: Codes, how: str) -> LeftOut:
-    own = ratings.take(ratings.rater == rater)
-    others = gold(ratings.take(ratings.rater != rater), how).value
-    both = ~np.isnan(others[own.output])
-    outputs = own.output[both]
-    sample = Sample(human=others[outputs], metric=own.value[both], item=item[outputs], system=system[outputs])
-    return LeftOut(rater=rater, outputs=outputs, sample=sample)
+    left_out = []
+    for rater in ratings.raters.tolist():
+        own = ratings.take(ratings.rater == rater)
+        others = gold(ratings.take(ratings.rater != rater), how).value
+        both = ~np.isnan(others[own.output])
+        outputs = own.output[both]
+        sample = Sample(human=others[outputs], metric=own.value[both], item=item[outputs], system=system[outputs])
+        left_out.append(LeftOut(rater=rater, outputs=outputs, sample=sample))
+    return left_out

@@ -17,12 +17,13 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, did_you_mean
-from metrist.kernels.columns import Places, segment_sums
+from metrist.errors import RunError
+from metrist.kernels.columns import Places, group_starts, segment_sums
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import Measure, group_means, group_sums
 from metrist.stats.resampling import coin_tosses
-from metrist.stats.samples import GROUPINGS, Average, Draws, Grouping, Sample, sort_codes, take_order
+from metrist.stats.samples import Average, Draws, Grouping, Sample, sort_codes, take_order
+from metrist.stats.ties import group_codes
 
 #: Relative rounding error of sums that were added in different orders.
 _SLACK: Final = 1e-12
@@ -147,7 +148,9 @@ def superiority_p_values(values: Floats, tosses: Floats, ties: TieCount = "mid")
     """
     share = 0.5 if ties == "mid" else 1.0
     present = ~np.isnan(values)
-    filled = _scale_to_one(np.where(present, values, 0.0))
+    filled = np.where(present, values, 0.0)
+    # A power of two, so that no sum overflows.
+    filled = np.ldexp(filled, -np.frexp(np.abs(filled).max(initial=0.0))[1])
     counts = np.zeros((len(values), len(values)))
     observed = _differences(np.ones((1, values.shape[1])), filled, present)[0]
     size = np.abs(filled) @ present.T
@@ -168,13 +171,6 @@ def _differences(signs: Floats, filled: Floats, present: NDArray[np.bool_]) -> F
     shared = np.stack([signs @ (row[:, None] * present.T) for row in filled], axis=1)
     differences: Floats = shared - shared.transpose(0, 2, 1)
     return differences
-
-
-def _scale_to_one(values: Floats) -> Floats:
-    """Scale by a power of two, so that no sum overflows."""
-    _, exponent = np.frexp(np.abs(values).max(initial=0.0))
-    scaled: Floats = np.ldexp(values, -exponent)
-    return scaled
 
 
 # ---- Groups
@@ -223,13 +219,13 @@ class Estimator:
         if isinstance(self._grouping, str) and self._grouping == "system-level":
             values = system_level_values(self._measure, self._sample, weights)
             unknown = np.isnan(values)
-            return Estimated(values=values, groups=_to_counts(~unknown), undefined=_to_counts(unknown))
+            return Estimated(values=values, groups=(~unknown).astype(np.int64), undefined=unknown.astype(np.int64))
         if self._groups is not None and (drawn := self._groups.draw(weights)) is not None:
             return self._pool(self._groups.values, self._groups.stats, drawn, self._groups.worth)
-        column = _column(self._sample, self._grouping)
+        column = group_codes(self._sample, self._grouping)
         order = sort_codes(column)
         sample = self._sample if order is None else self._sample.take(order)
-        starts = _starts(take_order(column, order))
+        starts = group_starts(take_order(column, order))
         within, between = _split(sample, weights, order, starts)
         is_whole = within is None
         within = np.broadcast_to(1.0, (1, len(sample))) if within is None else within
@@ -244,7 +240,7 @@ class Estimator:
         pooled = Pooled(self._measure, self._measure.pool(stats))
         if is_whole:
             codes = [
-                _share_codes(codes[starts[:-1]]) if draws_whole_groups(codes, starts) else None
+                _share_codes(codes[starts[:-1]]) if is_constant_in_groups(codes, starts) else None
                 for codes in (sample.item, sample.system)
             ]
             self._groups = _WholeGroups(pooled, stats, present, worth, codes[0], codes[1])
@@ -304,23 +300,6 @@ def _share_codes(codes: Codes) -> Codes | slice:
     return slice(0, len(codes)) if np.array_equal(codes, np.arange(len(codes))) else codes
 
 
-def _column(sample: Sample, grouping: Grouping | Codes) -> Codes:
-    if isinstance(grouping, str):
-        known = {"none": np.zeros(len(sample), np.intp), "item": sample.item, "system": sample.system}
-        if grouping not in known:
-            raise RunError(f"no grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}")
-        return known[grouping]
-    if len(grouping) != len(sample):
-        raise RunError(f"a column to group by needs one entry per output, got {len(grouping)} for {len(sample)}")
-    return np.asarray(grouping)
-
-
-def _starts(column: Codes) -> Places:
-    first = np.ones(len(column), dtype=bool)
-    first[1:] = column[1:] != column[:-1]
-    return np.append(np.flatnonzero(first), len(column))
-
-
 def _split(
     sample: Sample, weights: Draws | Floats | None, order: Places | None, starts: Places
 ) -> tuple[Floats | None, Floats]:
@@ -336,7 +315,7 @@ def _split(
     sides = ((sample.item, weights.items, weights.of_items), (sample.system, weights.systems, weights.of_systems))
     for codes, drawn, of_outputs in sides:
         if drawn is not None:
-            if draws_whole_groups(codes, starts):
+            if is_constant_in_groups(codes, starts):
                 between = between * drawn.take(codes[starts[:-1]], axis=1)
             else:
                 picked = of_outputs(sample)
@@ -344,13 +323,8 @@ def _split(
     return within, between
 
 
-def draws_whole_groups(codes: Codes, starts: Places) -> bool:
-    """Return whether drawing by these codes takes or leaves whole groups: no group has outputs with two codes."""
-    return _are_constant(codes, starts)
-
-
-def _are_constant(values: NDArray[np.generic], starts: Places) -> bool:
-    """Return whether no group has two different values."""
+def is_constant_in_groups(values: NDArray[np.generic], starts: Places) -> bool:
+    """Return whether no group has two different values. Drawing by codes that are so takes or leaves whole groups."""
     changes = values[1:] != values[:-1]
     changes[starts[(starts > 0) & (starts < len(values))] - 1] = False
     return not changes.any()
@@ -362,9 +336,9 @@ def split_weights(sample: Sample, starts: Places) -> tuple[Floats | None, Floats
     weight = sample.weight
     if weight is None:
         return None, None
-    if not _are_constant(weight, starts):
+    if not is_constant_in_groups(weight, starts):
         return weight, None
-    return None, weight[starts[:-1]] if draws_whole_groups(sample.item, starts) else None
+    return None, weight[starts[:-1]] if is_constant_in_groups(sample.item, starts) else None
 
 
 def _macro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:  # noqa: ARG001
@@ -380,14 +354,11 @@ def _macro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estim
     divisor = number if is_plain else weights.sum(axis=1)
     mean = np.divide(total, divisor, out=np.full(len(total), np.nan), where=number > 0)
     undefined = np.zeros(len(number)) if is_defined else drawn.sum(axis=1) - number
-    return Estimated(values=mean, groups=_to_counts(number), undefined=_to_counts(undefined))
+    return Estimated(values=mean, groups=number.astype(np.int64), undefined=undefined.astype(np.int64))
 
 
 def _micro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:
     defined = (drawn * ~np.isnan(pooled.groups)).sum(axis=1)
     values = pooled.measure.pool(((drawn * worth)[..., None] * stats).sum(axis=1))
-    return Estimated(values=values, groups=_to_counts(defined), undefined=_to_counts(drawn.sum(axis=1) - defined))
-
-
-def _to_counts(counts: Floats | NDArray[np.bool_]) -> NDArray[np.int64]:
-    return np.asarray(counts).astype(np.int64)
+    undefined = drawn.sum(axis=1) - defined
+    return Estimated(values=values, groups=defined.astype(np.int64), undefined=undefined.astype(np.int64))

@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -102,7 +103,11 @@ def permutation_tests(
     A test that cannot reach `alpha` any more may stop early; None makes all draws for every pair. Whether p is at most
     alpha is the same either way. Metrics may have measures of their own only if whole groups are exchanged.
     """
-    _check(exchange, draws)
+    if exchange not in EXCHANGES:
+        known = ", ".join(EXCHANGES)
+        raise RunError(f"unknown exchange {exchange!r}; known are {known}{did_you_mean(exchange, EXCHANGES)}")
+    if draws < 1:
+        raise RunError(f"draws must be at least 1, got {draws}")
     enough = draws + 1 if alpha is None else math.ceil(_MARGIN * alpha * (draws + 1))
     plan = _TestPlan(average=average, exchange=exchange, draws=draws, alternative=alternative, enough=enough)
     own = match_measures(measures, panel)
@@ -115,14 +120,6 @@ def permutation_tests(
     return [results[position] for position in range(len(pairs))]
 
 
-def _check(exchange: ExchangeUnit, draws: int) -> None:
-    if exchange not in EXCHANGES:
-        known = ", ".join(EXCHANGES)
-        raise RunError(f"unknown exchange {exchange!r}; known are {known}{did_you_mean(exchange, EXCHANGES)}")
-    if draws < 1:
-        raise RunError(f"draws must be at least 1, got {draws}")
-
-
 def _batch(
     plan: _TestPlan,
     own: Sequence[Measure],
@@ -132,14 +129,20 @@ def _batch(
     rng: np.random.Generator,
 ) -> list[PermutationTest]:
     """Test pairs of metrics that all scored every output of the panel."""
-    units, unit_of = _units(panel, plan.exchange)
     outputs = len(panel.human)
+    # The number of coins to toss, and the coin that decides about each output.
+    if plan.exchange == "both":
+        units, unit_of = outputs, np.arange(outputs)
+    else:
+        units, unit_of = number_groups(panel.item if plan.exchange == "items" else panel.system)
     if units < 2:
         values = [estimate(m, panel.sample(i), grouping, average=plan.average).values[0] for i, m in enumerate(own)]
         return [PermutationTest(float(values[a] - values[b]), math.nan, 0, outputs) for a, b in pairs]
-    if _moves_whole_groups(plan, grouping):
+    exchange = partial(exchange_rows, draws=plan.draws, rng=rng, alternative=plan.alternative, outputs=outputs)
+    grouping_of_units = {"items": "item", "systems": "system"}.get(plan.exchange)
+    if isinstance(grouping, str) and grouping == grouping_of_units and plan.average == "macro":
         rows, pairs = _share_groups(_group_rows(own, panel, unit_of, units), pairs)
-        return _linear(plan, rows, _mean, pairs, outputs, rng)
+        return exchange(rows, _mean, pairs)
     if any(panel.corpus):
         raise RunError(
             "a permutation test exchanges the scores of outputs, and the scores of systems are pooled from statistics "
@@ -147,19 +150,8 @@ def _batch(
         )
     measure, panel = _shared(own), _standardised(panel)
     if isinstance(grouping, str) and grouping == "none" and measure.name == "pearson":
-        return _linear(plan, _pearson_rows(panel, unit_of, units), _pearson_pool(panel.human), pairs, outputs, rng)
+        return exchange(*_pearson_rows(panel, unit_of, units), pairs)
     return _test_sequentially(plan, measure, panel, pairs, grouping, unit_of, units, rng)
-
-
-def _linear(
-    plan: _TestPlan, rows: Floats, pool: resampling.Pool, pairs: Pairs, outputs: int, rng: np.random.Generator
-) -> list[PermutationTest]:
-    return exchange_rows(rows, pool, pairs, draws=plan.draws, rng=rng, alternative=plan.alternative, outputs=outputs)
-
-
-def _moves_whole_groups(plan: _TestPlan, grouping: Grouping | Codes) -> bool:
-    same = {"items": "item", "systems": "system"}.get(plan.exchange)
-    return isinstance(grouping, str) and grouping == same and plan.average == "macro"
 
 
 def _shared(own: Sequence[Measure]) -> Measure:
@@ -172,13 +164,6 @@ def _shared(own: Sequence[Measure]) -> Measure:
                 "sign test of pairs (`test='sign'`)"
             )
     return own[0]
-
-
-def _units(panel: ScorePanel, exchange: ExchangeUnit) -> tuple[int, Codes]:
-    """Return the number of coins to toss, and the coin that decides about each output."""
-    if exchange == "both":
-        return len(panel.human), np.arange(len(panel.human))
-    return number_groups(panel.item if exchange == "items" else panel.system)
 
 
 def _standardised(panel: ScorePanel) -> ScorePanel:
@@ -227,19 +212,14 @@ def exchange_rows(
     ]
 
 
-def _pearson_rows(panel: ScorePanel, unit_of: Codes, units: int) -> Floats:
-    """Return sums (metrics, units, 3) of z, z squared and z times the human value."""
+def _pearson_rows(panel: ScorePanel, unit_of: Codes, units: int) -> tuple[Floats, resampling.Pool]:
+    """Return sums (metrics, units, 3) of z, z squared and z times the human value, and how they are pooled."""
     human, values = panel.human - panel.human.mean(), np.array(panel.metrics)
     columns = np.stack([values, values**2, values * human], axis=-1)
     order = np.argsort(unit_of, kind="stable")
     starts = np.searchsorted(unit_of[order], np.arange(units))
-    return np.add.reduceat(columns[:, order], starts, axis=1)
-
-
-def _pearson_pool(human: Floats) -> resampling.Pool:
-    centred = human - human.mean()
-    outputs, human_sum, human_squares = len(human), float(centred.sum()), float((centred**2).sum())
-    constant = bool((human == human[0]).all())
+    outputs, human_sum, human_squares = len(human), float(human.sum()), float((human**2).sum())
+    constant = bool((panel.human == panel.human[0]).all())
 
     def pool(sums: Floats) -> Floats:
         z, squares, products = np.moveaxis(sums, -1, 0)
@@ -249,7 +229,7 @@ def _pearson_pool(human: Floats) -> resampling.Pool:
         product = products - z * human_sum / outputs
         return np.where(varies, product / np.sqrt(np.where(varies, spread, 1.0) * (human_squares or 1.0)), np.nan)
 
-    return pool
+    return np.add.reduceat(columns[:, order], starts, axis=1), pool
 
 
 def _group_rows(own: Sequence[Measure], panel: ScorePanel, unit_of: Codes, units: int) -> Floats:
@@ -331,7 +311,9 @@ def _test_sequentially(
         running = [test for test in tests if not test.stopped and not math.isnan(test.observed)]
         if not running:
             break
-        weights = _exchanged(tosses.take(unit_of, axis=1))
+        # Weights (2 draws, 2 outputs) of the doubled sample for the first, then the second metric.
+        swapped = tosses.take(unit_of, axis=1)
+        weights = np.block([[1.0 - swapped, swapped], [swapped, 1.0 - swapped]])
         for test in running:
             values = estimate(measure, test.doubled, doubled, weights, plan.average).values
             test.add_block(values[: len(tosses)] - values[len(tosses) :], plan)
@@ -351,12 +333,6 @@ def _start_test(
         system=np.concatenate([panel.system, panel.system]),
     )
     return _SequentialTest(twice, float(first[0] - second[0]), float(rounding_slack(first, second)[0]))
-
-
-def _exchanged(swapped: Floats) -> Floats:
-    """Return weights (2 draws, 2 outputs) of the doubled sample for the first, then the second metric."""
-    unchanged = 1.0 - swapped
-    return np.block([[unchanged, swapped], [swapped, unchanged]])
 
 
 #: With fewer extreme draws, counting them gives no useful p-value.

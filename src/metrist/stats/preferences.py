@@ -218,7 +218,11 @@ def bradley_terry(preferences: Preferences, prior: float = 0.0, names: Sequence[
     strengths, log_tie = _fit(counts)
     if np.isnan(strengths).any():
         raise RunError("Bradley-Terry strengths did not converge; set a prior")
-    covariance = _covariance(counts, strengths, log_tie)[0]
+    # Of strengths with mean 0; the tie parameter is estimated too.
+    size = preferences.systems
+    centre = np.eye(size) - 1 / size
+    inverse = np.linalg.inv(_derivatives(counts, strengths, log_tie)[1])[:, :size, :size]
+    covariance: Floats = (centre @ inverse @ centre)[0]
     return BradleyTerry(
         strength=strengths[0],
         error=np.sqrt(np.diagonal(covariance)),
@@ -378,12 +382,3 @@ def _derivatives(counts: Floats, strengths: Floats, log_tie: Floats) -> tuple[Fl
     information[:, :size, size] = information[:, size, :size] = joint
     information[:, size, size] = np.where(np.isinf(log_tie), 1.0, (games * tie * (1 - tie)).sum(axis=(1, 2)) / 2)
     return np.concatenate([points, tied[:, None]], axis=1), information
-
-
-def _covariance(counts: Floats, strengths: Floats, log_tie: Floats) -> Floats:
-    """Return the covariance of strengths with mean 0, the tie parameter being estimated too."""
-    size = counts.shape[2]
-    inverse = np.linalg.inv(_derivatives(counts, strengths, log_tie)[1])[:, :size, :size]
-    centre = np.eye(size) - 1 / size
-    covariance: Floats = centre @ inverse @ centre
-    return covariance

@@ -64,7 +64,15 @@ class Sample:
         if len(set(lengths.values())) > 1:
             raise RunError(f"a sample needs one entry per output in each column, got {lengths}")
         for name in ("human", "metric"):
-            _check_finite(name, getattr(self, name))
+            values = getattr(self, name)
+            if values.ndim != 1:
+                raise RunError(f"a sample's {name} values need one dimension, got {values.ndim} dimensions")
+            bad = np.flatnonzero(~np.isfinite(values))
+            if len(bad):
+                raise RunError(
+                    f"output {bad[0]}: the {name} value is {values[bad[0]]}, expected a finite number "
+                    f"({len(bad)} of {len(values)} are not); leave such outputs out"
+                )
         for name in ("item", "system"):
             if len(self) and getattr(self, name).min() < 0:
                 raise RunError(f"a sample's {name} numbers start at 0, got {getattr(self, name).min()}")
@@ -185,17 +193,6 @@ def _picked(counts: Floats | None, numbers: Codes, kind: str) -> Floats:
 def _check_reach(counts: Floats | None, numbers: Codes, kind: str) -> None:
     if counts is not None and len(numbers) and numbers.max() >= counts.shape[1]:
         raise RunError(f"draws of {counts.shape[1]} {kind}s do not reach {kind} number {numbers.max()}")
-
-
-def _check_finite(name: str, values: Floats) -> None:
-    if values.ndim != 1:
-        raise RunError(f"a sample's {name} values need one dimension, got {values.ndim} dimensions")
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        raise RunError(
-            f"output {bad[0]}: the {name} value is {values[bad[0]]}, expected a finite number "
-            f"({len(bad)} of {len(values)} are not); leave such outputs out"
-        )
 
 
 # ---- Panels

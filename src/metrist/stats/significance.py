@@ -64,18 +64,15 @@ def beta_share(a: float, b: float, x: float, rest: float) -> float:
         return 0.0
     if rest <= 0:
         return 1.0
-    factor = a * b / (a + b) * _binomial_density(a, b, x, rest)
-    # The fraction converges quickly only below the mean; above it, use the other tail.
-    if x * (a + b + 2) <= a + 1:
-        return factor * _fraction(a, b, x) / a
-    return 1 - factor * _fraction(b, a, rest) / b
-
-
-def _binomial_density(a: float, b: float, x: float, rest: float) -> float:
-    """Return Gamma(a + b + 1) / (Gamma(a + 1) Gamma(b + 1)) * x^a * rest^b."""
+    # Gamma(n + 1) / (Gamma(a + 1) Gamma(b + 1)) * x^a * rest^b, with n = a + b.
     n = a + b
     exponent = _remainder(n) - _remainder(a) - _remainder(b) - _deviance(a, n * x) - _deviance(b, n * rest)
-    return math.sqrt(n / (2 * math.pi * a * b)) * math.exp(exponent)
+    density = math.sqrt(n / (2 * math.pi * a * b)) * math.exp(exponent)
+    factor = a * b / n * density
+    # The fraction converges quickly only below the mean; above it, use the other tail.
+    if x * (n + 2) <= a + 1:
+        return factor * _fraction(a, b, x) / a
+    return 1 - factor * _fraction(b, a, rest) / b
 
 
 def _remainder(z: float) -> float:
@@ -317,15 +314,16 @@ def marks(
     """
     better = wins(values, p, alpha, differences)
     kin = np.array([[a == b for b in families] for a in families], dtype=np.bool_).reshape(len(values), len(values))
-    return [_mark(better[i], kin[i], i) if family in marked else "" for i, family in enumerate(families)]
-
-
-def _mark(better: NDArray[np.bool_], kin: NDArray[np.bool_], metric: int) -> Mark:
-    others = np.arange(len(better)) != metric
-    strangers = ~kin
-    if others.any() and better[others].all():
-        return "‡"
-    return "†" if strangers.any() and better[strangers].all() else ""
+    marked_as: list[Mark] = []
+    for metric, family in enumerate(families):
+        others, strangers = np.arange(len(values)) != metric, ~kin[metric]
+        mark: Mark = ""
+        if family in marked and others.any() and better[metric, others].all():
+            mark = "‡"
+        elif family in marked and strangers.any() and better[metric, strangers].all():
+            mark = "†"
+        marked_as.append(mark)
+    return marked_as
 
 
 # ---- Power: how many more items (or systems) would separate two metrics.
@@ -368,7 +366,9 @@ class Power:
             return f"about {times:g} times the items and the systems would separate these two" if self.more else enough
         if not self.more:
             return f"the {self.units:,} {self.over} are enough to separate these two"
-        return f"about {_round(self.more):,} more {self.over} would separate these two"
+        # Two digits, rounded up; more would suggest a precision that the approximation does not have.
+        size = 10 ** (len(str(self.more)) - 2) if self.more >= 10 else 1
+        return f"about {math.ceil(self.more / size) * size:,} more {self.over} would separate these two"
 
 
 def estimate_power(
@@ -418,9 +418,3 @@ def _needed(
         return None, f"no feasible number of {name} would separate these two: the observed difference is too close to 0"
     # There is no test with fewer than two units.
     return max(2, math.ceil(units * ratio**2)), ""
-
-
-def _round(count: int) -> int:
-    """Round up to two digits; more would suggest a precision that the approximation does not have."""
-    size = int("1".ljust(len(str(count)) - 1, "0"))
-    return math.ceil(count / size) * size

@@ -106,7 +106,11 @@ class _Search:
         ladder = _ladder(self._pairing)
         known = self._try(ladder, np.unique(np.linspace(0, len(ladder) - 1, _FIRST_RUNGS).astype(np.intp)))
         while True:
-            hopeful = self._hopeful_intervals(known)
+            right = self._untied + known.won - known.lost
+            bounds = right[:-1] + np.diff(known.won)
+            # There is no threshold between two adjacent numbers.
+            roomy = known.epsilons[1:] > np.nextafter(known.epsilons[:-1], math.inf)
+            hopeful = self._hopeful(bounds, known.epsilons[:-1]) & roomy
             below = known.at[:-1][hopeful]
             middles = (below + known.at[1:][hopeful]) // 2
             middles = middles[middles > below]
@@ -126,13 +130,6 @@ class _Search:
         won, lost, pairs = map(np.concatenate, zip(*sums, strict=True))
         self._offer(ladder[at], self._untied + won - lost)
         return _Known(at, ladder[at], won, lost, pairs)
-
-    def _hopeful_intervals(self, known: _Known) -> NDArray[np.bool_]:
-        right = self._untied + known.won - known.lost
-        bounds = right[:-1] + np.diff(known.won)
-        # There is no threshold between two adjacent numbers.
-        roomy = known.epsilons[1:] > np.nextafter(known.epsilons[:-1], math.inf)
-        return self._hopeful(bounds, known.epsilons[:-1]) & roomy
 
     def _stretches(self, known: _Known, hopeful: NDArray[np.bool_]) -> Iterator[_Stretch]:
         """Yield hopeful intervals as few stretches: neighbours are joined, and also those separated by little."""
@@ -170,8 +167,9 @@ class _Search:
         if inner.high - inner.low <= (histogram.cut.high - histogram.cut.low) / 2:
             self._exhaust(inner)
         elif len(selected) > 1:
-            for part in _split(selected):
-                self._refine(histogram, pairs, part)
+            widest_gap = int(np.diff(selected).argmax()) + 1
+            self._refine(histogram, pairs, selected[:widest_gap])
+            self._refine(histogram, pairs, selected[widest_gap:])
         else:
             self._halve(inner)
 
@@ -242,12 +240,6 @@ class _Buckets:
             else:
                 high = middle
         return _from_bits(low)
-
-
-def _split(selected: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split buckets into two parts at the widest gap."""
-    middle = int(np.diff(selected).argmax()) + 1
-    return selected[:middle], selected[middle:]
 
 
 def _as_bits(number: float) -> int:

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels import best_prefixes
+from metrist import kernels
+from metrist.kernels.columns import group_starts
 from metrist.stats import Codes, Floats
-from metrist.stats.grouping import draws_whole_groups, estimate, split_weights
+from metrist.stats.grouping import estimate, is_constant_in_groups, split_weights
 from metrist.stats.measures import accuracy_at
 from metrist.stats.samples import Average, Draws, Grouping, Sample, number_groups
 from metrist.stats.significance import normal_quantile, student_t_tail
@@ -72,8 +72,7 @@ class ThresholdChoice:
         if self.sample.weight is None:
             return None, None
         order = np.argsort(self.groups, kind="stable")
-        starts = np.append(np.flatnonzero(np.diff(self.groups[order], prepend=-1)), len(order))
-        inside, whole = split_weights(self.sample.take(order), starts)
+        inside, whole = split_weights(self.sample.take(order), group_starts(self.groups[order]))
         return None if inside is None else self.sample.weight, None if whole is None else self.sample.weight
 
     def best(self) -> float:
@@ -96,7 +95,7 @@ class ThresholdChoice:
         sides = ((self.sample.item, draws.items), (self.sample.system, draws.systems))
         for codes, drawn in sides:
             if drawn is not None:
-                if draws_whole_groups(codes[order], starts):
+                if is_constant_in_groups(codes[order], starts):
                     between = between * drawn.take(codes[order[starts[:-1]]], axis=1)
                 else:
                     within = drawn.take(codes, axis=1) * (1.0 if within is None else within)
@@ -177,25 +176,8 @@ def _student_t_quantile(tail: float, freedom: int) -> float:
     return high
 
 
-class _Gains(NamedTuple):
-    """Pairs that a tie makes right or wrong, by ascending gap: the gain or loss, and their group."""
-
-    gaps: Floats
-    gains: Floats
-    groups: NDArray[np.int32]
-
-
 def _choose_by_sorting(paired: Pairing, weights: Floats) -> Floats:
     """Return the threshold of each row of group weights (draws, groups)."""
-    gaps, gains, groups = _gains(paired)
-    lasts = np.flatnonzero(np.append(gaps[1:] != gaps[:-1], True)) if len(gaps) else np.zeros(0, np.int64)
-    _, at = best_prefixes(gains, groups, lasts.astype(np.int64), np.ascontiguousarray(weights))
-    # Index -1, if no tie helps, is the 0 at the end.
-    epsilons = np.append(gaps[lasts], 0.0)[at]
-    return np.where(weights.any(axis=1), epsilons, np.nan)
-
-
-def _gains(paired: Pairing) -> _Gains:
     scores, levels, _, starts = paired.ranked
     sizes = np.diff(starts)
     group = np.repeat(np.arange(len(sizes)), sizes)
@@ -203,11 +185,16 @@ def _gains(paired: Pairing) -> _Gains:
     later = np.repeat(np.arange(len(scores)), place)
     earlier = np.arange(len(later)) - np.repeat(np.cumsum(place) - place, place) + starts[group[later]]
     gaps, climb = scores[later] - scores[earlier], np.sign(levels[later] - levels[earlier])
+    # Pairs that a tie makes right or wrong, by ascending gap.
     moving = np.flatnonzero((gaps > 0) & (climb >= 0))
     moving = moving[np.argsort(gaps[moving], kind="stable")]
-    groups = group[later[moving]].astype(np.int32)
-    gains = np.where(climb[moving] == 0, 1, -1) * paired.units[groups]
-    return _Gains(gaps[moving], gains.astype(np.float64), groups)
+    gaps, groups = gaps[moving], group[later[moving]].astype(np.int32)
+    gains = (np.where(climb[moving] == 0, 1, -1) * paired.units[groups]).astype(np.float64)
+    lasts = np.flatnonzero(np.append(gaps[1:] != gaps[:-1], True)) if len(gaps) else np.zeros(0, np.int64)
+    _, at = kernels.best_prefixes(gains, groups, lasts.astype(np.int64), np.ascontiguousarray(weights))
+    # Index -1, if no tie helps, is the 0 at the end.
+    epsilons = np.append(gaps[lasts], 0.0)[at]
+    return np.where(weights.any(axis=1), epsilons, np.nan)
 
 
 def _select_draws(draws: Draws, rows: NDArray[np.intp]) -> Draws:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metrist import kernels
 from metrist.errors import RunError, did_you_mean
-from metrist.kernels import Ranked, beyond_counts
-from metrist.kernels.columns import sort_within_groups
+from metrist.kernels.columns import Ranked, group_starts, levels_in_group, sort_within_groups
 from metrist.stats import Codes, Counts, Floats
 from metrist.stats.measures import cut_groups, divide
 from metrist.stats.samples import GROUPINGS, Average, Grouping, Sample, number_groups, sort_codes
@@ -66,7 +66,7 @@ class Pairing:
     def windows(self, epsilons: Floats) -> Counts:
         """Return, per threshold and group, the pairs up to that gap that humans tie, that are concordant, and all of
         them."""
-        return self._all - beyond_counts(self.ranked, epsilons)
+        return self._all - kernels.beyond_counts(self.ranked, epsilons)
 
     def accuracy(self, epsilon: float) -> float:
         return self.share(int(self.at(epsilon).right[0] @ self.units))
@@ -95,19 +95,25 @@ def pairing(
     block = group = _codes(groups, len(scores))
     slice_of = None if slices is None else _codes(slices, len(scores))
     weight = None if weights is None else np.asarray(weights, np.int64)
-    _same_length(ratings, scores, *(codes for codes in (group, slice_of, weight) if codes is not None))
+    columns = (ratings, scores, group, slice_of, weight)
+    lengths = [len(column) for column in columns if column is not None]
+    if len(set(lengths)) > 1:
+        raise RunError(
+            "human, metric, groups, slices and weights need one entry per output, "
+            f"got {', '.join(map(str, lengths))} entries"
+        )
 
     if slice_of is not None:
         block = slice_of * (group.max(initial=0) + 1) + group
     order = _sort_outputs(block, scores, ratings)
     if weight is not None:
         order = order[weight[order] > 0]
-    starts = _starts(block[order])
+    starts = group_starts(block[order])
     sizes = np.diff(starts)
     skipped = int(np.count_nonzero(sizes < 2))
     if skipped:
         order = order[np.repeat(sizes >= 2, sizes)]
-        starts = _starts(block[order])
+        starts = group_starts(block[order])
         sizes = np.diff(starts)
     if weight is None:
         own, pairs = np.ones(len(order), np.int64), sizes * (sizes - 1) // 2
@@ -124,7 +130,7 @@ def pairing(
         units=units,
         skipped=skipped,
         # All gaps are above -1.
-        _all=beyond_counts(ranked, np.array([-1.0]))[0],
+        _all=kernels.beyond_counts(ranked, np.array([-1.0]))[0],
     )
 
 
@@ -167,20 +173,6 @@ def _codes(codes: ArrayLike | None, count: int) -> Codes:
     return np.unique(groups, return_inverse=True)[1].reshape(-1)
 
 
-def _same_length(*columns: NDArray[np.generic]) -> None:
-    lengths = [len(column) for column in columns]
-    if len(set(lengths)) > 1:
-        raise RunError(
-            "human, metric, groups, slices and weights need one entry per output, "
-            f"got {', '.join(map(str, lengths))} entries"
-        )
-
-
-def _starts(blocks: Codes) -> Counts:
-    changes = np.flatnonzero(np.diff(blocks)) + 1
-    return np.concatenate([[0], changes, [len(blocks)]]).astype(np.int64) if len(blocks) else np.zeros(1, np.int64)
-
-
 def _sums(values: Counts, starts: Counts) -> Counts:
     return np.add.reduceat(values, starts[:-1]) if len(values) else np.zeros(0, np.int64)
 
@@ -189,7 +181,7 @@ def _sort_outputs(block: Codes, scores: Floats, ratings: Floats) -> Codes:
     """Return the order by block, score and descending rating; a few blocks at a time where they are sorted."""
     if sort_codes(block) is not None:
         return np.lexsort((-ratings, scores, block))
-    order, starts = np.empty(len(block), np.intp), _starts(block)
+    order, starts = np.empty(len(block), np.intp), group_starts(block)
     for first, last in cut_groups(starts, _AT_A_TIME):
         part = slice(starts[first], starts[last])
         inside = starts[first : last + 1] - starts[first]
@@ -201,19 +193,8 @@ def _sort_outputs(block: Codes, scores: Floats, ratings: Floats) -> Codes:
 def _find_levels(ratings: Floats, order: Codes, starts: Counts) -> NDArray[np.int32]:
     levels = np.empty(len(order), np.int32)
     for first, last in cut_groups(starts, _AT_A_TIME):
-        part, sizes = slice(starts[first], starts[last]), np.diff(starts[first : last + 1])
-        levels[part] = _levels(ratings[order[part]], np.repeat(np.arange(len(sizes)), sizes))
-    return levels
-
-
-def _levels(ratings: Floats, group: Codes) -> NDArray[np.int32]:
-    """Rank the ratings among the distinct ones of their group."""
-    order = np.lexsort((ratings, group))
-    new_group = np.diff(group[order], prepend=-1) != 0
-    climbs = (np.diff(ratings[order], prepend=np.nan) != 0) & ~new_group
-    height = np.cumsum(climbs)
-    levels = np.empty(len(ratings), np.int32)
-    levels[order] = height - np.repeat(height[new_group], np.diff(np.flatnonzero(np.append(new_group, True))))
+        part, inside = slice(starts[first], starts[last]), starts[first : last + 1] - starts[first]
+        levels[part] = levels_in_group(ratings[order[part]], inside)
     return levels
 
 

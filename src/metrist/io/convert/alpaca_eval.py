@@ -64,7 +64,7 @@ class _ItemNames:
 
 
 def _output_row(place: str, entry: Mapping[str, Any], items: _ItemNames, options: ConvertOptions) -> Row:
-    context = _context_fields(place, entry)
+    context = _context_fields(place, entry, options)
     if entry.get("generator") is not None:
         system = get_text(place, entry, "generator")
     elif options.system is not None:
@@ -72,19 +72,18 @@ def _output_row(place: str, entry: Mapping[str, Any], items: _ItemNames, options
     else:
         raise InputError(f"{place}: no 'generator', which names the output's system; set it with system= or --system")
     extra = {field: value for field, value in entry.items() if field not in _OUTPUT_FIELDS}
-    fields = {"item": items.name(context, system), "system": system, **_shared_fields(options), **context}
+    fields = {"item": items.name(context, system), "system": system, **context}
     return {**extra, **drop_empty(fields), "output": get_text(place, entry, "output")}
 
 
 def _judgment_row(place: str, entry: Mapping[str, Any], items: _ItemNames, options: ConvertOptions) -> Row:
-    context = _context_fields(place, entry)
+    context = _context_fields(place, entry, options)
     systems = [get_text(place, entry, f"generator_{side}") for side in (1, 2)]
     judge = str(entry["annotator"]) if entry.get("annotator") is not None else None
     fields = {
         "item": items.name(context, repr((systems, judge))),
         "systems": systems,
         "outputs": [get_text(place, entry, f"output_{side}") for side in (1, 2)],
-        **_shared_fields(options),
         **context,
         **_preference_fields(place, entry, judge),
         **{field: entry.get(field) for field in _JUDGMENT_EXTRA},
@@ -92,15 +91,13 @@ def _judgment_row(place: str, entry: Mapping[str, Any], items: _ItemNames, optio
     return drop_empty(fields)
 
 
-def _context_fields(place: str, entry: Mapping[str, Any]) -> dict[str, str | None]:
+def _context_fields(place: str, entry: Mapping[str, Any], options: ConvertOptions) -> dict[str, str | None]:
     return {
+        "task": options.task or "instruction",
+        "language": options.language,
         "instruction": get_text(place, entry, "instruction"),
         "source": get_optional_text(place, entry, "input") or None,
     }
-
-
-def _shared_fields(options: ConvertOptions) -> Row:
-    return {"task": options.task or "instruction", "language": options.language}
 
 
 def _preference_fields(place: str, entry: Mapping[str, Any], judge: str | None) -> Row:

@@ -61,27 +61,23 @@ def rows(path: Path, options: ConvertOptions) -> Iterator[Row]:
         place = f"{path}: document {format_value(item)}"
         if not isinstance(entry, dict):
             raise InputError(f"{place}: expected an object with its source and outputs, got {format_value(entry)}")
-        yield from _document_rows(place, item, entry, options)
-
-
-def _document_rows(place: str, item: str, entry: Mapping[str, Any], options: ConvertOptions) -> Iterator[Row]:
-    shared = _shared_fields(place, item, entry, options)
-    if "sys_summs" in entry:
-        shared.setdefault("task", "summarization")
-        for system, summary in get_mapping(place, entry, "sys_summs").items():
-            system_place = f"{place}, system {format_value(system)}"
-            if not isinstance(summary, dict):
-                reject(system_place, "sys_summs", summary, "an object with 'sys_summ' and 'scores'")
-            yield {**shared, **_output_fields(system_place, system, summary, "sys_summ", options)}
-    elif "sys_summ" in entry:
-        shared.setdefault("task", "data2text")
-        yield {**shared, **_output_fields(place, options.system or UNNAMED, entry, "sys_summ", options)}
-    elif "better" in entry:
-        shared.setdefault("task", "translation")
-        yield from _pair_rows(place, entry, shared, options)
-    else:
-        names = format_names(entry)
-        raise InputError(f"{place}: expected 'sys_summs', 'sys_summ' or 'better' and 'worse', found {names}")
+        shared = _shared_fields(place, item, entry, options)
+        if "sys_summs" in entry:
+            shared.setdefault("task", "summarization")
+            for system, summary in get_mapping(place, entry, "sys_summs").items():
+                system_place = f"{place}, system {format_value(system)}"
+                if not isinstance(summary, dict):
+                    reject(system_place, "sys_summs", summary, "an object with 'sys_summ' and 'scores'")
+                yield {**shared, **_output_fields(system_place, system, summary, "sys_summ", options)}
+        elif "sys_summ" in entry:
+            shared.setdefault("task", "data2text")
+            yield {**shared, **_output_fields(place, options.system or UNNAMED, entry, "sys_summ", options)}
+        elif "better" in entry:
+            shared.setdefault("task", "translation")
+            yield from _pair_rows(place, entry, shared, options)
+        else:
+            names = format_names(entry)
+            raise InputError(f"{place}: expected 'sys_summs', 'sys_summ' or 'better' and 'worse', found {names}")
 
 
 def _shared_fields(place: str, item: str, entry: Mapping[str, Any], options: ConvertOptions) -> Row:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -130,7 +130,12 @@ class _TestSet:
 def _open_test_set(folder: Path, options: ConvertOptions) -> _TestSet:
     pair = _choose_language_pair(folder, options.language)
     source = folder / "sources" / f"{pair}.txt"
-    references = _choose_references(folder, pair, options.references)
+    references = _find_files(folder / "references", f"{pair}.", ".txt")
+    for name in options.references or ():
+        if name not in references:
+            raise InputError(f"{folder}: no reference {name!r} for {pair}, only {format_names(references)}")
+    if options.references is not None:
+        references = {name: references[name] for name in options.references}
     systems = _find_files(folder / "system-outputs" / pair, "", ".txt")
     if not systems:
         raise InputError(f"{folder / 'system-outputs' / pair}: no file SYSTEM.txt with outputs")
@@ -167,14 +172,6 @@ def _choose_language_pair(folder: Path, requested: str | None) -> str:
     if len(pairs) > 1:
         raise InputError(f"{folder}: has {len(pairs)} language pairs, {names}; choose one with --language")
     return pairs[0]
-
-
-def _choose_references(folder: Path, pair: str, requested: Collection[str] | None) -> dict[str, Path]:
-    references = _find_files(folder / "references", f"{pair}.", ".txt")
-    for name in requested or ():
-        if name not in references:
-            raise InputError(f"{folder}: no reference {name!r} for {pair}, only {format_names(references)}")
-    return references if requested is None else {name: references[name] for name in requested}
 
 
 def _read_scores(path: Path, systems: Mapping[str, Path], lines: int) -> Columns:

@@ -29,6 +29,8 @@ _RELATIVE_SCALES: Singles = np.exp2(np.arange(17) / -4).astype(np.float32)
 
 
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
+    """Arrange a linear layer for `apply_linear`. The weights are integers from -63 to 63, [outputs, inputs], times a
+    scale for each block of inputs, [outputs, blocks]. Outputs and blocks are multiples of 16."""
     outputs, inputs = integers.shape
     blocks = scales.shape[1]
     matrix = integers.reshape(outputs, blocks, -1).astype(np.float32) * scales[:, :, None]
@@ -37,6 +39,8 @@ def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> Pa
 
 
 def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> Singles:
+    """Apply a linear layer, and then GELU if asked to. Each block of a row is first rounded to 8 bits with a scale of
+    its own, so a row's result does not depend on other rows."""
     result: Singles = _round_rows(rows, linear.block) @ linear.weights
     if linear.bias is not None:
         result += linear.bias
@@ -66,6 +70,10 @@ def _exponential(rows: Singles) -> Singles:
 
 
 def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -> Singles:
+    """Return self-attention within each text; text t is the rows `starts[t]:starts[t + 1]`, and a row is query, key and
+    value of all heads. `turns` has the cosines and sines of a rotary encoding, [positions, width of a head]. Each
+    query, key and value is rounded to 8 bits with a scale of its own, and weights to 14 bits. A head is at most 256
+    wide."""
     width = joined.shape[1] // 3 // heads
     result = np.empty((len(joined), heads * width), np.float32)
     for first, end in pairwise(starts.tolist()):
@@ -115,6 +123,7 @@ def _turn(vectors: Singles, turns: Singles) -> Singles:
 
 
 def add_and_normalize(rows: Singles, more: Singles | None, weight: Singles, bias: Singles, epsilon: float) -> None:
+    """Add `more` to the rows and normalize each of them, in place."""
     if more is not None:
         rows += more
     rows -= rows.mean(1, keepdims=True)
@@ -125,6 +134,7 @@ def add_and_normalize(rows: Singles, more: Singles | None, weight: Singles, bias
 
 
 def gate_rows(joined: Singles) -> Singles:
+    """Return up * silu(gate); a row is `up` followed by `gate`."""
     up, gate = np.split(joined, 2, axis=1)
     result: Singles = up * (gate / (1 + _exponential(-gate)))
     return result

@@ -37,6 +37,12 @@ _AT_ONCE: Final = 1 << 19
 def pair_counts_grouped(
     human: Floats, metric: Floats, weights: Floats, starts: Places, epsilon: float = 0.0
 ) -> NDArray[np.int64]:
+    """Count, for each draw and group, pairs of outputs that are concordant, discordant, tied by humans only, by the
+    metric only, and by both: (draws, groups, 5); group g is the outputs `starts[g]:starts[g + 1]`.
+
+    A draw is a row of `weights` (draws, outputs), which are integers: an output of weight w occurs w times. The metric
+    ties two outputs whose values differ by at most `epsilon`.
+    """
     outputs = arrange(human, metric, starts, epsilon)
     integers = _check_integers(weights, len(outputs.order))
     rows = max(1, _AT_ONCE // max(1, len(human)))
@@ -129,6 +135,9 @@ _AT_ONCE_RANKS: Final = 1 << 15
 
 
 def rank_comoments_grouped(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
+    """Return comoments of ranks within groups for each draw, (draws, groups, 5): sums of squares about the mean of
+    human ranks, of metric ranks, and of their products (in half ranks: integers, exact up to some 200,000 outputs), and
+    the numbers of distinct values drawn of either column."""
     check_columns(human, metric, starts)
     check_weights(weights, len(human))
     levels = find_levels(human, starts), find_levels(metric, starts)
@@ -177,6 +186,7 @@ _PREFIXES = 1 << 21
 
 
 def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
+    """Count the pairs whose gap is above epsilon, per threshold and group: tied by humans, concordant, and all."""
     scores, levels, weights, starts = ranked
     counts = np.zeros((len(epsilons), len(starts) - 1, 3), np.int64)
     if not len(scores):
@@ -192,6 +202,8 @@ def beyond_counts(ranked: Ranked, epsilons: Floats) -> Counts:
 
 
 def gap_histogram(ranked: Ranked, units: Counts, stretch: Stretch, buckets: int) -> Counts:
+    """Sum the pairs of a stretch by bucket, in units of their group times both weights: tied by humans, concordant,
+    discordant."""
     table = np.zeros((buckets, 3), np.int64)
     for pairs in _pairs_between(ranked, units, stretch):
         np.add.at(table, (stretch.buckets_of(pairs.gaps, buckets), pairs.relation), pairs.worth)
@@ -201,6 +213,8 @@ def gap_histogram(ranked: Ranked, units: Counts, stretch: Stretch, buckets: int)
 def gaps_kept(
     ranked: Ranked, units: Counts, stretch: Stretch, keep: NDArray[np.bool_], room: int
 ) -> tuple[Floats, Counts] | None:
+    """Return the gaps of pairs in the buckets to keep that are not discordant, in no particular order, and their units,
+    negative if concordant. Equal gaps may be combined. Return None if there are more than `room`."""
     gaps, gains = np.empty(0), np.empty(0, np.int64)
     for pairs in _pairs_between(ranked, units, stretch):
         selected = keep[stretch.buckets_of(pairs.gaps, len(keep))] & (pairs.relation < 2)
@@ -212,6 +226,8 @@ def gaps_kept(
 
 
 def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weights: Floats) -> tuple[Floats, Counts]:
+    """Return, for each row of group weights, the largest weighted sum of gains from the first up to one of `lasts`, and
+    the first of `lasts` that reaches it; 0 and -1 if none is above 0."""
     best, at = np.zeros(len(weights)), np.full(len(weights), -1, np.int64)
     step = max(1, _PREFIXES // max(1, len(gains)))
     for start in range(0, len(weights) if len(lasts) else 0, step):

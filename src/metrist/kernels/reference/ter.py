@@ -24,6 +24,7 @@ _KEEP, _SUBSTITUTE, _DROP, _ADD = range(4)
 
 
 def ter_edits(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Count translation edits (insertions, deletions, substitutions, moves) per pair, by sacrebleu's Tercom search."""
     pairs = zip(outputs.tolist(), references.tolist(), strict=True)
     return np.array([_edits(tokens.listed(output), tokens.listed(reference)) for output, reference in pairs], np.int64)
 

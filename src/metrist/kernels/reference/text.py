@@ -31,6 +31,8 @@ _DASH_AFTER_DIGIT = re.compile(r"([0-9])-")
 
 
 def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
+    """Split texts into runs of WORD characters; a SINGLE character is a token alone, SEPARATOR characters end
+    tokens."""
     spacing = _Spacing(classes)
     if classes.case == "lower":
         texts = [text.lower() for text in texts]
@@ -38,26 +40,37 @@ def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
 
 
 def scan_13a(texts: Sequence[str]) -> Tokens:
+    """Split texts into BLEU's usual words: mteval-v13a as in sacrebleu, including its handling of trailing
+    whitespace."""
     return from_lists([_words_13a(text) for text in texts])
 
 
 def scan_chrf_words(texts: Sequence[str]) -> Tokens:
+    """Split texts into the words of chrF++: at whitespace, with one punctuation mark split off the end or the
+    beginning."""
     return from_lists([[part for word in text.split() for part in _split_mark(word)] for text in texts])
 
 
 def characters(texts: Sequence[str]) -> Tokens:
+    """Split texts into characters without whitespace; their ids are code points."""
     bare = ["".join(text.split()) for text in texts]
     ids = np.frombuffer("".join(bare).encode("utf-32-le", "surrogatepass"), dtype="<i4").astype(np.int32)
     return Tokens(ids, running_starts(map(len, bare)), [])
 
 
 def json_arrays(columns: Sequence[Sequence[Value]]) -> tuple[bytes, NDArray[np.int64]]:
+    """Write each row of the columns as a JSON array, as Python does without spaces and ASCII escapes: all of them as
+    UTF-8, and where each begins, with the end of the last."""
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     rows = [encode(row).encode("utf-8", "surrogatepass") for row in zip(*columns, strict=True)]
     return b"".join(rows), running_starts(map(len, rows))
 
 
 def join_columns(columns: Sequence[TextColumn], rows: int, write: Callable[[memoryview], object]) -> None:
+    """Put the rows of the columns one after another and call `write` with one block of them after another, which it
+    must not keep. Numbers are written as Python does, NaN as null and infinity as 1e999. On a Neoverse core the
+    compiled version takes a third of the time of `pyarrow.compute.binary_join_element_wise`, which also wants numbers
+    as texts."""
     texts = (_list_texts(column, rows) for column in columns)
     write(memoryview(b"".join(map(b"".join, zip(*texts, strict=True)))))
 
@@ -122,6 +135,8 @@ def _split_mark(word: str) -> tuple[str, ...]:
 def clipped_matches(
     tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32], max_order: int
 ) -> NDArray[np.int64]:
+    """Count, for each pair and each order up to `max_order`, the n-grams of the output that are in the reference, each
+    at most as often as it occurs there."""
     starts = np.arange(len(references) + 1, dtype=np.int64)
     return clipped_matches_grouped(tokens, outputs, references, starts, max_order)
 
@@ -133,6 +148,9 @@ def clipped_matches_grouped(
     starts: NDArray[np.int64],
     max_order: int,
 ) -> NDArray[np.int64]:
+    """Count as `clipped_matches` does, for outputs with several references: one row per record, whose pairs are
+    `starts[r]:starts[r + 1]`. An n-gram counts at most as often as in the reference where it occurs most."""
+
     # Neighbouring records share references and the records of a system share none: a small cache suffices.
     @lru_cache(maxsize=32)
     def count_ngrams(text: int, order: int) -> Counter[tuple[int, ...]]:
@@ -161,6 +179,7 @@ _WIDTH = 1 << 14
 
 
 def lcs_lengths(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the length of the longest common subsequence of each pair."""
     pairs = zip(outputs.tolist(), references.tolist(), strict=True)
     return np.array([_length(tokens.listed(a), tokens.listed(b)) for a, b in pairs], np.int64)
 
@@ -168,6 +187,12 @@ def lcs_lengths(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[
 def union_lcs_hits(
     tokens: Tokens, line_starts: NDArray[np.int64], outputs: NDArray[np.int32], references: NDArray[np.int32]
 ) -> NDArray[np.int64]:
+    """Count ROUGE-Lsum's hits per pair; `tokens` are lines, and text t is lines `line_starts[t]:line_starts[t + 1]`.
+
+    A token of a reference line is a hit if it is on the longest common subsequence with any of the output's lines, at
+    most as often as the token occurs in either text. The choice among several longest ones follows rouge-score.
+    """
+
     def lines(text: int) -> list[list[int]]:
         return [tokens.listed(line) for line in range(int(line_starts[text]), int(line_starts[text + 1]))]
 
