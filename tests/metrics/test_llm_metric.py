@@ -424,7 +424,7 @@ def test_a_judge_of_pairs_marks_what_it_cannot_read(moody):
     llm = Moody()
     pair = Pair(first=records("a")[0], second=replace(records("a")[0], system="t", output="b"))
     judge = JudgePair(llm=llm)
-    questions = [judge._build_question(*ordered) for ordered in judge._orders(pair)]
+    questions = [judge._build_question(*order) for order in ((pair.first, pair.second), (pair.second, pair.first))]
     moody.answers = {question.conversation[-1].text: "no idea" for question in questions}
     for requests in (2, 0):
         (judgment,) = judge.prefer([pair])

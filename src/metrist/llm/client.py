@@ -251,7 +251,11 @@ class ChatClient:
             attempts += 1
             outcome = self._send(body, optional)
             seconds = time.monotonic() - started
-            self._correct_booking(tokens, outcome)
+            # Replace the booked number of tokens by the number that the server counted.
+            if not isinstance(outcome, Success):
+                self.limiter.correct(tokens, 0)
+            elif (used := outcome.completion.usage).prompt_tokens is not None and used.completion_tokens is not None:
+                self.limiter.correct(tokens, used.prompt_tokens + used.completion_tokens)
             if not isinstance(outcome, RetryableError):
                 return outcome, attempts, seconds
             failures += not outcome.throttled
@@ -292,15 +296,6 @@ class ChatClient:
             return RetryableError(f"the server answered {response.status}, but {error}")
         # The tokens of an answer that repeats a key hold its pieces.
         return Success(replace(completion, tokens=None) if response.is_masked else completion)
-
-    def _correct_booking(self, booked: int, outcome: Outcome) -> None:
-        """Replace the booked number of tokens by the number that the server counted."""
-        if not isinstance(outcome, Success):
-            self.limiter.correct(booked, 0)
-            return
-        usage = outcome.completion.usage
-        if usage.prompt_tokens is not None and usage.completion_tokens is not None:
-            self.limiter.correct(booked, usage.prompt_tokens + usage.completion_tokens)
 
     def _wait(self, seconds: float) -> None:
         if self.stop.wait(seconds) if seconds > 0 else self.stop.is_set():

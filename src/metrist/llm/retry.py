@@ -163,8 +163,10 @@ def classify_error(response: Response, model: str, optional: Sequence[str]) -> O
     error = parse_error(response)
     status, reason = response.status, f"the server answered {response.status}: {error.message}"
     if status < 300:
+        # An error sent with a success status: the status that it names, or the usual one for its message.
         reason = f"the server answered {status} with an error: {error.message}"
-        status = _infer_status(error)
+        is_bad_request = any(map(error.matches, (_TOO_LONG, _FILTERED, _NO_CREDIT)))
+        status = int(error.code) if re.fullmatch("[45][0-9]{2}", error.code) else 400 if is_bad_request else 500
     if status in (400, 429) and error.matches(_NO_CREDIT):
         return FatalError(f"{reason} (waiting does not help: check the account's plan and balance)")
     if status in (408, 409, 425, 429) or status >= 500:
@@ -189,13 +191,6 @@ def parse_error(response: Response) -> ServerError:
     message = error.get("message") or error.get("detail") or error
     code, field = error.get("code") or error.get("type"), error.get("param")
     return ServerError(_shorten(str(message)), "" if code is None else str(code), "" if field is None else str(field))
-
-
-def _infer_status(error: ServerError) -> int:
-    """The status of an error sent with a success status: the one that it names, or the usual one for its message."""
-    if re.fullmatch("[45][0-9]{2}", error.code):
-        return int(error.code)
-    return 400 if any(map(error.matches, (_TOO_LONG, _FILTERED, _NO_CREDIT))) else 500
 
 
 def _classify_bad_request(error: ServerError, model: str, optional: Sequence[str], reason: str) -> Outcome:

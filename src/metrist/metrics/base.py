@@ -331,17 +331,12 @@ def _parse_setting(annotation: str, value: Any) -> Any:
 def _score_record(metric: Metric, record: Record) -> Score:
     """One record's score. An exception that is not metrist's own is reported with the metric and the record."""
     try:
-        value = metric.score_record(record)
+        value: Any = metric.score_record(record)
     except (MetristError, NotImplementedError):
         raise
     except Exception as error:
         place = f"item {label_item(record.item)!r} of system {record.system!r}"
         raise RunError(f"{metric.text} failed on {place}: {describe_exception(error)}") from error
-    return _as_score(metric, record, value)
-
-
-def _as_score(metric: Metric, record: Record, value: Any) -> Score:
-    """What `score_record` returned, as a score."""
     if isinstance(value, Score):
         if not math.isnan(value.value) or value.failure is not None:
             return value
@@ -350,10 +345,10 @@ def _as_score(metric: Metric, record: Record, value: Any) -> Score:
         return Score.failed(f"{metric.text} returned {value} for this record", FailureKind.not_scored)
     if isinstance(value, numbers.Real | np.bool_):
         return Score(value=float(value))
+    place = f"item {label_item(record.item)!r} of system {record.system!r}"
     raise RunError(
-        f"{metric.text}: score_record returned a {type(value).__name__} for item {label_item(record.item)!r} of system "
-        f"{record.system!r}; return one number, a Score, or None where there is no score (several numbers go into "
-        "Score(value=…, parts={…}))"
+        f"{metric.text}: score_record returned a {type(value).__name__} for {place}; return one number, a Score, or "
+        "None where there is no score (several numbers go into Score(value=…, parts={…}))"
     )
 
 

@@ -79,17 +79,11 @@ def citation_keys(metric: Metric) -> list[str]:
     keys: dict[str, None] = {}
     for nested in iterate_nested(metric):
         if isinstance(nested, Metric) and (card := _cards().get(nested.name)):
-            keys |= dict.fromkeys([*card.cite, *_keys_of_settings(card, nested)])
+            keys |= dict.fromkeys(card.cite)
+            for setting, setting_keys in card.cite_with.items():
+                if getattr(nested, setting) != getattr(type(nested), setting):
+                    keys |= dict.fromkeys(setting_keys)
     return list(keys)
-
-
-def _keys_of_settings(card: Card, metric: Metric) -> list[str]:
-    return [
-        key
-        for setting, keys in card.cite_with.items()
-        if getattr(metric, setting) != getattr(type(metric), setting)
-        for key in keys
-    ]
 
 
 def short_citation(key: str) -> str:
@@ -154,9 +148,14 @@ def _one_line(text: str) -> str:
 def describe(metric: Metric, width: int = 88) -> str:
     """The card, facts, settings and signature of a metric as plain text."""
     card = _cards().get(metric.name) or _from_docstring(metric)
+    direction = "none: it describes and does not judge"
+    if metric.higher_is_better is not None:
+        direction = "higher is better" if metric.higher_is_better else "lower is better"
+        if against := describe_direction(metric.name):
+            direction += f", but the opposite on {against}"
     facts = {
         "Needs": ", ".join(("output", *metric.needs)),
-        "Direction": _direction(metric),
+        "Direction": direction,
         "Bounds": "{:g} to {:g}".format(*metric.bounds),
         **({"Extra": f"pip install 'metrist[{metric.extra}]'"} if metric.extra else {}),
     }
@@ -168,17 +167,12 @@ def describe(metric: Metric, width: int = 88) -> str:
         *_paragraph("When not to trust it", card.distrust, width),
         *_guidance(card.guidance, width),
         *_agreement(metric, width),
-        "\n".join(_fact(title, fact, width) for title, fact in facts.items()),
+        "\n".join(_indent(fact, width, f"{title + ':':<11}", " " * 11) for title, fact in facts.items()),
         *_settings(metric, card, width),
         *_paragraph("Signature", _signature(metric), width),
         *_paragraph("Citation", card.citation, width),
     ]
     return "\n\n".join(blocks) + "\n"
-
-
-def _fact(title: str, fact: str, width: int) -> str:
-    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    return fill(fact, width, initial_indent=f"{title + ':':<11}", subsequent_indent=" " * 11, **options)
 
 
 def _signature(metric: Metric) -> str:
@@ -188,14 +182,6 @@ def _signature(metric: Metric) -> str:
             return metric.signature
     except MetristError as error:
         return f"not known here: {str(error).splitlines()[0]}"
-
-
-def _direction(metric: Metric) -> str:
-    if metric.higher_is_better is None:
-        return "none: it describes and does not judge"
-    direction = "higher is better" if metric.higher_is_better else "lower is better"
-    against = describe_direction(metric.name)
-    return f"{direction}, but the opposite on {against}" if against else direction
 
 
 def _agreement(metric: Metric, width: int) -> Iterator[str]:
@@ -214,9 +200,11 @@ def _paragraph(title: str, text: str, width: int) -> Iterator[str]:
         yield f"{title}\n{_indent(text, width)}"
 
 
-def _indent(text: str, width: int, indent: str = "  ") -> str:
+def _indent(text: str, width: int, indent: str = "  ", following: str | None = None) -> str:
+    """The text in lines of that width; `following` is the indent of all lines but the first, where it differs."""
+    rest = indent if following is None else following
     return fill(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text, width, initial_indent=indent, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
 
 
@@ -257,17 +245,15 @@ def _cards() -> Mapping[str, Card]:
     shared = _read_toml(folder / _SHARED_SETTINGS)
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
     tables = {key: table for file in files if file.name != _SHARED_SETTINGS for key, table in _read_toml(file).items()}
-    complete = {key: _inherit(table, tables) for key, table in tables.items()}
-    return {name: _parse_card(table, shared) for key, table in complete.items() for name in table.get("names", [key])}
-
-
-def _inherit(table: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The table, completed from the one that its `like` names."""
-    if "like" not in table:
-        return table
-    parent = {key: value for key, value in tables[table["like"]].items() if key != "names"}
-    own = {key: value for key, value in table.items() if key != "like"}
-    return {**parent, **own, "settings": {**parent.get("settings", {}), **own.get("settings", {})}}
+    cards = {}
+    for key, own in tables.items():
+        table = own
+        if "like" in own:
+            parent = tables[own["like"]]
+            table = {**parent, **own, "settings": {**parent.get("settings", {}), **own.get("settings", {})}}
+        for name in own.get("names", [key]):
+            cards[name] = _parse_card(table, shared)
+    return cards
 
 
 def _read_toml(file: Any) -> dict[str, Any]:
@@ -278,7 +264,7 @@ def _parse_card(table: Mapping[str, Any], shared: Mapping[str, str]) -> Card:
     def join_values(texts: Mapping[str, str]) -> dict[str, str]:
         return {key: _join_lines(text) for key, text in texts.items()}
 
-    structured = ("names", "settings", "guidance", "titles", "cite", "cite_with")
+    structured = ("names", "like", "settings", "guidance", "titles", "cite", "cite_with")
     texts = join_values({key: text for key, text in table.items() if key not in structured})
     guidance = tuple(Advice(**join_values(entry)) for entry in table.get("guidance", []))
     return Card(

@@ -144,23 +144,19 @@ class ByScore(Comparator):
         for side, score in (("first", first), ("second", second)):
             if score.failure is not None:
                 return Judgment.failed(f"the {side} output has no score: {score.failure}", score.failure.kind)
-        lead = (first.value - second.value) * (-1 if self._lower_wins else 1)
-        explanation = "\n\n".join([self.metric.against(first, second), *_incomplete_notes(first, second)])
+        lower_wins = self.better == "lower" if self.better else self.metric.higher_is_better is False
+        lead = (first.value - second.value) * (-1 if lower_wins else 1)
+        explanations = [self.metric.against(first, second)]
+        for side, score in (("first", first), ("second", second)):
+            if score.incomplete:
+                # It names the requests that failed.
+                explanations.append(f"of the {side} output: {score.explanation or ''}")
         choice: Choice = "tie" if abs(lead) <= self.tie else "first" if lead > 0 else "second"
-        return Judgment(preference=choice, explanation=explanation, incomplete=first.incomplete or second.incomplete)
-
-    @property
-    def _lower_wins(self) -> bool:
-        return self.better == "lower" if self.better else self.metric.higher_is_better is False
+        incomplete = first.incomplete or second.incomplete
+        return Judgment(preference=choice, explanation="\n\n".join(explanations), incomplete=incomplete)
 
     def _code(self) -> Mapping[str, str]:
         return self.metric._code()
-
-
-def _incomplete_notes(first: Score, second: Score) -> list[str]:
-    """The explanations of incomplete scores, which name the requests that failed."""
-    sides = (("first", first), ("second", second))
-    return [f"of the {side} output: {score.explanation or ''}" for side, score in sides if score.incomplete]
 
 
 def build_comparator(metric: MetricLike, *, allow_import: bool = True) -> Comparator:

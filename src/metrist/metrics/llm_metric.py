@@ -161,16 +161,14 @@ def ask_llm(
         can_read = parser.can_read
         parser = dataclasses.replace(parser, can_read=lambda i, answer: can_read(positions[i], answer))
     completions = gateway.complete(llm, requested, sampling, runtime=runtime, parser=parser) if positions else []
-    answers = dict(zip(positions, map(_mark_unanswered, completions), strict=True))
-    return [answers.get(i) or Completion(failure=NOT_ASKED) for i in range(len(conversations))]
-
-
-def _mark_unanswered(answer: Completion) -> Completion:
-    if answer.failure is None:
-        return answer
-    # An LLM that gives no kind is assumed to have failed for a reason that may pass.
-    kind = answer.failure.kind if isinstance(answer.failure, Failure) else FailureKind.transient
-    return dataclasses.replace(answer, failure=Failure(kind, f"no answer: {answer.failure}"))
+    answers = [Completion(failure=NOT_ASKED)] * len(conversations)
+    for i, answer in zip(positions, completions, strict=True):
+        answers[i] = answer
+        if answer.failure is not None:
+            # An LLM that gives no kind is assumed to have failed for a reason that may pass.
+            kind = answer.failure.kind if isinstance(answer.failure, Failure) else FailureKind.transient
+            answers[i] = dataclasses.replace(answer, failure=Failure(kind, f"no answer: {answer.failure}"))
+    return answers
 
 
 def is_retryable(failure: str | None) -> bool:

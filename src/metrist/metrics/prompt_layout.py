@@ -108,17 +108,14 @@ def fold_lookalikes(text: str) -> str:
     0 to 9, and letters that look like Latin ones as these."""
     if text.isascii():
         return text.lower()
-    decomposed = unicodedata.normalize("NFKD", text).casefold().translate(_LOOK_ALIKES)
-    return "".join(map(_fold_character, decomposed))
-
-
-def _fold_character(character: str) -> str:
-    if character.isascii():
-        return character
-    digit = unicodedata.decimal(character, None)
-    if digit is not None:
-        return str(digit)
-    return "" if unicodedata.category(character) in ("Mn", "Me", "Cf") else character
+    characters = []
+    for character in unicodedata.normalize("NFKD", text).casefold().translate(_LOOK_ALIKES):
+        digit = None if character.isascii() else unicodedata.decimal(character, None)
+        if digit is not None:
+            characters.append(str(digit))
+        elif character.isascii() or unicodedata.category(character) not in ("Mn", "Me", "Cf"):
+            characters.append(character)
+    return "".join(characters)
 
 
 # Cyrillic, Greek, Armenian and other letters, after lower-casing, and the Latin letters that they look like.

@@ -181,7 +181,10 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
     if isinstance(metric, Metric):
         return metric
     if isinstance(metric, type):
-        return _build_class(metric)
+        if not issubclass(metric, Metric):
+            raise SpecError(f"the class {metric.__name__} is not a metric: derive it from metrist.Metric")
+        check_settings(metric, metric.__name__, {})
+        return metric()
     if not isinstance(metric, str | Spec):  # A common mistake, which the types rule out but nothing else does.
         raise SpecError(
             f"expected a metric, got {_describe_value(metric)}: name one, such as 'chrf', or give an object of a class "
@@ -239,14 +242,6 @@ def build_all(metrics: MetricList, *, allow_import: bool = True) -> tuple[Metric
     return tuple(by_text.values())
 
 
-def _build_class(cls: type) -> Metric:
-    """An object of a metric's class with its defaults."""
-    if not issubclass(cls, Metric):
-        raise SpecError(f"the class {cls.__name__} is not a metric: derive it from metrist.Metric")
-    check_settings(cls, cls.__name__, {})
-    return cls()
-
-
 def _describe_value(value: Any) -> str:
     shown = repr(value)
     return f"{shown if len(shown) <= 80 else f'{shown[:80]}…'} ({type(value).__name__})"
@@ -293,7 +288,12 @@ def _find_class(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]
     if entry := _BUILTIN.get(name):
         return getattr(importlib.import_module(entry.module), entry.attribute), entry.preset
     if point := _find_entry_points().get(name):
-        return _load_entry_point(point), {}
+        try:
+            return point.load(), {}
+        except Exception as error:
+            package = f" of the package {point.dist.name}" if point.dist else ""
+            reason = f"{type(error).__name__}: {error}"
+            raise SpecError(f"cannot load the metric {name!r}{package}: {reason}") from error
     if "." in name and allow_import:
         return _import_class(name), {}
     if "." in name:
@@ -307,15 +307,6 @@ def _find_class(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]
 
 def _find_entry_points() -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-
-
-def _load_entry_point(point: EntryPoint) -> type:
-    try:
-        cls: type = point.load()
-    except Exception as error:
-        package = f" of the package {point.dist.name}" if point.dist else ""
-        raise SpecError(f"cannot load the metric {point.name!r}{package}: {type(error).__name__}: {error}") from error
-    return cls
 
 
 def _import_class(name: str) -> type:

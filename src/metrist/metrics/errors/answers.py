@@ -81,17 +81,23 @@ def build_answer(
         return ErrorAnswer(failure=f"the answer claims {format_count(claimed_count, 'error')} and lists none")
     if not complete and truncated:
         return ErrorAnswer(failure="the answer is truncated")
+    all_notes = [*notes]
+    if claimed_count is not None and claimed_count != len(complete):
+        all_notes.append(
+            f"the header claims {format_count(claimed_count, 'error')}, {len(complete)} "
+            f"{agree(len(complete), 'is', 'are')} complete"
+        )
+    total = math.fsum(error.penalty or 0.0 for error in complete)
+    if claimed_total is not None and not math.isclose(claimed_total, total, abs_tol=1e-6):
+        all_notes.append(
+            f"the header claims a reduction of {claimed_total:g}, the penalties add up to {total:g}; their sum counts"
+        )
+    all_notes += _find_irregularities(errors)
+    if truncated:
+        all_notes.append(_TRUNCATED)
     short = claimed_count is not None and len(complete) < claimed_count
-    return ErrorAnswer(
-        errors=tuple(errors),
-        notes=(
-            *notes,
-            *_compare_with_claims(complete, claimed_count, claimed_total),
-            *_find_irregularities(errors),
-            *((_TRUNCATED,) if truncated else ()),
-        ),
-        partial=truncated or short or len(complete) < len(errors),
-    )
+    partial = truncated or short or len(complete) < len(errors)
+    return ErrorAnswer(errors=tuple(errors), notes=tuple(all_notes), partial=partial)
 
 
 def parse_penalty(text: str) -> float | None:
@@ -114,17 +120,6 @@ def parse_severity(text: str) -> str | None:
 
 def _is_known_severity(severity: str | None) -> bool:
     return severity is not None and severity.capitalize() in SEVERITIES
-
-
-def _compare_with_claims(errors: Sequence[WrittenError], count: int | None, total: float | None) -> Iterator[str]:
-    if count is not None and count != len(errors):
-        yield (
-            f"the header claims {format_count(count, 'error')}, {len(errors)} "
-            f"{agree(len(errors), 'is', 'are')} complete"
-        )
-    actual = math.fsum(error.penalty or 0.0 for error in errors)
-    if total is not None and not math.isclose(total, actual, abs_tol=1e-6):
-        yield f"the header claims a reduction of {total:g}, the penalties add up to {actual:g}; their sum counts"
 
 
 def _find_irregularities(errors: Sequence[WrittenError]) -> Iterator[str]:
@@ -217,8 +212,15 @@ def parse_errors(
     # If there is no valid JSON, almost valid JSON (a missing comma, wrong quotation marks) is accepted.
     candidates = _select_answers(find_json_values(answer), answer) or _select_answers(_find_repaired(answer), answer)
     judged = _JudgedTexts(judged_texts)
-    own = [value for value, text in candidates if not judged.contain(text) and not _has_other_mark(value, mark)]
-    marked = [value for value in own if _has_mark(value, mark)]
+    own, marked = [], []
+    for value, text in candidates:
+        has_mark = mark is not None and isinstance(value, JsonPairs) and value.has(_MARK)
+        # What carries another mark is another's answer.
+        if judged.contain(text) or (has_mark and value.get(_MARK) != mark):
+            continue
+        own.append(value)
+        if has_mark:
+            marked.append(value)
     if not marked and mark is not None and mark in answer and not _only_mentions(mark, answer, own):
         # The judge's own answer has begun and cannot be parsed: other objects that look like one are quoted in it.
         once = len(_ERRORS_KEY.findall(answer)) == 1
@@ -234,7 +236,18 @@ def parse_errors(
 
 
 def _select_answers(values: Iterable[tuple[Any, str]], answer: str) -> list[tuple[Any, str]]:
-    return [(value, text) for value, text in values if _is_answer(value, text, answer)]
+    selected = []
+    for value, text in values:
+        if isinstance(value, JsonPairs):
+            is_answer = value.has(_ERRORS)
+        elif value:
+            is_answer = all(map(_is_error, value))
+        else:
+            # An empty list means that there are no errors only if the answer consists of nothing else.
+            is_answer = text == answer.strip().removeprefix("```json").strip("`\n ")
+        if is_answer:
+            selected.append((value, text))
+    return selected
 
 
 def _find_repaired(answer: str) -> Iterator[tuple[Any, str]]:
@@ -246,15 +259,6 @@ def _to_pairs(value: Any) -> Any:
     if isinstance(value, Mapping):
         return JsonPairs((key, _to_pairs(member)) for key, member in value.items())
     return [_to_pairs(element) for element in value] if isinstance(value, list) else value
-
-
-def _has_mark(value: Any, mark: str | None) -> bool:
-    return mark is not None and isinstance(value, JsonPairs) and value.get(_MARK) == mark
-
-
-def _has_other_mark(value: Any, mark: str | None) -> bool:
-    """Whether the value carries another mark than this one: it is then another's answer."""
-    return mark is not None and isinstance(value, JsonPairs) and value.has(_MARK) and not _has_mark(value, mark)
 
 
 def _only_mentions(mark: str, answer: str, own: Sequence[Any]) -> bool:
@@ -292,22 +296,15 @@ def _parse_damaged(answer: str, start: int, judged: _JudgedTexts, truncated: boo
         _find_repaired(answer[key.end() :]), judged
     )
     notes = [] if truncated else ["the answer's JSON is damaged"]
-    if not rows and _lists_nothing(answer, key, judged):
-        return ErrorAnswer(notes=(*notes, _TRUNCATED), partial=True)
-    if not rows:
-        return ErrorAnswer(failure=f"the answer's JSON cannot be parsed{suffix}")
-    return build_answer([_parse_error(row) for row in rows], notes=notes, truncated=True)
-
-
-def _lists_nothing(answer: str, key: re.Match[str], judged: _JudgedTexts) -> bool:
-    """Whether the damaged answer says that there are no errors.
-
-    If only answers with errors could be parsed, the mean would lack the best outputs; but an empty list that may be a
-    quotation says nothing.
-    """
+    if rows:
+        return build_answer([_parse_error(row) for row in rows], notes=notes, truncated=True)
+    # If only answers with errors could be parsed, the mean would lack the best outputs; but an empty list that may be a
+    # quotation says nothing.
     empty = _EMPTY_LIST.match(answer, key.end())
     once = len(_ERRORS_KEY.findall(answer)) == 1 and "{" in answer[: key.end()]
-    return empty is not None and once and not judged.contain(answer[key.start() : empty.end()])
+    if empty is not None and once and not judged.contain(answer[key.start() : empty.end()]):
+        return ErrorAnswer(notes=(*notes, _TRUNCATED), partial=True)
+    return ErrorAnswer(failure=f"the answer's JSON cannot be parsed{suffix}")
 
 
 def _select_errors(values: Iterable[tuple[Any, str]], judged: _JudgedTexts) -> list[JsonPairs]:
@@ -353,15 +350,6 @@ def find_json_values(answer: str, start: int = 0) -> Iterator[tuple[Any, str]]:
             return  # No answer is nested this deeply.
         yield value, answer[position:end]
         position = end
-
-
-def _is_answer(value: Any, text: str, answer: str) -> bool:
-    if isinstance(value, JsonPairs):
-        return value.has(_ERRORS)
-    if value:
-        return all(map(_is_error, value))
-    # An empty list means that there are no errors only if the answer consists of nothing else.
-    return text == answer.strip().removeprefix("```json").strip("`\n ")
 
 
 def _is_error(value: Any) -> bool:

@@ -136,7 +136,14 @@ def merge_errors(analyses: Sequence[Sequence[Error]]) -> tuple[MergedError, ...]
     groups: list[dict[int, Error]] = []
     for number, errors in enumerate(analyses):
         for error in errors:
-            _add_to_group(groups, number, error)
+            # To the group that it overlaps most, but never two errors of one analysis to the same group.
+            open_groups = [group for group in groups if number not in group]
+            shares = [max(_overlap(error, other) for other in group.values()) for group in open_groups]
+            best = max(range(len(shares)), key=shares.__getitem__, default=None)
+            if best is not None and shares[best] > 0:
+                open_groups[best][number] = error
+            else:
+                groups.append({number: error})
     return tuple(
         MergedError(
             error=_merge_group(list(group.values()), len(analyses)),
@@ -153,24 +160,17 @@ def compute_spread(merged: Sequence[MergedError], counted: Sequence[Error]) -> f
     return float(np.std([math.fsum(column) for column in zip(*rows, strict=True)])) if rows else 0.0
 
 
-def _add_to_group(groups: list[dict[int, Error]], number: int, error: Error) -> None:
-    """Add the error to the group that it overlaps most, but never two errors of one analysis to the same group."""
-    open_groups = [group for group in groups if number not in group]
-    shares = [max(_overlap(error, other) for other in group.values()) for group in open_groups]
-    best = max(range(len(shares)), key=shares.__getitem__, default=None)
-    if best is not None and shares[best] > 0:
-        open_groups[best][number] = error
-    else:
-        groups.append({number: error})
-
-
 def _overlap(first: Error, second: Error) -> float:
-    """The characters that both cover, as a share of those that either covers."""
-    if first.start is None or first.end is None or second.start is None or second.end is None:
+    """`compute_overlap` on the same side; of errors without offsets, 1 if their words are the same."""
+    if first.start is None and second.start is None:
         words = normalise(first.text).text.strip()
-        same = first.start is second.start is None and words == normalise(second.text).text.strip()
-        return float(same and bool(words))
-    if first.side != second.side:
+        return float(bool(words) and words == normalise(second.text).text.strip())
+    return compute_overlap(first, second) if first.side == second.side else 0.0
+
+
+def compute_overlap(first: Error, second: Error) -> float:
+    """The characters that both errors cover, as a share of those that either covers; 0 without offsets."""
+    if first.start is None or first.end is None or second.start is None or second.end is None:
         return 0.0
     both = min(first.end, second.end) - max(first.start, second.start)
     return max(both, 0) / max(max(first.end, second.end) - min(first.start, second.start), 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple, get_args
@@ -19,7 +19,7 @@ from metrist.errors import MissingExtra, ModelError, agree, format_count
 from metrist.language import is_other_language
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard, check_choice
-from metrist.metrics.errors.base import ERRORS, PER_100_WORDS, WORST, count_words
+from metrist.metrics.errors.base import ERRORS, PER_100_WORDS, WORST, compute_overlap, count_words
 from metrist.metrics.model_metric import SHORT_NAMES
 from metrist.metrics.prompt_layout import GENERAL_TASK, list_tasks, resolve_task
 from metrist.metrics.trained.quality import OPINIONS, TRANSLATION, Size, infer_task
@@ -45,8 +45,9 @@ _RESTATE = ("summarization", OPINIONS, "simplification", "data_to_text")
 _MAY_RESTATE, _MIN_SOURCE_WORDS = ("long_form_qa", GENERAL_TASK), 8
 #: Errors of two models are one if they share at least this much of what both cover.
 _SAME_ERROR = 0.5
-
-_EMPTY = Failure(FailureKind.missing_input, "the output is empty: there is nothing to look at")
+#: What stands between the reasons of an explanation.
+_BETWEEN = "; "
+_EMPTY = Score.failed(Failure(FailureKind.missing_input, "the output is empty: there is nothing to look at"))
 
 
 class ModelChoice(NamedTuple):
@@ -103,14 +104,6 @@ def _refuse_consistency(record: Record, task: str, *, english: bool, has_source:
     return None
 
 
-def _marks_words(model: str) -> bool:
-    """Whether a model says which words of a sentence the source does not support."""
-    try:
-        return (find_weights(Options(model=model)).folder / ERROR_SETTINGS).is_file()
-    except (MissingExtra, ModelError):
-        return False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Errors(Metric):
     """Minus the sum of the penalties of all errors that the shipped models find: 0 if there is none."""
@@ -139,7 +132,12 @@ class Errors(Metric):
     def components(self) -> dict[str, Metric]:
         """The metrics of the models by their names; fluency twice."""
         model = SHORT_NAMES[self.size]
-        support = _WORDS if _marks_words(model) else _SENTENCES
+        # Some models say which words of a sentence the source does not support.
+        try:
+            marks_words = (find_weights(Options(model=model)).folder / ERROR_SETTINGS).is_file()
+        except (MissingExtra, ModelError):
+            marks_words = False
+        support = _WORDS if marks_words else _SENTENCES
         return {
             CONSISTENCY: registry.build(f"consistency(model='{model}', threshold={support})"),
             FLUENCY: registry.build(f"fluency(model='{model}', threshold={_ALONE})"),
@@ -159,7 +157,13 @@ class Errors(Metric):
 
     def score(self, shard: Shard) -> Scores:
         choices = [choose_models(record, self.task) if record.output.strip() else None for record in shard.records]
-        missing = self._find_missing(name for choice in choices if choice for name in choice.models)
+        # The models that are not installed, with what to install.
+        missing = {}
+        for name in dict.fromkeys(name for choice in choices if choice for name in choice.models):
+            try:
+                self.components[name].facts()
+            except (MissingExtra, ModelError) as error:
+                missing[name] = str(error).splitlines()[0]
         found: list[dict[str, Score]] = [{} for _ in shard.records]
         for name, metric in self.components.items():
             if (FLUENCY if name == _BESIDE else name) in missing:
@@ -171,19 +175,9 @@ class Errors(Metric):
                     found[i][FLUENCY if name == _BESIDE else name] = score
         words = count_words([record.output for record in shard.records])
         return Scores.of(
-            _EMPTY_SCORE if choice is None else _combine(choice, missing, found[i], words[i])
+            _EMPTY if choice is None else _combine(choice, missing, found[i], words[i])
             for i, choice in enumerate(choices)
         )
-
-    def _find_missing(self, names: Iterable[str]) -> dict[str, str]:
-        """The models among these that are not installed, with what to install."""
-        missing = {}
-        for name in dict.fromkeys(names):
-            try:
-                self.components[name].facts()
-            except (MissingExtra, ModelError) as error:
-                missing[name] = str(error).splitlines()[0]
-        return missing
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many errors each model found in how many outputs, and which outputs it did not look at."""
@@ -205,11 +199,6 @@ class Errors(Metric):
                 f"{agree(count, 'was', 'were')} {reason}"
             )
         return remarks
-
-
-#: What stands between the reasons of an explanation.
-_BETWEEN = "; "
-_EMPTY_SCORE = Score.failed(_EMPTY)
 
 
 def _combine(choice: ModelChoice, missing: Mapping[str, str], scores: Mapping[str, Score], words: int) -> Score:
@@ -251,21 +240,13 @@ def merge_marks(errors: Mapping[str, Sequence[Error]]) -> list[Error]:
         before = len(merged)
         for error in own:
             named = replace(error, rater=name)
-            shares = [_share(named, other) for other in merged[:before]]
+            shares = [compute_overlap(named, other) for other in merged[:before]]
             best = max(range(before), key=shares.__getitem__, default=None)
             if best is None or shares[best] < _SAME_ERROR:
                 merged.append(named)
             else:
                 merged[best] = _join(merged[best], named)
     return sorted(merged, key=lambda error: (error.start is None, error.start or 0, error.end or 0))
-
-
-def _share(first: Error, second: Error) -> float:
-    """The characters that both errors cover, as a share of those that either covers."""
-    if first.start is None or first.end is None or second.start is None or second.end is None:
-        return 0.0
-    both = min(first.end, second.end) - max(first.start, second.start)
-    return max(both, 0) / max(max(first.end, second.end) - min(first.start, second.start), 1)
 
 
 def _join(first: Error, second: Error) -> Error:

@@ -151,10 +151,8 @@ class ErrorAnalysis(ErrorMetric):
         ]
         checks = self._check_errors(records, tables, [[entry.error for entry in group] for group in merged], runtime)
         words = count_words([record.output for record in records])
-        return Scores.of(
-            self._note_unknown_aspects(self._score_record_errors(*columns), table)
-            for table, *columns in zip(tables, records, analyses, merged, checks, words, strict=True)
-        )
+        columns = zip(records, tables, analyses, merged, checks, words, strict=True)
+        return Scores.of(self._score_record_errors(*row) for row in columns)
 
     def remarks(self, scores: Scores) -> list[str]:
         """In addition to those of all error metrics: how many errors the second pass rejected."""
@@ -242,15 +240,35 @@ class ErrorAnalysis(ErrorMetric):
         conversations = [(Message("user", text),) for text, _ in questions]
         sampling = dataclasses.replace(self.sampling(), temperature=0.0)
         answers = ask_llm(self.llm, conversations, sampling, runtime)
-        verdicts = iter(
-            (answer, parse_verdict(answer.text, mark) if answer.failure is None else None)
+        verdicts = [
+            parse_verdict(answer.text, mark) if answer.failure is None else None
             for answer, (_, mark) in zip(answers, questions, strict=True)
-        )
-        return [_apply_verdicts(errors, [next(verdicts) for _ in errors]) for errors in merged]
+        ]
+        checks, start = [], 0
+        for errors in merged:
+            end = start + len(errors)
+            notes = []
+            if unchecked := verdicts[start:end].count(None):
+                failure = Failure.combine(answer.failure for answer in answers[start:end])
+                notes.append(
+                    f"{format_count(unchecked, 'error')} could not be checked and "
+                    f"{agree(unchecked, 'counts', 'count')}{f' ({failure})' if failure else ''}"
+                )
+            checks.append(
+                CheckedErrors(
+                    accepted=tuple(e for e, real in zip(errors, verdicts[start:end], strict=True) if real is not False),
+                    rejected=verdicts[start:end].count(False),
+                    notes=tuple(notes),
+                    completions=tuple(answers[start:end]),
+                )
+            )
+            start = end
+        return checks
 
     def _score_record_errors(
         self,
         record: Record,
+        table: AspectTable,
         analyses: Sequence[_Analysis],
         merged: Sequence[MergedError],
         checked: CheckedErrors,
@@ -277,17 +295,20 @@ class ErrorAnalysis(ErrorMetric):
         }
         if self.samples > 1:
             parts[SPREAD] = compute_spread(merged, score.errors)
-        incomplete = failure.kind.is_retryable or any(is_retryable(answer.failure) for answer in checked.completions)
-        return dataclasses.replace(score, parts=parts, raw=raw if notes else None, usage=usage, incomplete=incomplete)
-
-    def _note_unknown_aspects(self, score: Score, table: AspectTable) -> Score:
-        """The score with a note on errors under aspects that the table does not have. They count."""
+        explanations = [score.explanation] if score.explanation else []
         known = {name.casefold() for name in table.names}
         unknown = dict.fromkeys(e.aspect for e in score.errors if e.aspect and e.aspect.strip().casefold() not in known)
-        if self.aspects == NONE or not unknown:
-            return score
-        note = f"errors under aspects that the table does not have: {', '.join(map(repr, unknown))}"
-        return dataclasses.replace(score, explanation="; ".join(filter(None, (score.explanation, note))))
+        if unknown and self.aspects != NONE:
+            listed = ", ".join(map(repr, unknown))
+            explanations.append(f"errors under aspects that the table does not have: {listed}")
+        return dataclasses.replace(
+            score,
+            parts=parts,
+            explanation="; ".join(explanations) or None,
+            raw=raw if notes else None,
+            usage=usage,
+            incomplete=failure.kind.is_retryable or any(is_retryable(c.failure) for c in checked.completions),
+        )
 
 
 def _build_analysis(record: Record, free: Completion, formatted: Completion, answer: ErrorAnswer | None) -> _Analysis:
@@ -306,23 +327,6 @@ def _build_analysis(record: Record, free: Completion, formatted: Completion, ans
             # That a truncated analysis lists no error does not mean that there is none.
             answer = ErrorAnswer(failure="the analysis was truncated and lists no errors (try a larger max_tokens)")
     return _Analysis(answer, ground_errors(answer.errors, record), completions, unreadable)
-
-
-def _apply_verdicts(errors: Sequence[Error], verdicts: Sequence[tuple[Completion, bool | None]]) -> CheckedErrors:
-    unchecked = sum(real is None for _, real in verdicts)
-    failure = Failure.combine(answer.failure for answer, _ in verdicts)
-    reason = f" ({failure})" if failure else ""
-    return CheckedErrors(
-        accepted=tuple(error for error, (_, real) in zip(errors, verdicts, strict=True) if real is not False),
-        rejected=sum(real is False for _, real in verdicts),
-        notes=(
-            f"{format_count(unchecked, 'error')} could not be checked and "
-            f"{'counts' if unchecked == 1 else 'count'}{reason}",
-        )
-        if unchecked
-        else (),
-        completions=tuple(answer for answer, _ in verdicts),
-    )
 
 
 def parse_verdict(answer: str, mark: str) -> bool | None:

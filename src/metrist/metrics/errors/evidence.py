@@ -187,12 +187,10 @@ def find_facts(text: str, span: CharacterSpan) -> list[Fact]:
     start, end = span
     facts = [*_find_numbers(text, start, end), *_find_dates(text, start, end)]
     taken = [(fact.start, fact.end) for fact in facts]
-    facts += [name for name in _find_names(text, start, end) if not _touches(name, taken)]
+    for name in _find_names(text, start, end):
+        if not any(name.start < last and first < name.end for first, last in taken):
+            facts.append(name)
     return sorted(facts, key=lambda fact: fact.start)
-
-
-def _touches(fact: Fact, taken: Sequence[CharacterSpan]) -> bool:
-    return any(fact.start < end and start < fact.end for start, end in taken)
 
 
 def _find_numbers(text: str, start: int, end: int) -> Iterator[Fact]:
@@ -229,16 +227,13 @@ def _find_names(text: str, start: int, end: int) -> Iterator[Fact]:
     for match in _CAPITAL.finditer(text, start, end):
         words = list(re.finditer(r"\S+", match[0]))
         skipped = next((n for n, word in enumerate(words) if word[0].lower() not in _NOT_IN_NAMES), len(words))
-        if skipped == len(words) or (len(words) == 1 and _begins_sentence(text, match.start(), start)):
+        before = text[start : match.start()].rstrip(" \"'“‘(\n")
+        begins_sentence = not before or before[-1] in ".!?:…"
+        if skipped == len(words) or (len(words) == 1 and begins_sentence):
             continue
         first = match.start() + words[skipped].start()
         name = re.sub(r"['’]s$", "", text[first : match.end()])
         yield Fact("name", first, first + len(name), name, " ".join(name.lower().split()))
-
-
-def _begins_sentence(text: str, at: int, start: int) -> bool:
-    before = text[start:at].rstrip(" \"'“‘(\n")
-    return not before or before[-1] in ".!?:…"
 
 
 def _find_counterpart(output: str, fact: Fact, source: str, candidates: Sequence[Fact]) -> Fact | None:

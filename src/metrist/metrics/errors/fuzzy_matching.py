@@ -168,7 +168,14 @@ class WordTable:
         order = np.argsort(-self._lengths, kind="stable")
         self._order = order[self._lengths[order] <= _MAX_BITS]
         self._long = order[self._lengths[order] > _MAX_BITS]
-        self._alphabet, self._columns = _index_characters([words[n] for n in self._order])
+        indexed = [words[n] for n in self._order]
+        self._alphabet = {character: n for n, character in enumerate(dict.fromkeys("".join(indexed)))}
+        # For each position, the indices of the words' characters there.
+        columns: list[list[int]] = [[] for _ in range(len(indexed[0]) if indexed else 0)]
+        for word in indexed:
+            for position, character in enumerate(word):
+                columns[position].append(self._alphabet[character])
+        self._columns = [np.array(column, dtype=np.int64) for column in columns]
 
     def edit_shares(self, queries: Sequence[str]) -> Floats:
         """A row per query and a column per word: their edit distance divided by the longer length."""
@@ -221,21 +228,15 @@ class WordTable:
         return masks
 
 
-def _index_characters(words: Sequence[str]) -> tuple[dict[str, int], list[NDArray[np.int64]]]:
-    """An index for each character, and for each position the indices of the words' characters there."""
-    alphabet = {character: n for n, character in enumerate(dict.fromkeys("".join(words)))}
-    columns: list[list[int]] = [[] for _ in range(len(words[0]) if words else 0)]
-    for word in words:
-        for position, character in enumerate(word):
-            columns[position].append(alphabet[character])
-    return alphabet, [np.array(column, dtype=np.int64) for column in columns]
-
-
 # Alignment by characters
 
 
 def _match_characters(quote: str, text: str) -> FuzzyMatch | None:
-    distances = _distances_at_ends(quote, text)
+    # Row by row is fast for short quotes in long texts, character by character for all others.
+    if len(quote) <= _SHORT_QUOTE and len(text) > _LONG_TEXT:
+        distances = edit_distances_along(quote, text)
+    else:
+        distances = np.array(edit_distances(quote, text, anywhere=True), dtype=np.int32)
     fewest = int(distances.min())
     if fewest > MAX_EDITED * len(quote):
         return None
@@ -244,16 +245,13 @@ def _match_characters(quote: str, text: str) -> FuzzyMatch | None:
     near = np.flatnonzero(distances - fewest < lead) + 1
     clear = bool((np.abs(near - end) < lead).all())
     # A changed word matches its place in part: the whole word is meant, and perhaps a different one.
-    word_start, word_end = _extend_to_words(text, start, end)
+    word_start, word_end = start, end
+    while _is_inside_word(text, word_start):
+        word_start -= 1
+    while _is_inside_word(text, word_end):
+        word_end += 1
     clear = clear and (word_start, word_end) == (start, end)
     return FuzzyMatch(word_start, word_end, clear, 1 - fewest / len(quote))
-
-
-def _distances_at_ends(quote: str, text: str) -> NDArray[np.int32]:
-    # Row by row is fast for short quotes in long texts, character by character for all others.
-    if len(quote) <= _SHORT_QUOTE and len(text) > _LONG_TEXT:
-        return edit_distances_along(quote, text)
-    return np.array(edit_distances(quote, text, anywhere=True), dtype=np.int32)
 
 
 def _best_span(quote: str, text: str, ends: Sequence[int], fewest: int) -> tuple[int, int]:
@@ -310,14 +308,6 @@ def _code_points(text: str) -> NDArray[np.uint32]:
 
 
 # Word boundaries
-
-
-def _extend_to_words(text: str, start: int, end: int) -> tuple[int, int]:
-    while _is_inside_word(text, start):
-        start -= 1
-    while _is_inside_word(text, end):
-        end += 1
-    return start, end
 
 
 def _is_inside_word(text: str, at: int) -> bool:
@@ -380,7 +370,11 @@ def normalise(text: str) -> NormalisedText:
     ends: list[int] = []
     at, after_space = 0, False
     while at < len(text):
-        run_end = _ascii_run_end(text, at)
+        match = _ASCII_RUN.match(text, at)
+        run_end = match.end() if match else at
+        # Combining marks belong to the last character of the run.
+        if match and run_end < len(text) and _is_combining(text[run_end]):
+            run_end -= 1
         if run_end > at:
             pieces.append(text[at:run_end].lower())
             origins += range(at, run_end)
@@ -401,15 +395,6 @@ def normalise(text: str) -> NormalisedText:
     return NormalisedText("".join(pieces), tuple(origins), tuple(ends))
 
 
-def _ascii_run_end(text: str, at: int) -> int:
-    """Where the ASCII run that starts here ends; its last character is excluded if combining marks follow it."""
-    match = _ASCII_RUN.match(text, at)
-    if match is None:
-        return at
-    end = match.end()
-    return end - (end < len(text) and _is_combining(text[end]))
-
-
 def _is_combining(character: str) -> bool:
     return character >= "\u0300" and _is_combining_mark(character)
 
@@ -425,18 +410,11 @@ def _is_combining_mark(character: str) -> bool:
 def _normalise_cluster(cluster: str) -> str:
     """A character with its combining marks, which may be written as one code point or as several."""
     first = cluster[0]
-    independent = _normalise_independent(first)
+    # What no combining mark can change; of the category Cf are zero-width joiners, byte order marks and directions.
+    independent = " " if first.isspace() else _EQUIVALENT.get(first)
+    if independent is None and unicodedata.category(first) == "Cf":
+        independent = ""
     if independent is not None:
         return independent + (_normalise_cluster(cluster[1:]) if len(cluster) > 1 else "")
     composed = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", cluster).casefold())
     return "".join(_EQUIVALENT.get(character, character) for character in composed)
-
-
-def _normalise_independent(character: str) -> str | None:
-    """The replacement of a character that no combining mark can change; None for others."""
-    if character.isspace():
-        return " "
-    if character in _EQUIVALENT:
-        return _EQUIVALENT[character]
-    # Zero-width joiners, byte order marks, directions.
-    return "" if unicodedata.category(character) == "Cf" else None

@@ -68,30 +68,27 @@ def find_matches(quote: str, text: str) -> list[SpanMatch]:
 def _find_matches(quote: str, text: str, normalised: NormalisedText) -> list[SpanMatch]:
     if not quote.strip():
         return []
-    return (
-        _find_exact(quote, text, normalised)
-        or _find_normalised(quote, text, normalised)
-        or _find_with_ellipsis(quote, normalised)
-        or _find_fuzzy(quote, normalised)
-    )
-
-
-def _find_exact(quote: str, text: str, normalised: NormalisedText) -> list[SpanMatch]:
+    forms = _quote_forms(quote)
+    # Dots stand for words: where the quote ended is unknown.
+    has_dots = _ELLIPSIS.search(quote) is not None
+    occurs_once = bool(forms) and not has_dots and normalised.text.count(forms[-1]) == 1
     # Spaces around a quote help to find it and are not part of the error.
     leading, length = len(quote) - len(quote.lstrip()), len(quote.strip())
     spans = [(start + leading, start + leading + length) for start in _occurrences(quote, text)]
-    spans = _drop_chance_matches(quote, spans, text)
-    return _order_matches(spans, text, "exact", _occurs_once(quote, normalised))
-
-
-def _find_normalised(quote: str, text: str, normalised: NormalisedText) -> list[SpanMatch]:
-    """Occurrences after normalising both sides, also without what people put around a quote."""
-    for form in _quote_forms(quote):
+    if spans := _drop_chance_matches(quote, spans, text):
+        return _order_matches(spans, text, "exact", occurs_once)
+    for form in forms:
         starts = _occurrences(form, normalised.text)
         spans = [normalised.original_span(start, start + len(form)) for start in starts]
         if spans := _drop_chance_matches(form, spans, text):
-            return _order_matches(spans, text, "normalised", _occurs_once(quote, normalised))
-    return []
+            return _order_matches(spans, text, "normalised", occurs_once)
+    if matches := _find_with_ellipsis(quote, normalised):
+        return matches
+    nearest = find_nearest(forms[-1], normalised.text) if forms else None
+    if nearest is None:
+        return []
+    span = normalised.original_span(nearest.start, nearest.end)
+    return [SpanMatch(*span, "fuzzy", nearest.clear and not has_dots, nearest.similarity)]
 
 
 def _find_with_ellipsis(quote: str, normalised: NormalisedText) -> list[SpanMatch]:
@@ -116,17 +113,6 @@ def _find_with_ellipsis(quote: str, normalised: NormalisedText) -> list[SpanMatc
     return [SpanMatch(*normalised.original_span(*span), "normalised", unique) for span in shortest_first]
 
 
-def _find_fuzzy(quote: str, normalised: NormalisedText) -> list[SpanMatch]:
-    """The position that needs the fewest edits, if these are few."""
-    forms = _quote_forms(quote)
-    match = find_nearest(forms[-1], normalised.text) if forms else None
-    if match is None:
-        return []
-    # Dots stand for words: where the quote ended is unknown.
-    clear = match.clear and not _ELLIPSIS.search(quote)
-    return [SpanMatch(*normalised.original_span(match.start, match.end), "fuzzy", clear, match.similarity)]
-
-
 def _drop_chance_matches(form: str, spans: list[tuple[int, int]], text: str) -> list[tuple[int, int]]:
     """Of the occurrences of a short word, keep those that are whole words; keep all occurrences of anything else.
     Scripts that do not separate words have no whole ones."""
@@ -134,12 +120,6 @@ def _drop_chance_matches(form: str, spans: list[tuple[int, int]], text: str) -> 
     if len(word) >= MIN_LETTERS or not word.isalpha() or not separates_words(word):
         return spans
     return [span for span in spans if not count_cut_words(text, span)]
-
-
-def _occurs_once(quote: str, normalised: NormalisedText) -> bool:
-    """Whether the quote's words occur only once, in whichever form. A quote with dots may have continued."""
-    forms = _quote_forms(quote)
-    return bool(forms) and not _ELLIPSIS.search(quote) and normalised.text.count(forms[-1]) == 1
 
 
 def _quote_forms(quote: str) -> list[str]:
@@ -170,29 +150,27 @@ def _order_matches(spans: Sequence[tuple[int, int]], text: str, how: MatchKind, 
 def ground_errors(errors: Sequence[WrittenError], record: Record) -> tuple[Error, ...]:
     """Give errors their offsets in the output, or in the source where only the source has the words: an omission can
     be quoted from nowhere else. An error that cannot be located keeps the words given for it."""
+    source, grounded = record.source or "", []
     matches = align_quotes([error.location for error in errors], record.output)
-    return tuple(_ground_error(error, match, record) for error, match in zip(errors, matches, strict=True))
+    for written, match in zip(errors, matches, strict=True):
+        error = Error(
+            aspect=written.aspect.strip() or UNNAMED,
+            severity=parse_severity(written.severity),
+            penalty=written.penalty,
+            explanation=written.explanation.strip(),
+            revision=written.revision.strip(),
+            text=written.location.strip(),
+        )
+        if match is not None:
+            start, end = match.start, match.end
+            error = replace(error, text=record.output[start:end], start=start, end=end)
+        elif in_source := [m for m in find_matches(written.location, source) if m.how != "fuzzy"]:
+            start, end = in_source[0].start, in_source[0].end
+            error = replace(error, text=source[start:end], start=start, end=end, side="source")
+        grounded.append(error)
+    return tuple(grounded)
 
 
 def is_grounded(error: Error) -> bool:
     """Whether the error's words were found."""
     return error.start is not None
-
-
-def _ground_error(written: WrittenError, match: SpanMatch | None, record: Record) -> Error:
-    error = Error(
-        aspect=written.aspect.strip() or UNNAMED,
-        severity=parse_severity(written.severity),
-        penalty=written.penalty,
-        explanation=written.explanation.strip(),
-        revision=written.revision.strip(),
-        text=written.location.strip(),
-    )
-    if match is not None:
-        return replace(error, text=record.output[match.start : match.end], start=match.start, end=match.end)
-    source = record.source or ""
-    in_source = [m for m in find_matches(written.location, source) if m.how != "fuzzy"] if source else []
-    if not in_source:
-        return error
-    start, end = in_source[0].start, in_source[0].end
-    return replace(error, text=source[start:end], start=start, end=end, side="source")

@@ -158,9 +158,8 @@ def parse_tiger_answer(answer: str, prompt: str | None = None, *, truncated: boo
         return ErrorAnswer(failure="the answer is empty")
     judged = _simplify(_extract_record_texts(prompt or ""))
     header = _find_header(text, judged)
-    all_labels = _find_labels(text, header.end if header else 0)
-    labels = [label for label in all_labels if not _is_quoted(_get_line(text, label), judged)]
-    if len(labels) < len(all_labels) and not _are_complete(labels):
+    labels, has_quoted = _find_labels(text, header.end if header else 0, judged)
+    if has_quoted and not _are_complete(labels):
         return ErrorAnswer(failure="the answer cannot be told apart from the judged text, which imitates an answer")
     errors, notes, complete = _parse_errors(text, labels, header)
     if truncated and errors and _FINAL_PENALTY.search(text) and not _confirms(header, errors):
@@ -223,14 +222,6 @@ def _is_quoted(line: str, judged: str) -> bool:
     return bool(judged) and re.sub(r"^\W+|\W+$", "", _simplify(line)) in judged
 
 
-def _get_line(text: str, label: _Label) -> str:
-    """A label with the rest of its line, or with the next line if there is no rest."""
-    following = text[label.end :]
-    rest = following.split("\n", 1)[0]
-    next_line = "" if rest.strip(" \t\r*_") else following.lstrip().split("\n", 1)[0]
-    return f"{text[label.start : label.end]}{rest} {next_line}"
-
-
 def _find_header(text: str, judged: str) -> _Header | None:
     """The first header that is not a quotation."""
     for match in _HEADER.finditer(text):
@@ -241,18 +232,25 @@ def _find_header(text: str, judged: str) -> _Header | None:
     return None
 
 
-def _find_labels(text: str, start: int) -> list[_Label]:
-    labels = []
+def _find_labels(text: str, start: int, judged: str) -> tuple[list[_Label], bool]:
+    """The labels that are not quotations, and whether there are others."""
+    labels, has_quoted = [], False
     for match in _LABEL.finditer(text, start):
+        following = text[match.end() :]
+        rest = following.split("\n", 1)[0]
+        next_line = "" if rest.strip(" \t\r*_") else following.lstrip().split("\n", 1)[0]
+        if _is_quoted(f"{match.group()}{rest} {next_line}", judged):
+            has_quoted = True
+            continue
         field = next(n for n, label in enumerate(_LABELS) if label.lower() == match.group(1).lower())
         number = None if match.group(2) is None else int(match.group(2))
         labels.append(_Label(field, number, match.start(), match.end()))
-    return labels
+    return labels, has_quoted
 
 
 def _are_complete(labels: Sequence[_Label]) -> bool:
     """Whether the labels form errors with all their fields, and nothing else."""
-    run = _find_longest_run(_number_labels(labels))
+    run = _find_longest_run(labels)
     return 0 < len(run) == len(labels) and all(len(group) == len(_LABELS) for group in _group_by_error(run))
 
 
@@ -262,7 +260,7 @@ def _parse_errors(
     """The errors, notes on their numbering, and whether the last error is complete."""
     if not labels:
         return [], [], True
-    run = _find_longest_run(_number_labels(labels))
+    run = _find_longest_run(labels)
     notes: list[str] = []
     # Whether the labels are complete errors in sequence, whatever their numbers.
     in_sequence = all(label.field == n % len(_LABELS) for n, label in enumerate(labels))
@@ -281,8 +279,9 @@ def _parse_errors(
     return errors, notes, last.field == _LAST and bool(texts[last])
 
 
-def _number_labels(labels: Sequence[_Label]) -> list[_Label]:
-    """Give labels without a number that of the error before them, or the next if their field has already occurred."""
+def _find_longest_run(labels: Sequence[_Label]) -> list[_Label]:
+    """The longest run of labels with ascending errors and fields, all with a number; of several, the last one."""
+    # A label without a number has that of the error before it, or the next if its field has already occurred.
     number, last_field, numbered = 1, -1, []
     for label in labels:
         if label.number is None:
@@ -291,12 +290,7 @@ def _number_labels(labels: Sequence[_Label]) -> list[_Label]:
             number = label.number
         last_field = label.field
         numbered.append(_Label(label.field, number, label.start, label.end))
-    return numbered
-
-
-def _find_longest_run(labels: Sequence[_Label]) -> list[_Label]:
-    """The longest run of labels with ascending errors and fields; of several, the last one."""
-    keys = [(label.number or 0, label.field) for label in labels]
+    keys = [(label.number or 0, label.field) for label in numbered]
     tails: list[tuple[int, int]] = []
     lengths = []
     for key in keys:
@@ -309,7 +303,7 @@ def _find_longest_run(labels: Sequence[_Label]) -> list[_Label]:
         if lengths[n] == length and (not run or keys[n] < keys[run[-1]]):
             run.append(n)
             length -= 1
-    return [labels[n] for n in reversed(run)]
+    return [numbered[n] for n in reversed(run)]
 
 
 def _group_by_error(labels: Sequence[_Label]) -> list[list[_Label]]:

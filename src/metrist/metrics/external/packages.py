@@ -55,7 +55,14 @@ class AdapterMetric(Metric):
         """The hash of the adapter, the versions that it reports, and the hash of weights that are on this machine.
         Weights that a package downloads are known by their name only."""
         versions = query_versions(self._program(_VERSION_SECONDS), tuple(self._version_arguments()))
-        return {"adapter": hash_file(self._script), **_hash_weights(self._checkpoint()), **versions}
+        facts, checkpoint = {"adapter": hash_file(self._script)}, self._checkpoint()
+        if checkpoint is not None and Path(checkpoint).exists():
+            path = Path(checkpoint).resolve()
+            if path.is_file():
+                facts["weights"] = hashlib.sha256(f". {file_digest(path)}\n".encode()).hexdigest()[:12]
+            else:
+                facts["weights"] = hash_file(path)
+        return {**facts, **versions}
 
     def score(self, shard: Shard) -> Scores:
         groups = [self._rows(record) for record in shard.records]
@@ -127,16 +134,6 @@ def query_versions(program: ExternalProgram, arguments: tuple[str, ...]) -> Mapp
         raise ModelError(
             f"{program.name}: {program.command[0]} did not report its versions, but {output[-300:]!r}"
         ) from None
-
-
-def _hash_weights(checkpoint: str | None) -> Mapping[str, str]:
-    """The hash of the file, or of all files in the folder; nothing if neither exists."""
-    if checkpoint is None or not Path(checkpoint).exists():
-        return {}
-    path = Path(checkpoint).resolve()
-    if path.is_file():
-        return {"weights": hashlib.sha256(f". {file_digest(path)}\n".encode()).hexdigest()[:12]}
-    return {"weights": hash_file(path)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 from metrist.errors import ModelError, SpecError, agree, format_count
 from metrist.metrics.base import Metric, Shard, check_choice, check_within
 from metrist.ratings import Error
-from metrist.records import Need, Record
+from metrist.records import Need
 from metrist.runtime import VARIABLES, Runtime
 from metrist.scores import FailureKind, Score, Scores
 
@@ -83,25 +83,24 @@ class Program(Metric):
             time_limit=self.time_limit,
             advice="Check the command: it is searched for as a shell does, from the folder where metrist runs.",
         )
-        rows = [_to_row(record) for record in shard.records]
+        rows = [
+            {
+                "item": record.item,
+                "system": record.system,
+                "output": record.output,
+                "source": record.source,
+                "references": list(record.references),
+                "instruction": record.instruction,
+                "task": record.task,
+                "language": record.language,
+            }
+            for record in shard.records
+        ]
         return Scores.of(score_rows(program, rows, {"metric": self.text}, shard.runtime))
 
     @property
     def _words(self) -> tuple[str, ...]:
         return tuple(shlex.split(self.command)) if isinstance(self.command, str) else self.command
-
-
-def _to_row(record: Record) -> dict[str, Any]:
-    return {
-        "item": record.item,
-        "system": record.system,
-        "output": record.output,
-        "source": record.source,
-        "references": list(record.references),
-        "instruction": record.instruction,
-        "task": record.task,
-        "language": record.language,
-    }
 
 
 # --- Running a program

@@ -51,15 +51,28 @@ def parse_grades(answer: str, aspects: Sequence[Aspect], mark: str, texts: Seque
     levels: dict[str, Level] = {}
     problems: dict[str, str] = {}
     for aspect in aspects:
-        try:
-            levels[aspect.name] = _parse_level(aspect, graded)
-        except UnparsableAnswer as error:
-            problems[aspect.name] = str(error)
+        name, key = aspect.name, aspect.name.lower()
+        grade = graded.values.get(key)
+        level = _find_level(aspect, grade)
+        if key not in graded.values:
+            problems[name] = f"the answer has no grade for {name}"
+        elif key in graded.contradicted:
+            problems[name] = f"the answer has two different grades for {name}"
+        elif level is None:
+            text = f"{grade:g}" if isinstance(grade, float) else repr(grade)
+            text = text if len(text) <= 40 else f"{text[:40]}…"
+            problems[name] = f"{name}: got {text}, expected one of {aspect.choices}"
+        else:
+            levels[name] = level
+    # The reasons inside the object, or the text before it.
+    reasons = graded.values.get(REASONS_KEY)
+    if not isinstance(reasons, str) or not reasons.strip():
+        reasons = re.sub(r"```\w*\s*$", "", answer[: graded.start])
     return Grades(
         levels=levels,
         problems=problems,
         spans={name: graded.spans[name.lower()] for name in levels},
-        reasons=_find_reasons(answer, graded),
+        reasons=reasons.strip(),
         repaired=graded.repaired,
     )
 
@@ -95,34 +108,16 @@ def has_planted_grade(keys: Iterable[str], texts: Iterable[str]) -> bool:
     return any(pattern.search(fold_lookalikes(text)) for text in texts)
 
 
-def _parse_level(aspect: Aspect, graded: JsonObject) -> Level:
-    key = aspect.name.lower()
-    if key not in graded.values:
-        raise UnparsableAnswer(f"the answer has no grade for {aspect.name}")
-    grade = graded.values[key]
-    if key in graded.contradicted:
-        raise UnparsableAnswer(f"the answer has two different grades for {aspect.name}")
+def _find_level(aspect: Aspect, grade: Any) -> Level | None:
+    """The level that a grade names: in words on a categorical scale, else as a number or its text."""
+    if not aspect.categorical and isinstance(grade, str) and _NUMBER.fullmatch(grade.strip()):
+        grade = float(grade)
     for level in aspect.levels:
-        if _is_level(grade, level, aspect.categorical):
+        if aspect.categorical and isinstance(grade, str) and grade.strip().lower() == level.name.lower():
             return level
-    text = f"{grade:g}" if isinstance(grade, float) else repr(grade)
-    text = text if len(text) <= 40 else f"{text[:40]}…"
-    raise UnparsableAnswer(f"{aspect.name}: got {text}, expected one of {aspect.choices}")
-
-
-def _is_level(grade: Any, level: Level, categorical: bool) -> bool:
-    if categorical:
-        return isinstance(grade, str) and grade.strip().lower() == level.name.lower()
-    if isinstance(grade, str) and _NUMBER.fullmatch(grade.strip()):
-        return float(grade) == level.value
-    return isinstance(grade, float) and grade == level.value
-
-
-def _find_reasons(answer: str, graded: JsonObject) -> str:
-    """The reasons inside the object, or the text before it."""
-    reasons = graded.values.get(REASONS_KEY)
-    preamble = re.sub(r"```\w*\s*$", "", answer[: graded.start])
-    return reasons.strip() if isinstance(reasons, str) and reasons.strip() else preamble.strip()
+        if not aspect.categorical and isinstance(grade, float) and grade == level.value:
+            return level
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +140,13 @@ def find_scale_problem(aspect: Aspect) -> str | None:
 def compute_expected_grade(tokens: Sequence[TokenChoice], span: tuple[int, int], aspect: Aspect) -> ExpectedGrade:
     """The expectation at the grade at offsets `span` of the tokens' text."""
     at, digits = _find_grade_token(tokens, span)
-    mass, unclear = _level_probabilities(tokens[at], digits, _next_digit_probabilities(tokens, at), aspect)
+    # The probability that the next token continues with another digit, by digit.
+    next_digits: dict[str, float] = {}
+    for token in tokens[at + 1 : at + 2]:
+        for text, p in _token_probabilities(token):
+            if text[:1].isdigit():
+                next_digits[text[0]] = next_digits.get(text[0], 0.0) + p
+    mass, unclear = _level_probabilities(tokens[at], digits, next_digits, aspect)
     inside = math.fsum(mass.values())
     if not inside:
         raise UnparsableAnswer(f"{aspect.name}: none of the model's likely tokens is a grade of the rubric")
@@ -178,17 +179,6 @@ def _find_grade_token(tokens: Sequence[TokenChoice], span: tuple[int, int]) -> t
             return index, match["digits"]
         start = end
     raise UnparsableAnswer("the grade shares a token with other words, so its probability is unknown")
-
-
-def _next_digit_probabilities(tokens: Sequence[TokenChoice], at: int) -> Mapping[str, float]:
-    """The probability that the next token continues with another digit, by digit."""
-    if at + 1 == len(tokens):
-        return {}
-    probabilities: dict[str, float] = {}
-    for text, p in _token_probabilities(tokens[at + 1]):
-        if text[:1].isdigit():
-            probabilities[text[0]] = probabilities.get(text[0], 0.0) + p
-    return probabilities
 
 
 def _level_probabilities(

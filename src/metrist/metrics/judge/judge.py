@@ -17,7 +17,7 @@ import numpy as np
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Message
 from metrist.metrics.base import Shard, check_choice
-from metrist.metrics.judge.grades import Grades, compute_expected_grade, find_scale_problem, join_tokens, parse_grades
+from metrist.metrics.judge.grades import compute_expected_grade, find_scale_problem, join_tokens, parse_grades
 from metrist.metrics.judge.rubrics import ALL_ASPECTS, MARK_KEY, REASONS_KEY, Aspect, Rubric, load_rubric
 from metrist.metrics.llm_metric import (
     LLMMetric,
@@ -93,42 +93,37 @@ def record_texts(record: Record, *, references: bool) -> list[PromptText]:
 
 def build_rules(rubric: Rubric, *, reasons: bool) -> str:
     """The system message, the same for all records."""
-    about = [f"For: {rubric.about}"] if rubric.about else []
+    paragraphs = [f"For: {rubric.about}"] if rubric.about else []
+    for aspect in rubric.aspects:
+        levels = [f"  {level.name}: {level.meaning}" for level in aspect.levels if level.meaning]
+        choices = f" (grades: {aspect.choices})" if len(levels) < len(aspect.levels) else ""
+        paragraphs.append("\n".join([f"{aspect.name}: {aspect.question}{choices}", *levels]))
     return fill_template(
         load_template(RULES),
         reminder=REMINDER,
-        rubric="\n\n".join([*about, *map(_describe_aspect, rubric.aspects)]),
+        rubric="\n\n".join(paragraphs),
         answer=_WITH_REASONS if reasons else _WITHOUT_REASONS,
     )
 
 
 def answer_schema(aspects: Sequence[Aspect], *, reasons: bool) -> Mapping[str, Any]:
     """The JSON schema of an answer, for servers that support one."""
-    grades = {aspect.name: {"enum": _grade_literals(aspect)} for aspect in aspects}
-    reasons_field: dict[str, Any] = {REASONS_KEY: {"type": "string"}} if reasons else {}
-    properties = {**reasons_field, **grades, MARK_KEY: {"type": "string"}}
+    text = {"type": "string"}
+    properties: dict[str, Any] = {REASONS_KEY: text} if reasons else {}
+    for aspect in aspects:
+        names = [level.name for level in aspect.levels]
+        properties[aspect.name] = {"enum": names if aspect.categorical else [json.loads(name) for name in names]}
+    properties[MARK_KEY] = text
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-def _describe_aspect(aspect: Aspect) -> str:
-    levels = [f"  {level.name}: {level.meaning}" for level in aspect.levels if level.meaning]
-    choices = f" (grades: {aspect.choices})" if len(levels) < len(aspect.levels) else ""
-    return "\n".join([f"{aspect.name}: {aspect.question}{choices}", *levels])
 
 
 def _answer_form(aspects: Sequence[Aspect], mark: str, *, reasons: bool) -> str:
     # The slots for grades are not valid JSON: a judge that repeats the form has not graded anything.
-    reasons_field = [f'"{REASONS_KEY}": "…"'] if reasons else []
-    grades = [f'"{aspect.name}": <{_list_choices(aspect)}>' for aspect in aspects]
-    return "{" + ", ".join([*reasons_field, *grades, f'"{MARK_KEY}": "{mark}"']) + "}"
-
-
-def _list_choices(aspect: Aspect) -> str:
-    return " or ".join(f'"{level.name}"' for level in aspect.levels) if aspect.categorical else aspect.choices
-
-
-def _grade_literals(aspect: Aspect) -> list[Any]:
-    return [level.name if aspect.categorical else json.loads(level.name) for level in aspect.levels]
+    fields = [f'"{REASONS_KEY}": "…"'] if reasons else []
+    for aspect in aspects:
+        names = " or ".join(f'"{level.name}"' for level in aspect.levels)
+        fields.append(f'"{aspect.name}": <{names if aspect.categorical else aspect.choices}>')
+    return "{" + ", ".join([*fields, f'"{MARK_KEY}": "{mark}"']) + "}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +195,11 @@ class Judge(LLMMetric):
         if not len(shard):
             return Scores.of([])
         scores = self._score_answers(shard) if self.method == "answer" else self._score_expectations(shard)
-        return Scores.of(_note_instruction(score, record) for score, record in zip(scores, shard.records, strict=True))
+        for i, (score, record) in enumerate(zip(scores, shard.records, strict=True)):
+            if score.failure is None:
+                default = float(resolve_instruction(record)[1])
+                scores[i] = replace(score, parts={**score.parts, DEFAULT_INSTRUCTION: default})
+        return Scores.of(scores)
 
     def remarks(self, scores: Scores) -> list[str]:
         """The remarks of all LLM metrics, and how many records were judged by a default instruction, where others were
@@ -243,32 +242,26 @@ class Judge(LLMMetric):
     def _score_answers(self, shard: Shard) -> list[Score]:
         """Ask one question per record, covering all aspects."""
         rubric = self.load_rubric()
+        value_names = [aspect.name for aspect in self._value_aspects(rubric)]
         questions = self._build_questions(shard.records, [rubric])
         sampling = self.sampling(schema=answer_schema(rubric.aspects, reasons=self._asks_reasons))
 
         def parse(index: int, answer: Completion) -> Score:
             question = questions[index]
             grades = parse_grades(answer.text, rubric.aspects, question.mark, question.texts)
-            return self._score_grades(rubric, grades, answer)
+            grades.require(value_names)
+            names = [aspect.name for aspect in rubric.aspects]
+            parts = {name: grades.levels[name].value if name in grades.levels else math.nan for name in names}
+            return Score(
+                value=math.fsum(parts[name] for name in value_names) / len(value_names),
+                parts=parts,
+                explanation=grades.reasons or None,
+                # An answer that needed repair is kept as it came.
+                raw=answer.text if grades.repaired or grades.problems else None,
+            )
 
         conversations = [question.conversation for question in questions]
         return ask_for_scores(self, conversations, sampling, shard.runtime, parse)
-
-    def _score_grades(self, rubric: Rubric, grades: Grades, answer: Completion) -> Score:
-        grades.require(aspect.name for aspect in self._value_aspects(rubric))
-        names = [aspect.name for aspect in rubric.aspects]
-        parts = {name: grades.levels[name].value if name in grades.levels else math.nan for name in names}
-        return Score(
-            value=self._mean(rubric, parts),
-            parts=parts,
-            explanation=grades.reasons or None,
-            # An answer that needed repair is kept as it came.
-            raw=answer.text if grades.repaired or grades.problems else None,
-        )
-
-    def _mean(self, rubric: Rubric, parts: Mapping[str, float]) -> float:
-        values = [parts[aspect.name] for aspect in self._value_aspects(rubric)]
-        return math.fsum(values) / len(values)
 
     def _score_expectations(self, shard: Shard) -> list[Score]:
         """Ask one question per record and aspect: a grade written earlier would influence the next."""
@@ -278,7 +271,14 @@ class Judge(LLMMetric):
         sampling = self.sampling(logprobs=_ALTERNATIVES)
 
         def parse(index: int, answer: Completion) -> Score:
-            return _parse_expectation(answer, questions[index], aspects[index % len(aspects)])
+            if not answer.tokens:
+                raise UnparsableAnswer("the answer has no token probabilities")
+            question, aspect = questions[index], aspects[index % len(aspects)]
+            # Grades are parsed from the tokens' text, so that offsets refer to tokens.
+            grades = parse_grades(join_tokens(answer.tokens), (aspect,), question.mark, question.texts)
+            grades.require((aspect.name,))
+            expected = compute_expected_grade(answer.tokens, grades.spans[aspect.name], aspect)
+            return Score(value=expected.value, parts={OUTSIDE: expected.outside})
 
         conversations = [question.conversation for question in questions]
         needs_logprobs = (
@@ -287,29 +287,14 @@ class Judge(LLMMetric):
         )
         scores = ask_for_scores(self, conversations, sampling, shard.runtime, parse, needs_logprobs=needs_logprobs)
         rows = [scores[start : start + len(aspects)] for start in range(0, len(scores), len(aspects))]
-        return [self._combine_aspects(rubric, row) for row in rows]
-
-    def _combine_aspects(self, rubric: Rubric, scores: Sequence[Score]) -> Score:
-        """The score of a record from the scores of its aspects."""
-        usage = merge_usage(score.usage for score in scores)
-        if failed := next((score for score in scores if score.failure is not None), None):
-            return replace(failed, failure=Failure.combine(score.failure for score in scores), usage=usage)
-        parts = {aspect.name: score.value for aspect, score in zip(self._value_aspects(rubric), scores, strict=True)}
-        outside = max(score.parts[OUTSIDE] for score in scores)
-        return Score(value=self._mean(rubric, parts), parts={**parts, OUTSIDE: outside}, usage=usage)
+        return [_combine_aspects(aspects, row) for row in rows]
 
 
-def _parse_expectation(answer: Completion, question: Question, aspect: Aspect) -> Score:
-    if not answer.tokens:
-        raise UnparsableAnswer("the answer has no token probabilities")
-    # Grades are parsed from the tokens' text, so that offsets refer to tokens.
-    grades = parse_grades(join_tokens(answer.tokens), (aspect,), question.mark, question.texts)
-    grades.require((aspect.name,))
-    expected = compute_expected_grade(answer.tokens, grades.spans[aspect.name], aspect)
-    return Score(value=expected.value, parts={OUTSIDE: expected.outside})
-
-
-def _note_instruction(score: Score, record: Record) -> Score:
-    if score.failure is not None:
-        return score
-    return replace(score, parts={**score.parts, DEFAULT_INSTRUCTION: float(resolve_instruction(record)[1])})
+def _combine_aspects(aspects: Sequence[Aspect], scores: Sequence[Score]) -> Score:
+    """The score of a record from the scores of its aspects."""
+    usage = merge_usage(score.usage for score in scores)
+    if failed := next((score for score in scores if score.failure is not None), None):
+        return replace(failed, failure=Failure.combine(score.failure for score in scores), usage=usage)
+    parts = {aspect.name: score.value for aspect, score in zip(aspects, scores, strict=True)}
+    outside = max(score.parts[OUTSIDE] for score in scores)
+    return Score(value=math.fsum(parts.values()) / len(parts), parts={**parts, OUTSIDE: outside}, usage=usage)

@@ -122,7 +122,11 @@ class JudgePair(Comparator, LLMMetric):
         return None
 
     def _ask(self, pairs: Sequence[Pair], runtime: Runtime | None) -> list[Judgment]:
-        questions = [self._build_question(*ordered) for pair in pairs for ordered in self._orders(pair)]
+        questions = []
+        for pair in pairs:
+            both = [(pair.first, pair.second), (pair.second, pair.first)]
+            orders = both if self.orders == "both" else [both[_is_reversed(pair)]]
+            questions += [self._build_question(*order) for order in orders]
         sampling = self.sampling(schema=answer_schema([_BETTER], reasons=True))
         results = ask_and_parse(
             self,
@@ -132,7 +136,11 @@ class JudgePair(Comparator, LLMMetric):
             lambda index, answer: parse_choice(answer, questions[index]),
         )
         answers = [answer for answer, _ in results]
-        choices = [_to_choice(answer, result) for answer, result in results]
+        choices = []
+        for answer, result in results:
+            if isinstance(result, Failure):
+                result = ParsedChoice(failure=result, reasons="" if answer.failure else answer.text.strip())
+            choices.append(result)
         if self.orders == "one":
             rows = zip(choices, answers, map(_is_reversed, pairs), strict=True)
             return [_judge_one_order(choice, answer, is_reversed) for choice, answer, is_reversed in rows]
@@ -146,10 +154,6 @@ class JudgePair(Comparator, LLMMetric):
 
     def _build_rules(self) -> str:
         return fill_template(load_template(_RULES), reminder=REMINDER, criteria=self.describe_criteria())
-
-    def _orders(self, pair: Pair) -> list[tuple[Record, Record]]:
-        both = [(pair.first, pair.second), (pair.second, pair.first)]
-        return both if self.orders == "both" else [both[_is_reversed(pair)]]
 
     def _build_question(self, first: Record, second: Record) -> Question:
         *context, output = record_texts(first, references=self.reference == "shown")
@@ -171,12 +175,6 @@ def parse_choice(answer: Completion, question: Question) -> ParsedChoice:
     grades = parse_grades(answer.text, [_BETTER], question.mark, question.texts)
     grades.require([_BETTER.name])
     return ParsedChoice(choice=_CHOICES[grades.levels[_BETTER.name].name], reasons=grades.reasons)
-
-
-def _to_choice(answer: Completion, result: ParsedChoice | Failure) -> ParsedChoice:
-    if not isinstance(result, Failure):
-        return result
-    return ParsedChoice(failure=result, reasons="" if answer.failure else answer.text.strip())
 
 
 def _sum_usage(choices: Sequence[ParsedChoice], answers: Sequence[Completion]) -> dict[str, Any]:

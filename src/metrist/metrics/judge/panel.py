@@ -44,7 +44,13 @@ class Panel(Metric):
             )
         first = self.judges[0]
         for judge in self.judges[1:]:
-            _check_same_scale(self.name, first, judge)
+            for attribute in ("bounds", "higher_is_better"):
+                own, other = getattr(first, attribute), getattr(judge, attribute)
+                if own != other:
+                    raise SpecError(
+                        f"{self.name}: judges must share one scale, but {first.text} and {judge.text} have different "
+                        f"{attribute}: {own} and {other}"
+                    )
         object.__setattr__(self, "bounds", first.bounds)
         object.__setattr__(self, "higher_is_better", first.higher_is_better)
         object.__setattr__(self, "extra", _find_extra(self.judges))
@@ -64,7 +70,19 @@ class Panel(Metric):
 
     def remarks(self, scores: Scores) -> list[str]:
         """Coverage and cost of the panel, the coverage of each judge, and how often all agreed."""
-        return [*coverage_remarks(self, scores), *self._agreement(scores), *cost_remarks(self, scores)]
+        remarks = coverage_remarks(self, scores)
+        differences = scores.parts.get(DISAGREEMENT)
+        if differences is not None and not np.isnan(differences).all():
+            agreed = int(np.count_nonzero(differences == 0))
+            voted = int(np.count_nonzero(~np.isnan(differences)))
+            counts = ", ".join(
+                f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in _judge_names(self.judges)
+            )
+            remarks.append(
+                f"{self.label}: the judges agreed on {agreed:,} of {format_count(voted, 'output')}; their grades "
+                f"differ by {np.nanmean(differences):.3g} on average (graded: {counts})"
+            )
+        return [*remarks, *cost_remarks(self, scores)]
 
     def _combine(self, scores: Sequence[Score]) -> Score:
         by_judge = dict(zip(_judge_names(self.judges), scores, strict=True))
@@ -88,20 +106,6 @@ class Panel(Metric):
             usage=usage,
             incomplete=any(score.incomplete or is_retryable(score.failure) for score in scores),
         )
-
-    def _agreement(self, scores: Scores) -> list[str]:
-        differences = scores.parts.get(DISAGREEMENT)
-        if differences is None or np.isnan(differences).all():
-            return []
-        agreed = int(np.count_nonzero(differences == 0))
-        voted = int(np.count_nonzero(~np.isnan(differences)))
-        counts = ", ".join(
-            f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in _judge_names(self.judges)
-        )
-        return [
-            f"{self.label}: the judges agreed on {agreed:,} of {format_count(voted, 'output')}; their grades differ by "
-            f"{np.nanmean(differences):.3g} on average (graded: {counts})"
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,16 +172,6 @@ def _check_judges(name: str, judges: Sequence[Metric]) -> None:
         raise SpecError(f"{name} needs at least two judges, got {len(judges)}")
     if len(set(judges)) < len(judges):
         raise SpecError(f"{name}: a judge is listed twice, which would only give it more weight")
-
-
-def _check_same_scale(name: str, first: Metric, other: Metric) -> None:
-    for attribute in ("bounds", "higher_is_better"):
-        a, b = getattr(first, attribute), getattr(other, attribute)
-        if a != b:
-            raise SpecError(
-                f"{name}: judges must share one scale, but {first.text} and {other.text} have different {attribute}: "
-                f"{a} and {b}"
-            )
 
 
 def _find_extra(judges: Sequence[Metric]) -> str | None:

@@ -68,10 +68,8 @@ class Bleu(Metric):
         check_choice(self, "reduce", ("native", "max", "mean"))
         if not 1 <= self.max_order <= _MAX_ORDER:
             raise SpecError(f"bleu: max_order must be a whole number from 1 to {_MAX_ORDER}, got {self.max_order}")
-        if self.smooth_value is not None:
-            self._check_smooth_value(self.smooth_value)
-
-    def _check_smooth_value(self, value: float) -> None:
+        if (value := self.smooth_value) is None:
+            return
         if self.smooth not in _SMOOTH_VALUES:
             raise SpecError(f"bleu: smooth_value goes with smooth='floor' or 'add-k', not with smooth={self.smooth!r}")
         # A value above 1 could make a precision exceed 100.
@@ -164,23 +162,18 @@ def _geometric_mean(precisions: Column, counted: NDArray[np.bool_]) -> Column:
 
 def _native_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
     """Matches clipped by the reference with most occurrences of each n-gram; the nearest reference length."""
-    references, starts = _nearest_lengths(tokens, pairs), pairs.starts
-    outputs = tokens.lengths[pairs.outputs[starts[:-1]]]
-    if len(pairs.outputs) == len(outputs):
-        matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
-    else:
-        matches = kernels.clipped_matches_grouped(tokens, pairs.outputs, pairs.references, starts, max_order)
-    return _rows(outputs, references, matches)
-
-
-def _nearest_lengths(tokens: Tokens, pairs: Pairs) -> NDArray[np.int64]:
-    lengths = tokens.lengths
+    lengths, starts = tokens.lengths, pairs.starts
     references = lengths[pairs.references]
     distances = np.abs(lengths[pairs.outputs] - references)
     # One number for both criteria: the distance, then the shorter reference.
     scale = int(lengths.max(initial=0)) + 1
-    nearest: NDArray[np.int64] = references[best_pairs(distances * scale + references, pairs.starts, "lowest")]
-    return nearest
+    nearest = references[best_pairs(distances * scale + references, starts, "lowest")]
+    outputs = lengths[pairs.outputs[starts[:-1]]]
+    if len(pairs.outputs) == len(outputs):
+        matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
+    else:
+        matches = kernels.clipped_matches_grouped(tokens, pairs.outputs, pairs.references, starts, max_order)
+    return _rows(outputs, nearest, matches)
 
 
 def _pair_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
@@ -274,22 +267,19 @@ def _white_space() -> CharClasses:
 
 def _international(texts: Sequence[str]) -> Tokens:
     """mteval-v14: symbols are tokens, and so is punctuation unless it is next to a number."""
-    rules = _international_rules(set().union(*texts))
-    return split_at_spaces([rewrite(text, rules) for text in texts])
-
-
-def _international_rules(characters: set[str]) -> tuple[Rule, ...]:
+    characters = set().union(*texts)
     # Python's patterns have no Unicode categories; listing those of the given characters is faster than a table of all.
     # One character of each category keeps the lists from being empty.
     number, mark, symbol = (
         re.escape("".join(sorted(c for c in {*characters, *"0!+"} if unicodedata.category(c)[0] == kind)))
         for kind in "NPS"
     )
-    return (
+    rules = (
         (f"([^{number}])([{mark}])", r"\1 \2 "),
         (f"([{mark}])([^{number}])", r" \1 \2"),
         (f"([{symbol}])", r" \1 "),
     )
+    return split_at_spaces([rewrite(text, rules) for text in texts])
 
 
 def _chinese(texts: Sequence[str]) -> Tokens:

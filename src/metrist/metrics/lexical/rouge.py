@@ -73,18 +73,14 @@ class RougeN(_Rouge):
 
     def _overlap(self, shard: Shard) -> Overlap:
         tokens, pairs = self._tokens(shard), pairs_of(shard)
-        sizes = np.maximum(tokens.lengths - (self.order - 1), 0)
-        return Overlap(self._matches(shard, tokens), sizes[pairs.outputs], sizes[pairs.references])
-
-    def _matches(self, shard: Shard, tokens: Tokens) -> NDArray[np.int64]:
         # Counting an order counts all lower ones too: orders that are often used together share one count.
         highest = next(tier for tier in (2, 4, 9) if self.order <= tier)
-        pairs = pairs_of(shard)
         matches = shard.once(
             ("n-gram matches", self.tokenizer, self.stem, highest),
             lambda: clipped_matches(tokens, pairs.outputs, pairs.references, highest),
         )
-        return matches[:, self.order - 1]
+        sizes = np.maximum(tokens.lengths - (self.order - 1), 0)
+        return Overlap(matches[:, self.order - 1], sizes[pairs.outputs], sizes[pairs.references])
 
 
 @dataclass(frozen=True)
