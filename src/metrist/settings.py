@@ -6,9 +6,9 @@
         metrics: tuple[str, ...] = setting((), "Only these; repeatable.", "-m", "--metric", metavar="NAME")
 
 `metrist.cli.options` makes the options of a command from such a class, `metrist.evaluate.compare.config` checks the
-tables of a TOML file by it, docs/build.py writes the reference, and `check_settings` checks the arguments of a Python function.
-Messages name an argument in backticks, `draws` or `test='sign'`; the command line writes --draws and --test sign
-instead.
+tables of a TOML file by it, docs/build.py writes the reference, and `check_settings` checks the arguments of a Python
+function. Messages name an argument in backticks, `draws` or `test='sign'`; the command line writes --draws and --test
+sign instead.
 
 Considered were libraries that do the same: pydantic-settings and msgspec check values, but know no flags and no help;
 cyclopts, tyro and simple-parsing make options from dataclasses, but replace typer with its shell completion.
