@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, did_you_mean, format_count
+from metrist.errors import RunError, did_you_mean
 from metrist.evaluate.compare.alignment import AlignedScores, PairFacts, align_scores, find_unfinished
-from metrist.evaluate.compare.tables import TEST_NAMES, count_pairs, make_pair_table, make_system_table
+from metrist.evaluate.compare.results import Comparison, ComparisonPlan, Contest
 from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import (
     check_signatures,
@@ -22,17 +21,12 @@ from metrist.evaluate.selection import (
     find_signature,
     has_metric,
     list_names,
-    list_owners,
     open_run,
     select_metrics,
     select_systems,
 )
 from metrist.metrics.base import Metric
 from metrist.names import list_distinct
-from metrist.report.tables import (
-    Table,
-    or_none,
-)
 from metrist.stats.resampling import Contestants, ExactSums, PairTest, Test, pair_tests_together, smallest_p
 from metrist.stats.significance import holm
 
@@ -40,155 +34,14 @@ if TYPE_CHECKING:
     from metrist.run.results import Results, SystemScore
 
 Floats = NDArray[np.float64]
-#: What marks significance in the table of systems: letters that systems share unless they differ, or daggers at those
-#: that differ from the baseline or from the best system.
-Marks = Literal["letters", "daggers", "none"]
 
 _TESTS: Mapping[str, tuple[Test, ...]] = {
     "both": ("bootstrap", "randomisation"),
     "bootstrap": ("bootstrap",),
     "randomisation": ("randomisation",),
 }
-TEST_CITATIONS: Mapping[Test, str] = {
-    "bootstrap": "koehn-2004-statistical",
-    "randomisation": "riezler-maxwell-2005-pitfalls",
-}
 #: Bytes of statistics up to which metrics share the draws of a test.
 _MAX_BYTES = 1 << 29
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonPlan:
-    """The settings of a comparison."""
-
-    tests: tuple[Test, ...]
-    draws: int
-    seed: int
-    alpha: float
-    confidence: float = 0.95
-    baseline: str | None = None
-
-    def choose_marks(self, marks: Marks | None) -> Marks:
-        """The marks of significance: by default letters, with a baseline daggers."""
-        if marks == "letters" and self.baseline is not None:
-            raise RunError("letters need tests of all pairs of systems, not only against a baseline: use daggers")
-        return marks or ("letters" if self.baseline is None else "daggers")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contest:
-    """Two systems under one metric. `adjusted` holds the p-values after Holm's correction over the metric's pairs."""
-
-    metric: Metric
-    first: str
-    second: str
-    items: int
-    #: As in `PairFacts`.
-    common: int
-    left_out: int
-    different: int
-    separated: int
-    test: PairTest
-    adjusted: Mapping[Test, float]
-    winner: str | None
-    #: Whether the two differ significantly, also where neither side is better.
-    differs: bool = False
-    #: Whether the test can find a difference on so many items at all.
-    testable: bool = True
-
-    @property
-    def verdict(self) -> str:
-        """The winner's name, or why there is none."""
-        if self.winner is not None:
-            return self.winner
-        if self.metric.higher_is_better is None:
-            return "(descriptive)"
-        if any(map(np.isnan, self.adjusted.values())):
-            return "not tested"
-        return "not separated" if self.testable else f"cannot be separated with {format_count(self.items, 'item')}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """All numbers as plain data; NaN is None."""
-        return {
-            "metric": self.metric.label,
-            "first": self.first,
-            "second": self.second,
-            "items": self.items,
-            "left_out": self.left_out,
-            "different_sources": self.different,
-            "first_score": or_none(self.test.first),
-            "second_score": or_none(self.test.second),
-            "difference": or_none(self.test.difference),
-            "low": or_none(self.test.low),
-            "high": or_none(self.test.high),
-            **{f"p_{test}": or_none(p) for test, p in self.test.p.items()},
-            **{f"p_{test}_holm": or_none(p) for test, p in self.adjusted.items()},
-            "winner": self.winner,
-            "verdict": self.verdict,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Comparison:
-    """All contests, metric by metric. `notes` report problems of the runs, such as metrics that are not finished."""
-
-    contests: tuple[Contest, ...]
-    signatures: Mapping[str, str]
-    plan: ComparisonPlan
-    notes: tuple[str, ...] = ()
-    #: The scores of each system, metric by metric in the order of `signatures`.
-    scores: Mapping[str, tuple[SystemScore, ...]] = field(default_factory=dict)
-    reference_counts: tuple[int, ...] = ()
-
-    @property
-    def metrics(self) -> list[Metric]:
-        """The metrics that were compared."""
-        return list({contest.metric.label: contest.metric for contest in self.contests}.values())
-
-    def table(self) -> Table:
-        """One row per metric and pair."""
-        return make_pair_table(self)
-
-    def system_table(self, marks: Marks | None = None) -> Table:
-        """One row per system and one column per metric, with marks of significance: by default letters, or daggers
-        where each system was compared with a baseline only."""
-        return make_system_table(self, marks)
-
-    def bibliography(self, marks: Marks | None = None) -> str:
-        """What to cite for the metrics, the tests and the marks of significance, as BibTeX; what `describe_methods`
-        cites."""
-        from metrist.metrics.cards import format_bibliography
-
-        methods = {TEST_CITATIONS[test]: TEST_NAMES[test] for test in self.plan.tests}
-        methods["efron-1979-bootstrap"] = "bootstrap intervals"
-        if count_pairs(self.contests) > 1:
-            methods["holm-1979-simple"] = "Holm's correction"
-        if self.plan.choose_marks(marks) == "letters":
-            methods["piepho-2004-algorithm"] = "letters of significance"
-        return format_bibliography(list_owners(self.metrics), methods, self.notes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All numbers as plain data; NaN is None."""
-        return {
-            "draws": self.plan.draws,
-            "seed": self.plan.seed,
-            "alpha": self.plan.alpha,
-            "tests": list(self.plan.tests),
-            "correction": "Holm, over all pairs of a metric, each test by itself",
-            "signatures": dict(self.signatures),
-            "systems": self.system_table().to_dict()["rows"],
-            "contests": [contest.to_dict() for contest in self.contests],
-            "notes": list(self.notes),
-        }
-
-    def __repr__(self) -> str:
-        return f"Comparison({format_count(len(self.contests), 'contest')}, metrics: {', '.join(self.signatures)})"
-
-    def __str__(self) -> str:
-        return self.table().text()
-
-    def _repr_html_(self) -> str:
-        return self.table().render("html")
 
 
 def compare(

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from metrist.documents import is_below, read_toml
 from metrist.errors import InputError, RunError, did_you_mean
 from metrist.evaluate.compare.check import CheckReport, check
-from metrist.evaluate.compare.comparison import Comparison, compare
+from metrist.evaluate.compare.comparison import compare
+from metrist.evaluate.compare.results import Comparison
 from metrist.evaluate.plans import CheckSettings, ComparisonSettings
 from metrist.evaluate.selection import find_metric, open_run
 from metrist.io.reader import read_records

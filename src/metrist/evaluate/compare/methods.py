@@ -13,14 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from metrist.errors import MetristError, RunError, SpecError, did_you_mean, escape_controls, format_count
-from metrist.evaluate.compare.comparison import (
-    TEST_CITATIONS,
-    ComparisonPlan,
-    Marks,
-    open_runs,
-    plan_comparison,
-)
-from metrist.evaluate.compare.tables import TEST_NAMES
+from metrist.evaluate.compare.comparison import open_runs, plan_comparison
+from metrist.evaluate.compare.results import TEST_CITATIONS, TEST_NAMES, ComparisonPlan, Marks
 from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import find_signature, list_names, list_owners, pools_to_mean, select_systems
 from metrist.metrics.base import Metric

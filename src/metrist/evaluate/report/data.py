@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, format_count
-from metrist.evaluate.compare.comparison import Comparison, compare
+from metrist.evaluate.compare.comparison import compare
+from metrist.evaluate.compare.results import Comparison
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, join, meta_evaluate
 from metrist.evaluate.meta.dataset import Cost
 from metrist.evaluate.meta.join import read_costs

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import format_count
-from metrist.evaluate.compare.comparison import Comparison
+from metrist.evaluate.compare.results import Comparison
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.report.verdicts import count_wins, rank_systems
 from metrist.metrics.base import Metric, PartMetric

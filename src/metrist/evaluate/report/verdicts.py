@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import agree, format_count
-from metrist.evaluate.compare.comparison import Comparison, Contest
+from metrist.evaluate.compare.results import Comparison, Contest
 from metrist.evaluate.selection import choose_decimals
 from metrist.report.tables import format_number
 
