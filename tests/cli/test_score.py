@@ -148,7 +148,7 @@ def test_a_layout_that_does_not_fit_loses_no_score(metrist, outputs: Path) -> No
     answer = metrist("score", outputs, "-m", "chrf", "--drop", "covrage")
     assert answer.code == 2
     assert "coverage" in answer.out
-    assert "--drop (drop=): no 'covrage' in the table" in answer.err
+    assert "--drop: no 'covrage' in the table" in answer.err
     assert "did you mean 'coverage'" in answer.err
 
 

@@ -211,7 +211,7 @@ def test_pairs_across_items_never_cross_the_split(tmp_path: Path) -> None:
 def test_too_many_pairs_across_items_need_a_cap(tmp_path: Path) -> None:
     rows = [{"item": str(at), "output": f"o{at}", "ratings": {"fluency": [at]}} for at in range(1500)]
     with pytest.raises(
-        SpecError, match=r"1,500 outputs make 1,124,250 pairs for 'fluency', more than 1,000,000; .*--cap"
+        SpecError, match=r"1,500 outputs make 1,124,250 pairs for 'fluency', more than 1,000,000; .*`cap=10`"
     ):
         build(tmp_path, rows, Rules(within="all"), shape=Shape())
 
@@ -347,7 +347,7 @@ def test_ratings_and_texts_may_be_in_different_files(tmp_path: Path) -> None:
 
 def test_errors_explain_why_nothing_can_be_paired(tmp_path: Path) -> None:
     one_each = rated_rows(seed=1, items=3, systems=1)
-    with pytest.raises(InputError, match=r"each of 3 items has one rated output.*--within all"):
+    with pytest.raises(InputError, match=r"each of 3 items has one rated output.*`within="):
         build(tmp_path, one_each, Rules())
     ties = rated_rows(seed=1, items=1, systems=3)
     for at, row in enumerate(ties):

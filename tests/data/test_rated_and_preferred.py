@@ -176,7 +176,7 @@ def test_a_choice_is_one_or_nothing(tmp_path: Path, wrong: float) -> None:
     rows = [named_row("a", [1]), named_row("b", [0]), named_row("c", [0, wrong], item="7")]
     judged = read_judgments([write(tmp_path, rows)])
     expected = (
-        f"'fluency' is no choice among several outputs.*got {wrong:g} for item '7' of system 'c'; leave --choice out"
+        f"'fluency' is no choice among several outputs.*got {wrong:g} for item '7' of system 'c'; leave `choice` out"
     )
     with pytest.raises(InputError, match=expected):
         build_pairs(judged, [replace(AIM, choice=True)], Rules(), Shape())

@@ -174,7 +174,7 @@ def test_a_group_of_all_pairs_is_split_and_crossing_pairs_are_dropped() -> None:
 def test_pairs_that_all_share_a_text_cannot_be_split() -> None:
     rng = random.Random(1)
     pairs = [make_pair("the one context of all pairs", words(rng), words(rng)) for _ in range(30)]
-    expected = r"nothing is left for dev and test: 30 of 30 are linked by texts or items.*--near.*--split-by position"
+    expected = r"nothing is left for dev and test: 30 of 30 are linked by texts or items.*`near`"
     with pytest.raises(InputError, match=expected):
         split_pairs(pairs)
     assert Counter(pair.split for pair in split_by_position(pairs)) == {"train": 24, "dev": 3, "test": 3}

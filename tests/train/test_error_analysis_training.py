@@ -464,7 +464,7 @@ def test_a_training_is_planned_without_weights(tiny: Tiny, tmp_path: Path) -> No
         ({"base": Options(model=str(tiny("t5")))}, "not a causal language model"),
         ({"base": Options(model=str(tiny("bare analyst"))), "turns": "chat"}, "no chat template"),
         ({"max_length": 10}, "none of 12 analyses fits into 10 tokens"),
-        ({"dev": None, "recipe": replace(task.recipe, patience=1)}, "--patience"),
+        ({"dev": None, "recipe": replace(task.recipe, patience=1)}, "`patience`"),
     ):
         with pytest.raises((ModelError, InputError, RunError), match=message):
             plan_training(replace(task, **changes))

@@ -293,7 +293,7 @@ def test_an_example_that_does_not_fit_into_memory_is_an_error(tmp_path: Path) ->
     def full(_loss: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
 
-    with pytest.raises(ModelError, match=r"one example of 6 tokens .* memory of cpu; .*--max-length"):
+    with pytest.raises(ModelError, match=r"one example of 6 tokens .* memory of cpu; .*`max_length`"):
         toy(tmp_path, objective=Scripted(1, full), batch=1, max_tokens=6, seed=_seed_with_long_first()).run()
 
 
@@ -315,7 +315,7 @@ def test_a_loss_that_is_not_finite_stops_the_training_and_keeps_the_last_checkpo
     tmp_path: Path, factor: float, reason: str
 ) -> None:
     training = toy(tmp_path, objective=Scripted(18, lambda loss: loss * factor), max_tokens=1000, every=7)
-    with pytest.raises(RunError, match=f"step 18 diverged: {reason}; .*checkpoint is of step 14.*--lr"):
+    with pytest.raises(RunError, match=f"step 18 diverged: {reason}; .*checkpoint is of step 14.*`lr`"):
         training.run()
     assert training.checkpoints.steps() == [12, 14]
     again = toy(tmp_path, max_tokens=1000)

@@ -55,7 +55,7 @@ def test_the_preferred_port_is_used_if_it_is_free() -> None:
 
 
 def test_a_port_or_address_that_cannot_be_used_is_an_error() -> None:
-    with bind("127.0.0.1", 0) as taken, pytest.raises(RunError, match=r"port .*--port"):
+    with bind("127.0.0.1", 0) as taken, pytest.raises(RunError, match=r"port .*`port`"):
         bind("127.0.0.1", taken.getsockname()[1])
     with pytest.raises(RunError, match="port"):
         bind("127.0.0.1", 70_000)

@@ -222,7 +222,7 @@ def test_only_the_named_systems_are_ranked() -> None:
         ({"vs": "b", "by": "people"}, "leave out either vs or by"),
         ({"vs": "x"}, "no system 'x' in the run"),
         ({"vs": "b", "order": "loss"}, "did you mean 'losses'"),
-        ({"order": "losses"}, "--vs"),
+        ({"order": "losses"}, "`vs`"),
         ({"by": "disagreement", "metric": ["quality"]}, "takes two metrics"),
         ({"metric": ["quality", "errors"]}, "one metric ranks outputs"),
         ({"by": "difference", "systems": ["a"], "lower_is_better": ["z"]}, "lower_is_better names 'z'"),
