@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +23,11 @@ from numpy.typing import NDArray
 
 from bench.document import DOCUMENT, machine, write_section
 from bench.meta_peers import calibrated_pair_by_pair, exchanged_one_by_one, kendall, kendall_peer
-from metrist.stats.bootstrap import bootstrap
+from metrist.stats.estimation import bootstrap
 from metrist.stats.measures import measure
 from metrist.stats.permutation import permutation_tests
-from metrist.stats.samples import ScorePanel, all_pairs
-from metrist.stats.threshold_search import best_threshold
+from metrist.stats.samples import ScorePanel
+from metrist.stats.tie_thresholds import best_threshold
 from metrist.stats.ties import pairing
 
 Floats = NDArray[np.float64]
@@ -123,7 +124,7 @@ def _bootstraps() -> list[Task]:
 
 def _permutations() -> list[Task]:
     panel = _panel()
-    pairs = all_pairs(panel)
+    pairs = list(combinations(range(len(panel.metrics)), 2))
     what, size = (
         "permutation tests of Pearson's r, each output exchanged",
         f"{len(pairs)} pairs of metrics, {DRAWS:,} draws",

@@ -27,7 +27,7 @@ from metrist.models.reward_layout import Keep, Pooling, RewardLayout
 from metrist.studies.heap.jobs import SETUPS, SPLITS, Result, Settings
 from metrist.studies.heap.results import read_results
 from metrist.studies.heap.study import Study, run
-from metrist.studies.heap.training_pool import NoStudyCallback
+from metrist.studies.heap.training import NoStudyCallback
 from metrist.train.recipe import Recipe
 from metrist.train.task import Evaluation, TrainingProgress
 

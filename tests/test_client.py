@@ -16,7 +16,7 @@ from metrist.client import AsyncClient, Client, ServiceError
 from metrist.records import Record
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
-from metrist.web.service.settings import Check, ServiceSettings, Tokens
+from metrist.web.service.settings import AccessTokens, Check, ServiceSettings
 from web_server import run_server
 
 TOKEN = "a-token-of-24-characters"
@@ -30,7 +30,9 @@ RECORDS = [
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    settings = ServiceSettings(log="off", tokens=Tokens.parse([TOKEN], "test"), checks=(Check.parse("length>=2"),))
+    settings = ServiceSettings(
+        log="off", tokens=AccessTokens.parse([TOKEN], "test"), checks=(Check.parse("length>=2"),)
+    )
     with run_server(Service(build_catalog(METRICS), settings)) as running:
         yield running.url
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.grid import Grid
 
@@ -22,5 +22,5 @@ def test_values_of_a_metric_where_lower_is_better_are_negated() -> None:
 
 
 def test_a_key_scored_twice_is_refused_by_name() -> None:
-    with pytest.raises(RunError, match="chrf: item '1' of system 'a' is scored twice"):
+    with raises_code(RunError, "run_failed", "'1'", "'a'"):
         Grid.of("chrf", ["a", "b", "a"], ["1", "1", "1"], np.zeros(3))

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from metrist.models.adapters import find_adapter
 from metrist.models.numpy_inference.storage import CONFIG, PACKAGES, TOKENIZER, WEIGHTS
-from metrist.models.weights import SHIPPED, distribution_name
+from metrist.models.weights import SHIPPED, distribution_name, find_adapter
 
 ROOT = Path(__file__).resolve().parents[1]
 HOMES = {

@@ -206,3 +206,12 @@ def test_a_model_metric_takes_an_llm_as_text() -> None:
         llm: metrist.LLM
 
     assert Both(model="m", llm="fake(answers='yes')").llm == metrist.FakeLLM(answers="yes")
+
+
+def test_annotations_that_cannot_be_evaluated_are_ignored() -> None:
+    # As under `from __future__ import annotations`: only a type checker reads them.
+    for annotation in ("typing.NoSuchName", "NoSuchName", "3 +"):
+        fields = {"__annotations__": {"size": annotation}, "size": 3, "score_record": lambda _self, _record: 1.0}
+        kind: Any = dataclass(frozen=True)(type("Odd", (metrist.Metric,), fields))
+        results = metrist.score([{"output": "a"}], [kind()], progress=False)
+        assert results[results.columns[0].label].values.tolist() == [1.0]

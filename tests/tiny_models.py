@@ -256,7 +256,7 @@ def save(kind: str, folder: Path) -> Path:
     """Write a tiny random model of this kind, with the same weights every time, and return the folder."""
     import torch
 
-    from metrist.models.weights import quiet_transformers
+    from metrist.models.pretrained import quiet_transformers
 
     with torch.random.fork_rng(), quiet_transformers():
         torch.manual_seed(7)

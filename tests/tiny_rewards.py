@@ -25,8 +25,8 @@ def in_torch(
     from transformers import AutoTokenizer
 
     from metrist.models.devices import Options
+    from metrist.models.pretrained import quiet_transformers
     from metrist.models.reward_model import TorchReward
-    from metrist.models.weights import quiet_transformers
 
     reward = TorchReward.untrained(Options(model=str(base)), layout or RewardLayout(), pooling, seed)
     # Random heads are small; make the rewards differ visibly.

@@ -20,19 +20,20 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sets import Row, read_lines
 
 from metrist import criteria
 from metrist.metrics.trained.fluency import ERROR_HEAD, HEAD, FluencyReader
+from metrist.metrics.trained.sentence_metric import merge_words
 from metrist.metrics.trained.support import ERROR_HEAD as SUPPORT_ERRORS
-from metrist.metrics.trained.support import ErrorSettings, Support, SupportReader, SupportSettings, merge_words
+from metrist.metrics.trained.support import ErrorSettings, Support, SupportReader, SupportSettings
 from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference.storage import WEIGHTS
 from metrist.models.reward_layout import (
@@ -167,9 +168,11 @@ def calibrate_errors(model: Path, rows: dict[str, list[Row]]) -> None:
     scale, shift = fit_line(logit(values), np.array(labels), groups)
     best, chosen = -1.0, ErrorSettings(scale=scale, shift=shift)
     for threshold, sure, sentence in itertools.product(_THRESHOLDS, _SURE, _SENTENCES):
+        if sure < threshold:
+            continue
         settings = ErrorSettings(scale=scale, shift=shift, threshold=threshold, sure=sure, sentence=sentence)
         mean, clean = judge_marks(read, settings)
-        if sure >= threshold and mean > best and clean >= _CLEAN:
+        if mean > best and clean >= _CLEAN:
             best, chosen = mean, settings
     facts = {name: getattr(chosen, name) for name in ("scale", "shift", "threshold", "sure", "sentence")}
     (model / "errors.json").write_text(json.dumps({"metrist_errors": 1, **facts}, indent=2) + "\n", encoding="utf-8")

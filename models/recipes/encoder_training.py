@@ -31,7 +31,7 @@ from sets import hash_share, read_lines
 from metrist.models.devices import Options
 from metrist.models.loading import load_text_encoder
 from metrist.models.reward_layout import RewardInput, RewardLayout, build_rows, read_frame, token_encoder
-from metrist.models.text_encoder import TextEncoder, Tokens
+from metrist.models.text_encoder import EncodedText, TextEncoder
 from metrist.train.encoder import VALUE, EncoderExample, EncoderTask
 from metrist.train.fit import fit
 from metrist.train.recipe import Recipe
@@ -80,19 +80,19 @@ class Reader:
         add(row, example)
         return example
 
-    def _encode(self, text: str) -> Tokens:
+    def _encode(self, text: str) -> EncodedText:
         return self.encoder.encode([text])[0]
 
     # ---- Support: `[CLS] sentences [SEP] window of the source [SEP]`
 
     def _add_support(self, row: Row, example: EncoderExample) -> None:
-        parts: list[tuple[Tokens, Any]] = []
+        parts: list[tuple[EncodedText, Any]] = []
         size = 0
         for sentence in row["sentences"]:
             tokens = self._encode(sentence[0])
             ids = tokens.ids[:_SENTENCE]
             if len(ids) and (not parts or size + len(ids) <= self.length // 2):
-                parts.append((Tokens(ids, tokens.offsets[: len(ids)]), sentence[1:]))
+                parts.append((EncodedText(ids, tokens.offsets[: len(ids)]), sentence[1:]))
                 size += len(ids)
         if not parts:
             return
@@ -138,7 +138,7 @@ class Reader:
                 example.add_unit(self.encoder.join(ids), span, self.heads["fluency"], row.get("label", 0.0), own)
             )
             if "spans" in row:
-                marks = mark_tokens(Tokens(ids, tokens.offsets[: len(ids)]), row["spans"])
+                marks = mark_tokens(EncodedText(ids, tokens.offsets[: len(ids)]), row["spans"])
                 example.add_tokens(
                     ((1 + at, self.heads["tags"], float(mark)) for at, mark in enumerate(marks)), _TAGS * weight
                 )
@@ -169,7 +169,7 @@ class Reader:
             if output.get("spans") is not None:
                 for number, least in ((2, 1), (3, 2)):
                     spans = [(start, end) for start, end, severity in output["spans"] if severity >= least]
-                    marks = mark_tokens(Tokens(ids, tokens.offsets[: len(ids)]), spans)
+                    marks = mark_tokens(EncodedText(ids, tokens.offsets[: len(ids)]), spans)
                     labels = ((1 + at, quality + number, float(mark)) for at, mark in enumerate(marks))
                     example.add_tokens(labels, self.weights.get("tags", 0.4) / len(outputs))
             example.alone.append(self.encoder.join(ids))
@@ -196,7 +196,7 @@ class Reader:
             ]
 
 
-def mark_tokens(tokens: Tokens, spans: Iterable[Sequence[int]]) -> NDArray[np.bool_]:
+def mark_tokens(tokens: EncodedText, spans: Iterable[Sequence[int]]) -> NDArray[np.bool_]:
     """Return which tokens overlap with spans of characters; an empty span marks the token that it touches."""
     starts, ends = tokens.offsets.T if len(tokens.offsets) else (np.zeros(0), np.zeros(0))
     marks = np.zeros(len(tokens.ids), bool)

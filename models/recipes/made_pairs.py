@@ -21,7 +21,7 @@ from good_texts import Talk, Written
 from scipy import sparse
 from sets import draw, list_sentences
 
-from metrist.data.faults import KINDS, Edit, Text
+from metrist.data.faults import KINDS, Edit, EditableText
 from metrist.data.faults.text import apply_edits
 
 Fields = tuple[tuple[str, str], ...]
@@ -66,7 +66,7 @@ def worsen(text: str, way: str, rng: random.Random, *, source: str = "", donor: 
     edits: list[Edit] = []
     for _ in range(rng.choice((1, 1, 2, 3)) if way == "slips" else 1):
         taken = tuple((edit.start, edit.end) for edit in edits)
-        place = Text(output=text, source=source, donor_output=donor, donor_source=donor, taken=taken)
+        place = EditableText(output=text, source=source, donor_output=donor, donor_source=donor, taken=taken)
         proposals = (KINDS[kind].propose(place, rng) for kind in rng.sample(DAMAGES[way], len(DAMAGES[way])))
         edits += [edit for edit in [next(filter(None, proposals), None)] if edit]
     return apply_edits(text, edits)

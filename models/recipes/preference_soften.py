@@ -25,7 +25,7 @@ from metrist import criteria
 from metrist.data.pairs import Fields, GoodBad, read_good_bad, write_good_bad
 from metrist.models import loading
 from metrist.models.devices import Options
-from metrist.train.examples import score_pairs
+from metrist.train.answer_pairs import score_pairs
 
 WITH_CONTEXT = (
     "coherence", "consistency", "correctness", "coverage", "engagingness", "helpfulness", "informativeness", "overall",

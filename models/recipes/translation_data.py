@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from sets import JudgedTexts, Row, draw, hash_share, read_rows, write_lines
 
-from metrist.data.faults import KINDS, Text
+from metrist.data.faults import KINDS, EditableText
 from metrist.data.faults.text import apply_edits, find_changes
 
 RECIPE = tomllib.loads((Path(__file__).parent / "multilingual.toml").read_text(encoding="utf-8"))
@@ -158,7 +158,7 @@ class Collection:
             for parent in [] if row["split"] == "dev" else draw(good, 1 if len(outputs) == 1 else 2, self.rng):
                 text = outputs[parent]["text"]
                 for _ in range(3 if unrated else 1):
-                    place = Text(output=text, source=row["source"], donor_output=self.rng.choice(donors[row["set"]]))
+                    place = EditableText(text, row["source"], donor_output=self.rng.choice(donors[row["set"]]))
                     proposals = (KINDS[kind].propose(place, self.rng) for kind in draw(FAULTS, len(FAULTS), self.rng))
                     edit = next(filter(None, proposals), None)
                     if edit is None or apply_edits(text, [edit]) == text:

@@ -9,7 +9,7 @@
 `AsyncClient` has the same methods as coroutines. Requests that the service has no room for (429), or that do not reach
 it, are tried again. Everything else that goes wrong raises a `ServiceError` with the service's code.
 
-Each method is written once, as a function that returns a `_Call`; `_exchange` decides what is sent, tried again and
+Each method is written once, as a function that returns a `_Request`; `_exchange` decides what is sent, tried again and
 read. The clients differ in how they send and sleep.
 """
 
@@ -28,7 +28,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
 
 from metrist._version import __version__
 from metrist.errors import MetristError, MissingExtra
-from metrist.records import Record
+from metrist.records import TEXT_FIELDS, Record
 from metrist.scores import Score
 
 try:
@@ -67,7 +67,6 @@ TOKEN_VARIABLE = "METRIST_TOKEN"
 #: Records of one request; longer lists are sent in several.
 CHUNK = 1000
 _RETRIED = (429, 503)
-_FIELDS = ("item", "system", "output", "source", "instruction", "task", "language")
 
 #: A record, or a mapping with its fields.
 RecordLike = Record | Mapping[str, Any]
@@ -108,19 +107,19 @@ class ScoredOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call(Generic[_T]):
+class _Request(Generic[_T]):
     method: str
     path: str
     body: Any
     read: Callable[[bytes], _T]
 
 
-def _make_call(
+def _make_request(
     path: str, body: Mapping[str, Any] | None, model: type[_Answer], read: Callable[[_Answer], _T]
-) -> _Call[_T]:
+) -> _Request[_T]:
     """A call whose answer is validated by a model. Fields that are None are not sent."""
     given = None if body is None else {name: value for name, value in body.items() if value is not None}
-    return _Call(
+    return _Request(
         "GET" if body is None else "POST", path, given, lambda content: read(model.model_validate_json(content))
     )
 
@@ -128,7 +127,7 @@ def _make_call(
 def _to_body(record: RecordLike) -> dict[str, Any]:
     if not isinstance(record, Record):
         return dict(record)
-    body: dict[str, Any] = {name: value for name in _FIELDS if (value := getattr(record, name)) is not None}
+    body: dict[str, Any] = {name: value for name in TEXT_FIELDS if (value := getattr(record, name)) is not None}
     if record.references:
         body["references"] = list(record.references)
     return body
@@ -150,7 +149,7 @@ def _to_score(body: models.ScoreBody) -> Score:
 
 def _score(
     records: Iterable[RecordLike], metrics: str | Sequence[str] | None, details: bool, chunk: int
-) -> Iterator[_Call[list[ScoredOutput]]]:
+) -> Iterator[_Request[list[ScoredOutput]]]:
     """A call for each chunk of the records."""
 
     def read(answer: models.ScoreResponse) -> list[ScoredOutput]:
@@ -172,10 +171,10 @@ def _score(
             if body.get("item") is None:
                 body["item"] = str(counts[system])
         request = {"records": some, "metrics": _to_list(metrics), "details": details}
-        yield _make_call("/v1/score", request, models.ScoreResponse, read)
+        yield _make_request("/v1/score", request, models.ScoreResponse, read)
 
 
-def _explain(records: Iterable[RecordLike], metric: str | None = None) -> _Call[list[ScoredOutput]]:
+def _explain(records: Iterable[RecordLike], metric: str | None = None) -> _Request[list[ScoredOutput]]:
     """Score outputs with a metric that reports errors or reasons."""
 
     def read(answer: models.ExplainResponse) -> list[ScoredOutput]:
@@ -185,21 +184,23 @@ def _explain(records: Iterable[RecordLike], metric: str | None = None) -> _Call[
         ]
 
     request = {"records": list(map(_to_body, records)), "metric": metric}
-    return _make_call("/v1/explain", request, models.ExplainResponse, read)
+    return _make_request("/v1/explain", request, models.ExplainResponse, read)
 
 
-def _prefer(pairs: Iterable[Mapping[str, Any]], metrics: str | Sequence[str] | None = None) -> _Call[list[JudgedPair]]:
+def _prefer(
+    pairs: Iterable[Mapping[str, Any]], metrics: str | Sequence[str] | None = None
+) -> _Request[list[JudgedPair]]:
     """Choose between the outputs `first` and `second` of each pair."""
     request = {"pairs": list(map(dict, pairs)), "metrics": _to_list(metrics)}
-    return _make_call("/v1/prefer", request, models.PreferResponse, lambda answer: answer.results)
+    return _make_request("/v1/prefer", request, models.PreferResponse, lambda answer: answer.results)
 
 
 def _compare(
     records: Iterable[RecordLike], metrics: str | Sequence[str] | None = None, **options: Any
-) -> _Call[ServedComparison]:
+) -> _Request[ServedComparison]:
     """Test whether systems differ. `options` are `baseline`, `test`, `draws`, `seed` and `alpha`."""
     request = {"records": list(map(_to_body, records)), "metrics": _to_list(metrics), **options}
-    return _make_call("/v1/compare", request, ServedComparison, lambda answer: answer)
+    return _make_request("/v1/compare", request, ServedComparison, lambda answer: answer)
 
 
 def _guard(
@@ -208,7 +209,7 @@ def _guard(
     *,
     budget_ms: float | None = None,
     policy: Literal["open", "closed"] | None = None,
-) -> _Call[GuardVerdict]:
+) -> _Request[GuardVerdict]:
     """Whether an output may be shown. `checks` maps a metric to its minimum, or to `{"min": …, "max": …}`; by
     default the service's own."""
     listed = None
@@ -218,18 +219,18 @@ def _guard(
             for metric, limits in checks.items()
         ]
     request = {"record": _to_body(record), "checks": listed, "budget_ms": budget_ms, "policy": policy}
-    return _make_call("/v1/guard", request, GuardVerdict, lambda answer: answer)
+    return _make_request("/v1/guard", request, GuardVerdict, lambda answer: answer)
 
 
-def _metrics() -> _Call[list[ServedMetric]]:
+def _metrics() -> _Request[list[ServedMetric]]:
     """The metrics that the service offers."""
-    return _make_call("/v1/metrics", None, models.MetricsResponse, lambda answer: answer.metrics)
+    return _make_request("/v1/metrics", None, models.MetricsResponse, lambda answer: answer.metrics)
 
 
 # ---- The core of both clients
 
 
-def _exchange(call: _Call[_T], retries: int) -> Generator[float, httpx2.Response | httpx2.HTTPError, _T]:
+def _exchange(request: _Request[_T], retries: int) -> Generator[float, httpx2.Response | httpx2.HTTPError, _T]:
     """Take the response, or why there is none, and return the answer, or yield the seconds until the next try. The
     value that is yielded first means nothing."""
     wait, pause = 0.0, 0.25
@@ -240,7 +241,7 @@ def _exchange(call: _Call[_T], retries: int) -> Generator[float, httpx2.Response
             problem = ServiceError(f"no answer from the service: {outcome or type(outcome).__name__}")
         elif outcome.status_code == 200:
             try:
-                return call.read(outcome.content)
+                return request.read(outcome.content)
             except ValidationError:
                 raise ServiceError("the answer is not one of metrist's", status=200, code="not_metrist") from None
         else:
@@ -269,7 +270,7 @@ def _describe_connection(url: str, token: str | None, timeout: float) -> dict[st
     return {"base_url": url.rstrip("/"), "headers": headers, "timeout": timeout}
 
 
-def _sync(make: Callable[_P, _Call[_T]]) -> Callable[Concatenate[Client, _P], _T]:
+def _sync(make: Callable[_P, _Request[_T]]) -> Callable[Concatenate[Client, _P], _T]:
     """A method of the client that makes a call."""
 
     @functools.wraps(make)
@@ -279,7 +280,7 @@ def _sync(make: Callable[_P, _Call[_T]]) -> Callable[Concatenate[Client, _P], _T
     return method
 
 
-def _async(make: Callable[_P, _Call[_T]]) -> Callable[Concatenate[AsyncClient, _P], Coroutine[Any, Any, _T]]:
+def _async(make: Callable[_P, _Request[_T]]) -> Callable[Concatenate[AsyncClient, _P], Coroutine[Any, Any, _T]]:
     """A coroutine of the client that makes a call."""
 
     @functools.wraps(make)
@@ -335,8 +336,8 @@ class Client:
     ) -> Iterator[ScoredOutput]:
         """Score outputs and yield each as soon as it comes, in order. Records may be any iterable: only one request's
         records are held."""
-        for call in _score(records, metrics, details, chunk):
-            yield from self._send(call)
+        for request in _score(records, metrics, details, chunk):
+            yield from self._send(request)
 
     def is_ready(self) -> bool:
         """Whether the service can be reached and has loaded its models."""
@@ -345,13 +346,13 @@ class Client:
         except httpx2.HTTPError:
             return False
 
-    def _send(self, call: _Call[_T]) -> _T:
-        exchange = _exchange(call, self._retries)
+    def _send(self, request: _Request[_T]) -> _T:
+        exchange = _exchange(request, self._retries)
         next(exchange)
         while True:
             outcome: httpx2.Response | httpx2.HTTPError
             try:
-                outcome = self._http.request(call.method, call.path, json=call.body)
+                outcome = self._http.request(request.method, request.path, json=request.body)
             except httpx2.HTTPError as error:
                 outcome = error
             try:
@@ -406,8 +407,8 @@ class AsyncClient:
         chunk: int = CHUNK,
     ) -> AsyncIterator[ScoredOutput]:
         """Score outputs and yield each as soon as it comes, in order."""
-        for call in _score(records, metrics, details, chunk):
-            for scored in await self._send(call):
+        for request in _score(records, metrics, details, chunk):
+            for scored in await self._send(request):
                 yield scored
 
     async def is_ready(self) -> bool:
@@ -417,13 +418,13 @@ class AsyncClient:
         except httpx2.HTTPError:
             return False
 
-    async def _send(self, call: _Call[_T]) -> _T:
-        exchange = _exchange(call, self._retries)
+    async def _send(self, request: _Request[_T]) -> _T:
+        exchange = _exchange(request, self._retries)
         next(exchange)
         while True:
             outcome: httpx2.Response | httpx2.HTTPError
             try:
-                outcome = await self._http.request(call.method, call.path, json=call.body)
+                outcome = await self._http.request(request.method, request.path, json=request.body)
             except httpx2.HTTPError as error:
                 outcome = error
             try:

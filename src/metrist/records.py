@@ -16,6 +16,14 @@ from metrist.errors import InputError
 
 Need = Literal["source", "references", "instruction"]
 
+#: Optional fields that hold one text each: what an output was made from and asked to be, and tags to group outputs by.
+CONTEXT_FIELDS = ("source", "instruction")
+TAG_FIELDS = ("task", "language")
+OPTIONAL_FIELDS = (*CONTEXT_FIELDS, *TAG_FIELDS)
+#: All fields that hold one text, in the order of `original` in run folders, and their columns in `RecordColumns`.
+TEXT_FIELDS = ("item", "system", "output", *OPTIONAL_FIELDS)
+COLUMN_NAMES = {name: f"{name}s" for name in TEXT_FIELDS}
+
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -87,22 +95,25 @@ def records_from_lists(
     """
     if isinstance(predictions, Mapping):
         if system is not None:
-            raise InputError("predictions is a mapping from systems to outputs: leave out system")
+            raise InputError("predictions is a mapping from systems to outputs: leave out system", code="conflict")
         by_system = {str(name): _list_texts(f"predictions[{name!r}]", texts) for name, texts in predictions.items()}
     else:
         by_system = {system or "predictions": _list_texts("predictions", predictions)}
     if not any(by_system.values()):
-        raise InputError("predictions is empty: expected a list of texts")
+        raise InputError("predictions is empty: expected a list of texts", code="no_data")
     count = max(map(len, by_system.values()))
     for name, outputs in by_system.items():
         if len(outputs) != count:
             raise InputError(
-                f"predictions[{name!r}]: expected {count:,} texts, as of another system, got {len(outputs):,}"
+                f"predictions[{name!r}]: expected {count:,} texts, as of another system, got {len(outputs):,}",
+                code="invalid_value",
             )
     several = [()] * count if references is None else _list_references(references, count)
     inputs = [None] * count if sources is None else _list_texts("sources", sources)
     if len(inputs) != count:
-        raise InputError(f"sources: expected one for each prediction ({count:,}), got {len(inputs):,}")
+        raise InputError(
+            f"sources: expected one for each prediction ({count:,}), got {len(inputs):,}", code="invalid_value"
+        )
     return [
         Record(item=str(number), system=name, output=output, references=texts, source=source)
         for name, outputs in by_system.items()
@@ -113,17 +124,17 @@ def records_from_lists(
 def _list_texts(name: str, values: Any) -> list[str]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         hint = f"; a file is read with metrist.score({values!r}, metrics)" if isinstance(values, str) else ""
-        raise InputError(f"{name} must be a list of texts, got {_describe(values)}{hint}")
+        raise InputError(f"{name} must be a list of texts, got {_describe(values)}{hint}", code="invalid_value")
     texts = list(values)
     for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"{name}[{position}] must be a text, got {_describe(text)}")
+            raise InputError(f"{name}[{position}] must be a text, got {_describe(text)}", code="invalid_value")
     return texts
 
 
 def _list_references(values: Any, count: int) -> list[tuple[str, ...]]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise InputError(f"references must be a list, got {_describe(values)}")
+        raise InputError(f"references must be a list, got {_describe(values)}", code="invalid_value")
     rows = list(values)
     if len(rows) != count:
         counts = f"references: expected an entry for each prediction ({count:,}), got {len(rows):,}"
@@ -245,7 +256,7 @@ def halve_hashes(hashes: Hashes) -> NDArray[np.uint64]:
 def _content(unit: Unit) -> Any:
     if isinstance(unit, Pair):
         return _content(unit.first), _content(unit.second)
-    r = unit
+    r = unit  # Hashes on disk depend on this order.
     return (
         *(r.item, r.system, r.output, r.source, r.references, r.instruction, r.task, r.language),
         sorted(r.extra.items(), key=str) if r.extra else None,
@@ -270,6 +281,6 @@ def _describe_nesting(units: Sequence[Unit]) -> InputError:
             except RecursionError:
                 return InputError(
                     f"item {record.item!r} of system {record.system!r}: {name!r} is nested too deeply to be hashed; "
-                    f"drop it with --field {name}="
+                    f"drop it with `fields={{{name!r}: ''}}`"
                 )
     return InputError("a record is nested too deeply to be hashed")

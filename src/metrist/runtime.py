@@ -81,18 +81,20 @@ class Runtime:
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise RunError(f"{name} must be a whole number of at least 1, got {value!r}")
+                raise RunError(f"{name} must be a whole number of at least 1, got {value!r}", code="invalid_value")
         for name in _AMOUNTS:
             if not 0 < getattr(self, name) < math.inf:
-                raise RunError(f"{name} must be a number above 0, got {getattr(self, name)!r}")
+                raise RunError(f"{name} must be a number above 0, got {getattr(self, name)!r}", code="invalid_value")
         if self.max_cost is not None and not 0 <= self.max_cost < math.inf:
-            raise RunError(f"max_cost must be an amount in US dollars such as 2.50, got {self.max_cost!r}")
+            raise RunError(
+                f"max_cost must be an amount in US dollars such as 2.50, got {self.max_cost!r}", code="invalid_value"
+            )
         for name in _PATHS:
             value = getattr(self, name)
             if value is not None:  # Absolute: a worker, or a later change of directory, must not move it.
                 object.__setattr__(self, name, Path(value).expanduser().absolute())
         if self.cache is not None and self.cache.exists() and not self.cache.is_dir():
-            raise RunError(f"cache must be a folder, but {self.cache} is a file")
+            raise RunError(f"cache must be a folder, but {self.cache} is a file", code="invalid_value")
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Runtime:
@@ -209,9 +211,9 @@ def _parse(name: str, text: str) -> str | int | float | Path:
         if name in _COUNTS and text.isascii() and text.isdigit():
             return int(text)
         if name in _COUNTS:
-            raise RunError(f"{name} must be a whole number of at least 1, got {text!r}")
+            raise RunError(f"{name} must be a whole number of at least 1, got {text!r}", code="invalid_value")
         if name in _AMOUNTS or name == "max_cost":
             return float(text)
     except ValueError:
-        raise RunError(f"{name} must be a number, got {text!r}") from None
+        raise RunError(f"{name} must be a number, got {text!r}", code="invalid_value") from None
     return Path(text) if name in _PATHS else text

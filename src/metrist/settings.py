@@ -176,10 +176,10 @@ def check_table(
         if key not in settings:
             known = (*settings, *tables)
             hint = did_you_mean(key, known) or f"; known are {', '.join(known)}"
-            raise InputError(f"{place} unknown setting {key!r}{hint}")
+            raise InputError(f"{place} unknown setting {key!r}{hint}", code="unknown_name")
         option = settings[key]
         if not any(_accepts(member, option.setting, value) for member in list_members(option.type)):
-            raise InputError(f"{place} {key} must be {describe_value(option)}, got {value!r}")
+            raise InputError(f"{place} {key} must be {describe_value(option)}, got {value!r}", code="invalid_value")
 
 
 def list_members(annotation: Any) -> tuple[Any, ...]:

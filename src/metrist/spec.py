@@ -36,7 +36,9 @@ class Spec:
 def parse(text: str) -> Spec:
     """Parse a metric's text. Anything but a name with keyword settings is refused."""
     if len(text) > _MAX_LENGTH:
-        raise SpecError(f"a metric's text of {len(text):,} characters is too long (at most {_MAX_LENGTH:,})")
+        raise SpecError(
+            f"a metric's text of {len(text):,} characters is too long (at most {_MAX_LENGTH:,})", code="too_large"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python warns about odd escapes in strings.
@@ -45,13 +47,16 @@ def parse(text: str) -> Spec:
     except SyntaxError as error:
         hint = _describe_bare_model(text)
         raise SpecError(
-            f"cannot read the metric {_shorten(text)}: {error.msg} at character {error.offset}{hint}"
+            f"cannot read the metric {_shorten(text)}: {error.msg} at character {error.offset}{hint}",
+            code="invalid_value",
         ) from None
     except (ValueError, RecursionError, MemoryError) as error:
         reason = f"{str(error) or 'it is nested too deeply'}{_describe_bare_model(text)}"
-        raise SpecError(f"cannot read the metric {_shorten(text)}: {reason}") from None
+        raise SpecError(f"cannot read the metric {_shorten(text)}: {reason}", code="invalid_value") from None
     if not isinstance(spec, Spec):
-        raise SpecError(f"cannot read the metric {_shorten(text)}: expected a name such as chrf(word_order=2)")
+        raise SpecError(
+            f"cannot read the metric {_shorten(text)}: expected a name such as chrf(word_order=2)", code="invalid_value"
+        )
     return spec
 
 

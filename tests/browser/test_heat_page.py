@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from metrist.report.heat import Heat, HeatOutput, Reading
+from metrist.report.heat import Reading
+from metrist.report.output_card import OutputCard
+from metrist.report.outputs import Heat
+from metrist.scores import Score
 
 pytestmark = pytest.mark.browser
 
@@ -18,7 +21,9 @@ ATTACK = "<script>document.title='hit'</script><img src=x onerror=\"document.tit
 def address(tmp_path: Path) -> str:
     pieces = ("The", " cat", " sat", " on", " Bush", ATTACK)
     reading = Reading(label="output, given source", pieces=pieces, logprobs=(-0.1, -1.5, -3.0, -5.5, -9.0, -12.0))
-    output = HeatOutput(item=ATTACK, system="s", metric="likelihood", value=-3.2, readings=(reading,))
+    output = OutputCard(
+        item=ATTACK, system="s", by="likelihood", scores={"likelihood": Score(value=-3.2)}, readings=(reading,)
+    )
     (tmp_path / "page.html").write_text(Heat(outputs=[output], pieces=True).page(), encoding="utf-8")
     return (tmp_path / "page.html").as_uri()
 

@@ -29,12 +29,6 @@ def test_pairs_are_written_with_the_chosen_wording_and_split(metrist, endings: P
     assert first["instruction"] == criteria.find("HS").instructions[1]
 
 
-def test_an_unknown_data_set_is_an_error_that_suggests_the_nearest(metrist, endings: Path, tmp_path: Path) -> None:
-    code, _, err = metrist("build", "heap", "HellaSwagg", endings, "-o", tmp_path / "pairs.jsonl")
-    assert code == 2
-    assert "did you mean 'HellaSwag'" in err
-
-
 @pytest.mark.parametrize(("name", "message"), [("hellaswag_val.jsonl", "read from it"), ("x.csv", ".jsonl")])
 def test_the_data_set_is_not_overwritten_and_pairs_need_a_jsonl_name(
     metrist, endings: Path, name: str, message: str

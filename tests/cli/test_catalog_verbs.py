@@ -32,17 +32,6 @@ def test_the_list_shows_families_in_lines_that_fit(metrist) -> None:
         assert re.fullmatch("rouge[2-8]", name) or re.search(rf"\b{name}\b", "\n".join(lines)), name
 
 
-def test_the_list_of_a_family_or_of_all_shows_single_metrics(metrist) -> None:
-    rouge = metrist("list", "rouge").out
-    assert "rouge5" in rouge
-    assert "bleu" not in rouge
-    every = metrist("list", "--all").out
-    assert all(re.search(rf"^{name} ", every, re.MULTILINE) for name in registry.names())
-    answer = metrist("list", "roug")
-    assert answer.code == 2
-    assert "no family 'roug'; there are rouge, lexical," in answer.err
-
-
 def test_another_packages_broken_metric_is_listed_with_the_reason(metrist, monkeypatch) -> None:
     point = EntryPoint(name="broken", value="no_such_module:Metric", group=registry.ENTRY_POINTS)
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
@@ -62,11 +51,6 @@ def test_every_metric_can_be_explained(metrist) -> None:
         assert f"metrist {__version__}" in text or "Signature not known here: " in text
 
 
-def test_a_metric_can_be_cited(metrist) -> None:
-    cited = metrist("explain-metric", "chrf(word_order=2)", "--format", "bibtex").out
-    assert "% chrf(word_order=2)\n@inproceedings{popovic-2017-chrf," in cited
-
-
 def test_line_files_become_records_that_score_reads(metrist, tmp_path: Path) -> None:
     for name, lines in {"src": "ein Haus\nzwei\n", "ref": "a house\ntwo\n", "out": "a house\nthree\n"}.items():
         (tmp_path / f"{name}.txt").write_text(lines)
@@ -76,20 +60,6 @@ def test_line_files_become_records_that_score_reads(metrist, tmp_path: Path) -> 
     assert (answer.code, answer.err) == (0, f"metrist: wrote 2 rows to {records}\n")
     table = json.loads(metrist("score", records, "-m", "exact", "--format", "json").out)
     assert table["rows"][0]["exact"]["value"] == 0.5
-
-
-def test_line_files_and_other_files_do_not_mix(metrist, tmp_path: Path) -> None:
-    answer = metrist("convert", tmp_path / "a.json", "--output", "s=b.txt", "-o", tmp_path / "c.jsonl")
-    assert "give either files to convert or line files with --output, not both" in answer.err
-    answer = metrist("convert", "--source", "b.txt", "-o", tmp_path / "c.jsonl")
-    assert "--source and --reference need --output SYSTEM=FILE" in answer.err
-
-
-def test_rows_are_written_as_json_lines_only(metrist, tmp_path: Path) -> None:
-    (tmp_path / "out.txt").write_text("a\n")
-    answer = metrist("convert", "--output", f"s={tmp_path / 'out.txt'}", "-o", tmp_path / "c.csv")
-    assert answer.code == 2
-    assert "rows are written as JSON lines; name the file .jsonl" in answer.err
 
 
 def test_the_version_is_printed(metrist) -> None:

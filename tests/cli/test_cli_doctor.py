@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from metrist.cli import doctor as module
+from metrist.cli import installation as module
 from metrist.models.numpy_inference import storage
 
 SECRET = "sk-do-not-print-this-0123456789"

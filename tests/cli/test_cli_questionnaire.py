@@ -24,7 +24,6 @@ def test_answers_are_tabulated(metrist, tmp_path: Path) -> None:
     assert (shares["rows"][0]["question"], shares["rows"][0]["share"]) == ("errors that are reasonable", "0.750")
     schema = metrist("questionnaire", "--schema")
     assert json.loads(schema.out)["properties"]["overall"]["oneOf"][-1]["const"] == 5
-    assert "no answers are named" in metrist("questionnaire").err
 
 
 def test_the_analyses_of_a_metric_are_audited(metrist, tmp_path: Path) -> None:
@@ -41,7 +40,5 @@ def test_the_analyses_of_a_metric_are_audited(metrist, tmp_path: Path) -> None:
     findings = {finding["name"]: finding for finding in card["findings"]}
     assert findings["made-up analyses"]["reason"].startswith("only 0 analyses")
     assert findings["errors that are not in the texts"]["reason"].startswith("only 4 errors")
-    assert "name what to audit" in metrist("audit", path).err
-    assert "needs --second-llm" in metrist("audit", path, "-m", metric).err
     planned = metrist("audit", path, "-m", metric, "--second-llm", second, "--dry-run", "--format", "json")
     assert [row["questions"] for row in json.loads(planned.out)["rows"]] == [4, 4]

@@ -59,12 +59,6 @@ def test_a_pull_request_is_printed(metrist: Command, run: Path) -> None:
     assert "good beats bad" in answer.out
 
 
-def test_a_page_needs_a_name(metrist: Command, run: Path) -> None:
-    answer = metrist("report", run)
-    assert answer.code == 2
-    assert "-o report.html" in answer.err
-
-
 def test_an_input_is_not_overwritten(metrist: Command, outputs: Path) -> None:
     before = outputs.read_bytes()
     assert metrist("report", outputs, "-m", "rougeL", "-o", outputs).code == 2

@@ -89,29 +89,3 @@ def test_a_dry_run_rejects_the_folders_that_a_study_rejects(
         code, out, err = metrist(*command, "--dry-run")
         assert (code, out) == (2, "")
         assert f"{place} exists and has no study" in err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--setup", "single"], "--setup is for studies of a suite"),
-        (["--seeds", "5"], "--seeds is for studies of a suite"),
-        (["--split", "authors"], "--split is for studies of a suite"),
-        (["--jobs", "1"], "--jobs is for studies of a suite"),
-        (["--budget", "3"], "--budget is for studies of a suite"),
-        (
-            ["--suite", "heap", "--resume"],
-            "--resume cannot be used with --suite",
-        ),
-        (["--suite", "heap", "--seed", "3"], "--seed cannot be used with --suite"),
-        (["--suite", "heap", "--dev", "0.1"], "--dev cannot be used with --suite"),
-        (["--suite", "heap", "--data", "x.jsonl"], "a study needs exactly one file of pairs"),
-        (["--suite", "haep"], "no suite named 'haep'; did you mean 'heap'?"),
-    ],
-)
-def test_conflicting_options_are_rejected(
-    metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path, options: list[str], message: str
-) -> None:
-    code, _, err = metrist("train", "preference", "--data", pairs, "--base", "none", "-o", tmp_path / "o", *options)
-    assert code == 2
-    assert message in err

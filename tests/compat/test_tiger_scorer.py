@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from error_codes import raises_code
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError, RunError
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, encode_prompt
@@ -112,7 +113,7 @@ def test_what_is_odd_about_an_answer_is_noted() -> None:
 
 
 def test_lists_of_different_lengths_are_refused_in_the_originals_words() -> None:
-    with pytest.raises(RunError, match=r"The number of inputs does not match\."):
+    with raises_code(RunError, "run_failed", "number"):
         scorer(ANSWER)[0].score(["a", "b"], ["c"], ["d"])
 
 
@@ -195,7 +196,7 @@ def test_strict_legacy_draws_with_vllm_and_llamacpp() -> None:
 
 def test_a_stream_of_an_llm_that_gives_all_at_once_is_one_piece() -> None:
     assert list(scorer(ANSWER)[0].generate_stream("a", "b")) == [ANSWER]
-    with pytest.raises(ModelError, match="busy"):
+    with raises_code(ModelError, "llm_failed", "busy"):
         list(scorer(Completion(failure="busy"))[0].generate_stream("a", "b", "c"))
 
 
@@ -215,7 +216,7 @@ def test_the_llm_is_chosen_as_the_original_chooses_it(monkeypatch: pytest.Monkey
     assert TIGERScorer("m", use_vllm=True)._llm == VLLM(model="m", dtype="bfloat16", turns="none")
     with pytest.warns(UserWarning, match="4-bit loading is not supported"):
         TIGERScorer("m", quantized=True)
-    with pytest.raises(ModelError, match=r"llama\.cpp is used over HTTP here: start `llama-server -m m"):
+    with raises_code(ModelError, "model_unusable", "llama.cpp"):
         TIGERScorer("m", use_llamacpp=True, use_vllm=True)
 
 
@@ -235,7 +236,7 @@ def test_a_model_in_process_is_given_the_words_as_they_are_and_streams(tiny: Cal
 def test_a_prompt_that_a_model_in_process_has_no_room_for_is_told(tiny: Callable[[str], Path]) -> None:
     tiger = TIGERScorer("unused", llm=Transformers(model=str(tiny("gpt2")), turns="none"))
     assert "the model's context has 128" in tiger.score(["a"], ["b"], ["c"])[0]["failure"]
-    with pytest.raises(ModelError, match="the model's context has 128"):
+    with raises_code(ModelError, "model_unusable", 390, 128):
         list(tiger.generate_stream("a", "b", "c"))
 
 
@@ -248,5 +249,5 @@ def test_a_fault_on_the_way_is_raised_where_the_stream_is_read() -> None:
 
     stream = stream_results(work)
     assert [next(stream), next(stream)] == ["a", "ab"]
-    with pytest.raises(ModelError, match="out of paper"):
+    with raises_code(ModelError, "model_unusable", "out of paper"):
         next(stream)

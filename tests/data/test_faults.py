@@ -8,10 +8,10 @@ import pytest
 
 from metrist.data.faults.fluency import FAULTS, damage
 from metrist.data.faults.news import Article, Corpus, find_facts, vary
-from metrist.data.faults.sentence import Sentence, build_lexicon
+from metrist.data.faults.sentence import SentenceEditor, build_lexicon
 from metrist.data.faults.support import FAULTS as SUPPORT_FAULTS
 from metrist.data.faults.support import break_sentence, quote
-from metrist.data.faults.text import Text, find_changes
+from metrist.data.faults.text import EditableText, find_changes
 
 SENTENCES = (
     "The old manager has taken a difference between the two houses into account, and he was happy.",
@@ -43,7 +43,7 @@ def test_every_fault_of_fluency_changes_some_sentence() -> None:
         edits = [
             (text, edit)
             for text in SENTENCES * 30
-            if (edit := fault.propose(Sentence(Text(output=text)), rng, lexicon)) is not None
+            if (edit := fault.propose(SentenceEditor(EditableText(output=text), rng, lexicon))) is not None
         ]
         assert any(edit.text != text[edit.start : edit.end] for text, edit in edits), name
 

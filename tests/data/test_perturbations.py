@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from error_codes import raises_code
 from metrist.data.faults import HARMLESS, KINDS
 from metrist.data.perturbations import (
     Edit,
@@ -195,7 +196,7 @@ def test_edits_that_overlap_are_refused() -> None:
 
 
 def test_an_unknown_kind_is_named_with_the_nearest() -> None:
-    with pytest.raises(SpecError, match=r"no fault 'numbr'.*number"):
+    with raises_code(SpecError, "unknown_name", "'numbr'"):
         perturb(RECORD, ["numbr"])
 
 

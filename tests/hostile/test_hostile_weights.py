@@ -17,8 +17,8 @@ import pytest
 
 import metrist
 from metrist.metrics.registry import build
-from metrist.models.adapters import find_adapter
-from metrist.models.weights import convert_state_dict
+from metrist.models.pretrained import convert_state_dict
+from metrist.models.weights import find_adapter
 
 Refused = Callable[..., str]
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from error_codes import raises_code
 from metrist.errors import InputError, RunError
 from metrist.io import atomic_write, atomic_write_bytes
 from metrist.io.compression import open_bytes
@@ -121,7 +122,7 @@ def test_every_text_comes_back(text: str) -> None:
 def test_a_row_that_is_nested_too_deeply_is_named() -> None:
     row: dict[str, Any] = {"item": "7"}
     row["tree"] = nest(100_000)
-    with pytest.raises(InputError, match="the row of item '7' is nested too deeply"):
+    with raises_code(InputError, "too_large", "'7'"):
         json_line(row)
 
 

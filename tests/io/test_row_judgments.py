@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import InputError
 from metrist.io import ParsedRow, StoredChoice, StoredError, StoredScore, read_records
 from metrist.ratings import Error, Preference, Rating
@@ -199,5 +200,5 @@ def test_a_row_of_two_without_outputs_may_hold_peoples_preferences() -> None:
 
 
 def test_a_row_of_two_systems_without_judgments_is_rejected() -> None:
-    with pytest.raises(InputError, match="row 1: 'outputs' must be a list of strings, got null"):
+    with raises_code(InputError, "invalid_row", "1", "'outputs'"):
         list(read_records([{"item": 1, "systems": ["a", "b"]}]).entries())

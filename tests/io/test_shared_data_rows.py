@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import InputError
 from metrist.io import read_records
 
@@ -32,7 +33,7 @@ def test_rows_of_another_shape_are_named(data_folder: Path) -> None:
     path = data_folder / "heap-pairs.jsonl.xz"
     if not path.exists():
         pytest.skip(f"{path.name} is not there")
-    with pytest.raises(InputError, match=r"heap-pairs\.jsonl\.xz:1: no 'output'; the fields are 'task', 'pair'"):
+    with raises_code(InputError, "invalid_row", "heap-pairs.jsonl", "'output'", "'task'", "'pair'"):
         list(read_records(path))
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.base import LLM, Call
@@ -232,14 +233,14 @@ class Breaking(LLM):
 
 
 def test_what_came_before_a_fault_of_the_whole_is_kept():
-    with pytest.raises(ModelError, match="the server has gone"):
+    with raises_code(ModelError, "model_unusable", "the server has gone"):
         gateway.complete(Breaking(), say("a", "b", "c"), GREEDY)
     assert texts(gateway.complete(Breaking(), say("b", "a"), GREEDY)) == ["b", "a"]
 
 
 def test_unreadable_answers_are_marked_as_they_come_not_when_all_are_there():
     parser = AnswerParser("1.0", lambda index, answer: (index, answer.text) != (1, "b"))
-    with pytest.raises(ModelError, match="the server has gone"):
+    with raises_code(ModelError, "model_unusable", "the server has gone"):
         gateway.complete(Breaking(), say("a", "b", "c"), GREEDY, parser=parser)
     assert open_cache().contents().unreadable == {"breaking": 1}
 
@@ -291,7 +292,7 @@ class Deaf(LLM):
 def test_an_answer_that_cannot_be_kept_ends_the_run_even_if_the_llm_goes_on(monkeypatch):
     cache = open_cache()
     monkeypatch.setattr(cache, "store", lambda *_: cache.write(_no_room))
-    with pytest.raises(ModelError, match=r"answers-1.sqlite \(database or disk is full\)"):
+    with raises_code(ModelError, "cannot_write", "1.sqlite"):
         gateway.complete(Deaf(), say("a", "b"), GREEDY)
 
 
@@ -302,7 +303,7 @@ def _no_room(_: sqlite3.Connection) -> list[Completion]:
 def test_a_folder_that_cannot_be_made_is_told_before_anything_is_asked(tmp_path, monkeypatch, log):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("METRIST_LLM_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(ModelError, match=r"\(Not a directory\), .* METRIST_LLM"):
+    with raises_code(ModelError, "cannot_write", "Not a directory", "METRIST_LLM_CACHE"):
         gateway.complete(Scripted(log=str(log)), say("a"), GREEDY)
     assert read_log(log) == []
 

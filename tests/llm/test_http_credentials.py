@@ -16,7 +16,7 @@ import pytest
 
 from fault_server import CLOSED, SILENT, Act, FaultServer, Request, answer, cut_off, error, status
 from metrist.errors import ModelError
-from metrist.llm import client, retry
+from metrist.llm import openai
 from metrist.llm.http import Credentials
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
@@ -79,10 +79,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
     monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "2")
     monkeypatch.setenv("METRIST_LLM_PATIENCE", "1")
     monkeypatch.setenv("METRIST_LLM_TIMEOUT", "1")
-    monkeypatch.setattr(retry, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.1)
     caplog.set_level(logging.DEBUG)
-    client.reset_server_states()
 
 
 def everything_said(url: str, api_version: str | None = None) -> str:
@@ -169,10 +166,10 @@ def test_a_key_that_no_header_can_carry_is_refused_unseen(value: str, monkeypatc
 
 
 def test_a_key_is_not_seen_when_the_client_itself_is_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError(f"unexpected, with {KEY}")
 
-    monkeypatch.setattr(client, "build_body", broken)
+    monkeypatch.setattr(openai, "build_body", broken)
     texts = everything_said("http://127.0.0.1:9/v1")
     assert "(RuntimeError: unexpected, with ***)" in texts
     assert not seen(texts)

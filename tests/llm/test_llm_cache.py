@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.base import build_llm
@@ -127,8 +128,7 @@ def test_a_file_that_takes_nothing_is_found_by_the_check(tmp_path, monkeypatch):
             return work(connection)
 
     monkeypatch.setattr(cache._store, "read", read_only)
-    expected = rf"{tmp_path / FILE_NAME} \(attempt to write a readonly database\), .* METRIST_LLM_CACHE"
-    with pytest.raises(ModelError, match=expected):
+    with raises_code(ModelError, "cannot_write", tmp_path / FILE_NAME, "readonly", "METRIST_LLM_CACHE"):
         cache.check_writable()
 
 

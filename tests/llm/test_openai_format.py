@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.llm.http import Response
+from metrist.llm.http import Response, UnreadableResponse, decode_body
 from metrist.llm.messages import Completion
-from metrist.llm.openai_format import UnreadableResponse, decode_body, parse_chat_completion
+from metrist.llm.openai_format import parse_chat_completion
 from metrist.llm.retry import RequestError, Success, classify_error, parse_error
 
 JSON = st.recursive(

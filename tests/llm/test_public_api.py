@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 import metrist
+from error_codes import raises_code
 from fault_server import FaultServer, answer
 from metrist.errors import ModelError, SpecError
-from metrist.llm import client
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,6 @@ class Shout(metrist.LLM):
 
 
 def test_complete_takes_a_spec_and_plain_texts() -> None:
-    client.reset_server_states()
     with FaultServer(lambda request: answer(f"to {request.prompt}")) as server:
         spec = f"openai(model='m', url='{server.url}')"
         answers = metrist.complete(spec, ["a", "b", "a"], max_tokens=7)
@@ -51,14 +50,14 @@ def test_an_llm_that_returns_too_few_completions_is_an_error() -> None:
         ) -> list[metrist.Completion]:
             return [metrist.Completion(text="x") for _ in conversations[:1]]
 
-    with pytest.raises(ModelError, match="half returned 1 completions for 2"):
+    with raises_code(ModelError, "llm_failed", "half", 1, 2):
         metrist.complete(Half(), ["a", "b"])
 
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(TypeError, match="max_token"):
         metrist.complete(Shout(), ["a"], max_token=3)
-    with pytest.raises(SpecError, match="shout"):
+    with raises_code(SpecError, "unknown_name", "'shout'"):
         metrist.complete("shout(mark='?')", ["a"])
     with pytest.raises(NotImplementedError, match=r"LLM must define complete"):
         metrist.LLM().complete([], metrist.Sampling())
@@ -69,11 +68,11 @@ def test_the_fake_answers_from_a_text_a_list_a_dict_or_a_function_and_records_re
     llm = metrist.FakeLLM(["first", "second"])
     assert [one.text for one in metrist.complete(llm, ["a", "b"])] == ["first", "second"]
     assert [conversation[-1].text for conversation in llm.requests] == ["a", "b"]
-    with pytest.raises(ModelError, match="only 2 answers"):
+    with raises_code(ModelError, "model_unusable", "request 3", "2 answers"):
         metrist.complete(llm, ["c"])
     by_word = metrist.FakeLLM({"good": "5", "bad": "1"})
     assert [one.text for one in metrist.complete(by_word, ["so bad", "a good one"])] == ["1", "5"]
-    with pytest.raises(ModelError, match="'good', 'bad'"):
+    with raises_code(ModelError, "model_unusable", "'good', 'bad'", "'unknown'"):
         metrist.complete(by_word, ["unknown"])
     lengths = metrist.FakeLLM(lambda conversation, sampling: f"{len(conversation[-1].text)} {sampling.max_tokens}")
     assert metrist.complete(lengths, ["abc"], max_tokens=9)[0].text == "3 9"

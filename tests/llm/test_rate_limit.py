@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from error_codes import raises_code
 from fault_server import Act, FaultServer, answer
 from metrist.errors import RunError
 from metrist.llm.messages import Message, Sampling
@@ -113,7 +114,7 @@ def test_tokens_are_booked_by_guess_and_corrected_by_the_servers_count(monkeypat
 @pytest.mark.parametrize("value", ["0", "-3", "many", "1.5", "²"])
 def test_a_limit_that_is_no_number_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(RunError, match=rf"{variable}.*{value}"):
+    with raises_code(RunError, "run_failed", variable, value):
         _run("http://127.0.0.1:9/v1", 1, Sampling())
 
 
@@ -192,7 +193,7 @@ def test_a_judge_in_several_processes_has_no_more_requests_in_flight_than_allowe
     rows = [{"item": str(n), "output": f"output {n}", "source": "a text"} for n in range(36)]
     with FaultServer(slow) as server:
         judge = f"judge(llm=openai(model='m', url='{server.url}'), rubric='single_answer')"
-        with pytest.raises(RunError, match="failed on all 36 records"):
+        with raises_code(RunError, "metric_failed", 36):
             score(rows, [judge], executor=Processes(3), shard_size=12, concurrency=6)
     assert len(arrivals) >= 36
     # The next request goes out when the one before has been answered, 0.1 seconds after it came.

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import InputError, ModelError
 from metrist.llm import gateway
 from metrist.llm.base import build_llm
@@ -94,19 +95,12 @@ def test_an_imported_answer_is_not_asked_for(file, monkeypatch, tmp_path):
     assert read_log(log) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("{", ".*`metrist answers export`: Expecting"),
-        ("[]", ".*`metrist answers export`: "),
-        ('{"when": "2026-01-01T00:00:00+00:00"}', ".*: .*missing"),
-    ],
-)
-def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merged(file, tmp_path, line, why):
+@pytest.mark.parametrize("line", ["{", "[]", '{"when": "2026-01-01T00:00:00+00:00"}'])
+def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merged(file, tmp_path, line):
     with file.open("a") as out:
         out.write(line + "\n")
     other = AnswerCache(tmp_path / "other")
-    with pytest.raises(InputError, match=rf"^{file}:4: {why}"):
+    with raises_code(InputError, "unreadable", f"{file}:4", "`metrist answers export`"):
         import_answers(other, file)
     assert not other.exists
 
@@ -114,9 +108,9 @@ def test_a_line_that_is_no_answer_is_refused_with_its_place_and_nothing_is_merge
 @pytest.mark.parametrize(
     ("path", "value", "why"),
     [
-        (("messages", 0, "role"), "judge", "'judge'.*role"),
+        (("messages", 0, "role"), "judge", "role"),
         (("messages", 0, "text"), None, "text"),
-        (("answer", "finish"), "maybe", "'maybe'.*finish"),
+        (("answer", "finish"), "maybe", "finish"),
         (("answer", "text"), 3, "text"),
         (("answer", "failure"), 3, "failure"),
         (("answer", "usage", "prompt_tokens"), "12", "prompt_tokens"),
@@ -140,18 +134,18 @@ def test_a_field_that_is_wrong_is_refused(file, path, value, why):
         inner = inner[step]
     inner[path[-1]] = value
     file.write_text(json.dumps(data))
-    with pytest.raises(InputError, match=rf":1: .*`metrist answers export`: .*{why}"):
+    with raises_code(InputError, "unreadable", f"{file}:1", why):
         list(read_answers(file))
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path):
-    with pytest.raises(InputError, match=r"no.jsonl: .*No such file"):
+    with raises_code(InputError, "unreadable", "no.jsonl"):
         list(read_answers(tmp_path / "no.jsonl"))
     (tmp_path / "broken.jsonl.gz").write_bytes(gzip.compress(b"{}" * 1000)[:-10])
-    with pytest.raises(InputError, match=r"broken.jsonl.gz: "):
+    with raises_code(InputError, "unreadable", "broken.jsonl.gz"):
         list(read_answers(tmp_path / "broken.jsonl.gz"))
     (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"bytes.jsonl:1: "):
+    with raises_code(InputError, "unreadable", "bytes.jsonl:1"):
         list(read_answers(tmp_path / "bytes.jsonl"))
 
 
@@ -225,25 +219,21 @@ def test_replay_prints_itself_and_names_what_it_holds(file):
 def test_a_file_with_answers_of_several_llms_wants_to_know_which(file):
     gateway.complete(Scripted(model="other"), say("a"), GREEDY)
     write_answers(open_cache().entries(), file)
-    with pytest.raises(ModelError, match=r"answers of 2 LLMs \(scripted, scripted\(model='other'\)\)"):
+    with raises_code(ModelError, "model_unusable", "2", "'other'"):
         Replay(file=str(file)).facts()
     (missed,) = gateway.complete(Replay(file=str(file), of="scripted(model='other')"), say("b"), GREEDY)
     assert re.search("but scripted .*of='…'", missed.failure or "")
     assert gateway.complete(Replay(file=str(file), of="scripted"), say("b"), GREEDY)[0].text == "B"
-    with pytest.raises(ModelError, match=r"no answers of scriptd; did you mean 'scripted'\? .*scr"):
+    with raises_code(ModelError, "unknown_name", "'scripted'"):
         Replay(file=str(file), of="scriptd").facts()
 
 
 def test_answers_of_two_models_of_one_text_are_not_mixed(file):
     gateway.complete(Scripted(weights="w2"), say("b", "d"), GREEDY)
     write_answers(open_cache().entries(), file)
-    with pytest.raises(
-        ModelError,
-        match=r"answers of 2 models .*scripted.*fact='…', one of 'weights=w1', "
-        r"'weights=w2'$",
-    ):
+    with raises_code(ModelError, "model_unusable", "2", "'…'", "'weights=w1'"):
         Replay(file=str(file)).facts()
-    with pytest.raises(ModelError, match=r"no answers of scripted with weights=w; did you mean 'weights=w[12]"):
+    with raises_code(ModelError, "unknown_name", "weights=w"):
         Replay(file=str(file), fact="weights=w").facts()
     first, second = (Replay(file=str(file), fact=f"weights=w{n}") for n in (1, 2))
     assert [answer.text for answer in gateway.complete(first, say("b", "d"), GREEDY)] == ["B", ""]
@@ -252,8 +242,8 @@ def test_answers_of_two_models_of_one_text_are_not_mixed(file):
 
 
 def test_a_file_that_is_missing_or_empty_is_told(tmp_path):
-    with pytest.raises(ModelError, match=r"no.jsonl: No such file or directory"):
+    with raises_code(ModelError, "invalid_value", "no.jsonl"):
         gateway.complete(Replay(file=str(tmp_path / "no.jsonl")), say("a"), GREEDY)
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(ModelError, match=r"empty.jsonl has no answers; `metrist answers export` writes them"):
+    with raises_code(ModelError, "no_data", "empty.jsonl", "`metrist answers export`"):
         gateway.complete(Replay(file=str(tmp_path / "empty.jsonl")), say("a"), GREEDY)

@@ -25,6 +25,11 @@ POLICY = RetryPolicy(attempts=8, seconds=900.0)
 NOW = 1_700_000_000.0
 
 
+@pytest.fixture(autouse=True)
+def unknown_servers() -> None:
+    """The waits themselves are tested here."""
+
+
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from error_codes import raises_code
 from fault_server import FaultServer, answer
 from metrist.errors import ModelError
-from metrist.llm import client, gateway
+from metrist.llm import gateway
 from metrist.llm.base import LLM
 from metrist.llm.cache import open_cache
 from metrist.llm.estimate import current_estimate, estimate_calls
@@ -34,7 +35,6 @@ def in_threads(*works: Callable[[], Any]) -> list[Any]:
 
 
 def test_each_thread_keeps_to_its_own_budget_and_cache(tmp_path: Path) -> None:
-    client.reset_server_states()
     (tmp_path / "prices.toml").write_text("[[price]]\nmodel = '*'\ninput = 1_000_000\noutput = 1_000_000\n")
     both = threading.Barrier(2, timeout=30)
 
@@ -44,7 +44,7 @@ def test_each_thread_keeps_to_its_own_budget_and_cache(tmp_path: Path) -> None:
         return gateway.complete(OpenAI(model=name, url=server.url), TEXTS, max_tokens=1, runtime=runtime)
 
     def run_without_money() -> str:
-        with pytest.raises(ModelError, match="limit") as caught:
+        with raises_code(ModelError, "budget", "$0") as caught:
             run("b", max_cost=0.0)
         return str(caught.value)
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import RunError, SpecError
 from metrist.llm.base import LLM, Call
 from metrist.llm.cache import open_cache
@@ -222,7 +223,7 @@ def test_a_metric_without_wording_or_with_odd_settings_is_refused():
     class Wordless(LLMMetric):
         pass
 
-    with pytest.raises(SpecError, match=r"Wordless must define prompt\(self, record\)"):
+    with raises_code(SpecError, "invalid_value", "Wordless"):
         Wordless(llm=FakeLLM(two_steps)).facts()
 
 
@@ -232,7 +233,7 @@ def test_a_prompt_that_is_neither_text_nor_messages_is_refused(prompt):
         def prompt(self, record):  # noqa: ARG002
             return prompt
 
-    with pytest.raises(RunError, match="Odd: prompt must return a text or a list of messages"):
+    with raises_code(RunError, "invalid_value", "messages"):
         Odd(llm=FakeLLM("1")).score(Shard([Record(item="1", system="s", output="o")]))
 
 
@@ -311,10 +312,10 @@ def test_answers_from_the_cache_are_announced_with_what_they_would_cost():
     again = run(AsNumber, "good", "odd", "good", "new", "fine")
     notes = [note for note in again.notes if "came from the cache" in note]
     assert len(notes) == 1
-    assert "3 of 5 answers came from the cache, 1 of them is unreadable (--retry-failed" in notes[0]
+    assert "3 of 5 answers came from the cache, 1 of them is unreadable (`retry_failed`" in notes[0]
     assert any("0 US dollars, 0.006 without the cache" in note for note in again.notes)
     both = run(AsNumber, "good", "fine")
-    assert any("2 of 2 answers came from the cache (--fresh asks again)" in note for note in both.notes)
+    assert any("2 of 2 answers came from the cache (`fresh` asks again)" in note for note in both.notes)
 
 
 def test_an_unknown_cost_names_the_model_and_the_file_of_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

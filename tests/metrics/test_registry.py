@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib.metadata
 import pickle
 import random
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 import encoder_folders
 import metrist
 import tiny_rewards
+from error_codes import raises_code
 from metrist.errors import ModelError, SpecError
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard
@@ -245,29 +248,41 @@ def test_a_shard_without_records_has_no_scores(name):
 
 @each_metric
 def test_an_unknown_setting_is_refused(name):
-    with pytest.raises(SpecError, match=rf"{name} has no setting 'wibble'; it takes "):
+    with raises_code(SpecError, "unknown_name", name, "'wibble'"):
         build(f"{name}(wibble=1)")
 
 
+@each_metric
+def test_a_setting_with_choices_takes_no_other_value(name):
+    metric: Any = example(name)
+    types = get_type_hints(type(metric))
+    for setting in dataclasses.fields(metric):
+        if get_origin(types[setting.name]) is Literal:
+            choices = ", ".join(map(repr, get_args(types[setting.name])))
+            with raises_code(SpecError, "invalid_value", name, setting.name, choices, "'wibble'"):
+                dataclasses.replace(metric, **{setting.name: "wibble"})
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "values"),
     [
-        ("chrff", r"no metric named 'chrff'; did you mean 'chrf'"),
-        ("rogueL", r"no metric named 'rogueL'; did you mean 'rougeL'"),
-        ("rougeL(stemm=True)", r"rougeL has no setting 'stemm'; it takes .*; did you mean 'stem'\?"),
-        ("rouge2(order=3)", "rouge2 already sets order"),
-        ("distinct(order='two')", "distinct: order must be a whole number, got 'two'"),
-        ("distinct(order=True)", "distinct: order must be a whole number, got True"),
-        ("meteor(wordnet=3)", "meteor: wordnet must be a string or None, got 3"),
-        ("meteor(alpha='x')", "meteor: alpha must be a number, got 'x'"),
-        ("rougeL(reduce=1)", "rougeL: reduce must be one of 'native', 'max', 'mean', got 1"),
-        ("no_such_module.Metric", "cannot import the metric 'no_such_module.Metric': no module named 'no_such_module'"),
-        ("json.Metric", "cannot import the metric 'json.Metric': json has no 'Metric'"),
-        ("json.JSONDecoder", "'json.JSONDecoder' is not a metric: it must be a class derived from"),
+        ("chrff", "unknown_name", ("'chrff'", "did you mean 'chrf'")),
+        ("rogueL", "unknown_name", ("'rogueL'", "did you mean 'rougeL'")),
+        ("rougeL(stemm=True)", "unknown_name", ("'stemm'", "did you mean 'stem'")),
+        ("rougeL(stem=1)", "invalid_value", ("stem", "True or False", "got 1")),
+        ("rouge2(order=3)", "conflict", ("rouge2", "order")),
+        ("distinct(order='two')", "invalid_value", ("order", "a whole number", "'two'")),
+        ("distinct(order=True)", "invalid_value", ("order", "a whole number", "True")),
+        ("meteor(wordnet=3)", "invalid_value", ("wordnet", "a string or None", "got 3")),
+        ("meteor(alpha='x')", "invalid_value", ("alpha", "a number", "'x'")),
+        ("rougeL(reduce=1)", "invalid_value", ("reduce", "'native', 'max', 'mean'", "got 1")),
+        ("no_such_module.Metric", "invalid_value", ("'no_such_module.Metric'", "'no_such_module'")),
+        ("json.Metric", "invalid_value", ("'json.Metric'", "json has no 'Metric'")),
+        ("json.JSONDecoder", "invalid_value", ("'json.JSONDecoder'",)),
     ],
 )
-def test_what_cannot_be_built_is_refused_with_the_reason(text, message):
-    with pytest.raises(SpecError, match=message):
+def test_what_cannot_be_built_is_refused_with_the_reason(text, code, values):
+    with raises_code(SpecError, code, *values):
         build(text)
 
 
@@ -321,15 +336,13 @@ def test_an_edit_of_a_users_metric_changes_its_signature(users_folder, monkeypat
 
 @pytest.mark.usefixtures("users_folder")
 def test_a_setting_without_a_default_must_be_given():
-    with pytest.raises(
-        SpecError, match=r"Shouting needs the setting 'marks': my_metrics\.Shouting\(marks=\.\.\.\), a string"
-    ):
+    with raises_code(SpecError, "missing_value", "'marks'", "my_metrics.Shouting"):
         build("my_metrics.Shouting")
 
 
 @pytest.mark.usefixtures("users_folder")
 def test_import_paths_are_refused_where_a_text_comes_from_a_file():
-    with pytest.raises(SpecError, match="is an import path, accepted only from"):
+    with raises_code(SpecError, "untrusted", "accepted"):
         build("my_metrics.Shouting(marks='!')", allow_import=False)
     assert build("rougeL", allow_import=False).name == "rougeL"
 
@@ -338,30 +351,19 @@ SENDS = "openai(model='m', url='http://127.0.0.1:9/v1', key='SOME_SECRET')"
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "values"),
     [
-        (f"judge(llm={SENDS})", r"openai\(key=…\) names an environment variable whose content is sent to http://127"),
-        (f"by_score(metric=judge(llm={SENDS}))", r"openai\(key=…\) names an environment variable"),
-        (f"panel(judges=[judge(llm={SENDS}), judge(llm=openai(model='m'))])", r"openai\(key=…\) names an environment"),
-        (
-            "judge(llm=openai(model='m', headers=['X-Gate: $SOME_SECRET']))",
-            r"openai\(headers=…\) names an .*//api\.openai",
-        ),
-        ("judge(llm=openai(model='m', key='SOME_SECRET'))", r"openai\(key=…\) names an .* sent to https://api\.openai"),
-        (
-            "tigerscore(llm=vllm(model='m', trust_remote_code=True))",
-            r"vllm\(trust_remote_code=True\) runs code that comes",
-        ),
-        (
-            "bertscore(model='m', trust_remote_code=True)",
-            r"bertscore\(trust_remote_code=True\) runs code that comes with",
-        ),
+        (f"judge(llm={SENDS})", ("openai(key=…)", "http://127")),
+        (f"by_score(metric=judge(llm={SENDS}))", ("openai(key=…)",)),
+        (f"panel(judges=[judge(llm={SENDS}), judge(llm=openai(model='m'))])", ("openai(key=…)",)),
+        ("judge(llm=openai(model='m', headers=['X-Gate: $SOME_SECRET']))", ("openai(headers=…)", "//api.openai")),
+        ("judge(llm=openai(model='m', key='SOME_SECRET'))", ("openai(key=…)", "https://api.openai")),
+        ("tigerscore(llm=vllm(model='m', trust_remote_code=True))", ("vllm(trust_remote_code=True)",)),
+        ("bertscore(model='m', trust_remote_code=True)", ("bertscore(trust_remote_code=True)",)),
     ],
 )
-def test_a_text_from_a_file_neither_runs_code_nor_sends_what_the_environment_holds(text, why):
-    with pytest.raises(
-        SpecError, match=rf"{why}.*, accepted only from Python and the command line \(metrist run: --allow-im"
-    ):
+def test_a_text_from_a_file_neither_runs_code_nor_sends_what_the_environment_holds(text, values):
+    with raises_code(SpecError, "untrusted", "--allow-import", *values):
         build(text, allow_import=False)
     assert build(text).text == text
 
@@ -384,15 +386,13 @@ def test_a_risky_llm_of_stored_scores_is_built_but_disabled():
     metric = build(f"judge(llm={SENDS})", allow_import=False, disable_risky_llms=True)
     assert metric == build(f"judge(llm={SENDS})")
     for disabled in (metric, pickle.loads(pickle.dumps(metric))):
-        with pytest.raises(ModelError, match="its text comes from a file: name the metric yourself to have it called"):
+        with raises_code(ModelError, "model_unusable", "yourself"):
             disabled.score(Shard([Record(item="0", system="s", output="a", source="b")]))
 
 
 def test_a_users_module_that_breaks_is_named(users_folder):
     (users_folder / "broken_metrics.py").write_text("1 / 0")
-    with pytest.raises(
-        SpecError, match=r"cannot import the metric 'broken_metrics.X': ZeroDivisionError: division by zero"
-    ):
+    with raises_code(SpecError, "invalid_value", "'broken_metrics.X'"):
         build("broken_metrics.X")
 
 
@@ -409,9 +409,7 @@ def test_other_packages_add_metrics_through_entry_points(monkeypatch):
     assert [*names()[-2:]] == ["size", "gone"]
     assert build("size(unit='characters')") == Length(unit="characters")
     assert build("rougeL").name == "rougeL"  # metrist's own names cannot be taken over
-    with pytest.raises(
-        SpecError, match="cannot load the metric 'gone': ModuleNotFoundError: No module named 'no_such'"
-    ):
+    with raises_code(SpecError, "invalid_value", "'gone'", "'no_such'"):
         build("gone")
 
 
@@ -433,20 +431,9 @@ def test_a_metric_object_is_taken_as_it_is():
         "preference(dtype='int8')",
     ],
 )
-def test_the_removed_int8_dtype_is_refused_with_what_to_use_instead(text: str) -> None:
-    name = text.partition("(")[0]
-    message = (
-        rf"{name}: dtype='int8' was removed in metrist 0\.1\.0 together with its ctranslate2 backend; leave dtype out"
-    )
-    with pytest.raises(SpecError, match=message):
+def test_an_unknown_dtype_is_refused(text: str) -> None:
+    with raises_code(SpecError, "invalid_value", "'float32'", "'bfloat16'", "'float16'", "'int8'"):
         build(text)
-
-
-def test_an_unknown_dtype_is_refused() -> None:
-    with pytest.raises(
-        SpecError, match="likelihood: dtype must be one of 'float32', 'bfloat16', 'float16', got 'half'"
-    ):
-        build("likelihood(dtype='half')")
 
 
 class Plain(Metric):
@@ -463,15 +450,12 @@ def test_a_class_is_built_with_its_defaults_and_other_values_are_refused_with_a_
     assert isinstance(build(Plain), Plain)
     assert [type(metric) for metric in build_all([Plain, "chrf"])] == [Plain, Chrf]
     assert build_all({"mine": Plain})[0].label == "mine"
-    for value, message in (
-        (int, "the class int is not a metric: derive it from metrist.Metric"),
-        (Demanding, "Demanding needs the setting 'words'"),
-        (3.5, r"expected a metric, got 3.5 \(float\)"),
-        (None, r"expected a metric, got None \(NoneType\)"),
-    ):
-        with pytest.raises(SpecError, match=message):
+    with raises_code(SpecError, "invalid_value", "class int"):
+        build(int)
+    for value, named in ((Demanding, "'words'"), (3.5, "3.5 (float)"), (None, "None (NoneType)")):
+        with raises_code(SpecError, "missing_value", named):
             build(value)
-    with pytest.raises(SpecError, match=r"expected metrics, got 5 \(int\): name one or several"):
+    with raises_code(SpecError, "missing_value", "5"):
         build_all(5)
 
 
@@ -487,17 +471,17 @@ def test_a_name_changes_neither_text_nor_signature_nor_equality_and_travels_with
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a,b", "(a", "'a'", "-a", "a/b", "a\n"])
 def test_names_that_could_be_misread_are_refused(name: str) -> None:
-    with pytest.raises(SpecError, match="cannot name a metric"):
+    with raises_code(SpecError, "invalid_value", repr(name)):
         build("chrf").named(name)
 
 
 def test_a_metric_has_one_name() -> None:
-    with pytest.raises(SpecError, match="two names: expected one, as in a=chrf"):
+    with raises_code(SpecError, "invalid_value", "a=chrf"):
         build("a=b=chrf")
 
 
 def test_a_setting_cannot_take_the_place_of_what_every_metric_has() -> None:
-    with pytest.raises(SpecError, match="a setting cannot be called 'label'"):
+    with raises_code(SpecError, "invalid_value", "'label'"):
         type("Labelled", (Metric,), {"__annotations__": {"label": "str"}})
 
 

@@ -17,8 +17,9 @@ import transformers
 
 import real_models
 import tiny_models
+from error_codes import raises_code
 from metrist.errors import MissingExtra, ModelError
-from metrist.models import causal_passes, devices, loading
+from metrist.models import causal, devices, loading
 from metrist.models.causal import Causal
 from metrist.models.devices import Options
 
@@ -149,14 +150,14 @@ def test_abilities_are_probed(folder, kind, shares, has_plain_head):
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens, pads included, go through the model in each pass."""
     passes: list[int] = []
-    padded = causal_passes.Passes._pad
+    padded = causal.Passes._pad
 
     def counting(self: Any, sequences: Any) -> torch.Tensor:
         tensor = padded(self, sequences)
         passes.append(tensor.numel())
         return tensor
 
-    monkeypatch.setattr(causal_passes.Passes, "_pad", counting)
+    monkeypatch.setattr(causal.Passes, "_pad", counting)
     return passes
 
 
@@ -302,6 +303,14 @@ def test_conditions_that_are_cut_alike_are_still_read_once(folder, counted):
     assert counted == [119, 3 * 4]
 
 
+def test_conditions_of_different_lengths_are_shared_up_to_the_end_of_the_context(folder):
+    model, plain = loaded_once(folder("gpt2")), Plain(folder("gpt2"))
+    long, short = " ".join(["cat"] * 110), " ".join(["dog"] * 40)
+    pairs = [(long, "the cat"), (long, "dog ran"), (short, " ".join(["cat"] * 60)), (short, "dog")]
+    result = model.log_probs(pairs)
+    assert all(close(result.of(n), plain(*pair)) for n, pair in enumerate(pairs))
+
+
 def test_pieces_put_together_are_the_target(folder):
     model = loaded_once(folder("llama"))
     pieces = model.pieces("the cat xyz")
@@ -350,7 +359,7 @@ class SmallDevice:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.faults = 0
-        padded = causal_passes.Passes._pad
+        padded = causal.Passes._pad
 
         def full(passes: Any, sequences: Any) -> torch.Tensor:
             tensor = padded(passes, sequences)
@@ -359,7 +368,7 @@ class SmallDevice:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
             return tensor
 
-        monkeypatch.setattr(causal_passes.Passes, "_pad", full)
+        monkeypatch.setattr(causal.Passes, "_pad", full)
 
 
 def test_when_memory_runs_out_smaller_batches_give_the_same_values(folder, monkeypatch):
@@ -392,30 +401,30 @@ def test_a_fault_that_is_not_memory_is_raised(folder, monkeypatch):
     def broken(*_: Any) -> torch.Tensor:
         raise RuntimeError("device-side assert")
 
-    monkeypatch.setattr(causal_passes.Passes, "_pad", broken)
+    monkeypatch.setattr(causal.Passes, "_pad", broken)
     with pytest.raises(RuntimeError, match="device-side assert"):
         model.log_probs([("a", "b")])
 
 
 def test_models_of_other_kinds_are_refused(tiny, tmp_path):
-    with pytest.raises(ModelError, match=r"\(bart\) is a sequence-to-sequence model; expected a causal"):
+    with raises_code(ModelError, "model_unusable", "sequence"):
         loaded(tiny("bart"))
     transformers.BertLMHeadModel(transformers.BertConfig(**LLAMA_TYPE)).save_pretrained(tmp_path)
     tiny_models._tokenizer(begins=True, ends=True).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"\(bert\) uses later tokens"):
+    with raises_code(ModelError, "model_unusable", "(bert)", "later tokens"):
         loaded(tmp_path)
 
 
 def test_a_model_without_its_head_is_refused_instead_of_scoring_at_random(tiny, tmp_path):
     transformers.AutoModelForCausalLM.from_pretrained(tiny("llama")).model.save_pretrained(tmp_path)
     tiny_models._tokenizer(begins=True, ends=False).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"lacks 1 of the weights that AutoModelForCausalLM needs \(lm_head.weight\)"):
+    with raises_code(ModelError, "model_unusable", "1", "lm_head.weight"):
         loaded(tmp_path)
 
 
 def test_without_torch_the_extra_to_install_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtra, match=r"the model 'any/one' needs an optional dependency: .*metrist\[neural\]"):
+    with raises_code(MissingExtra, "missing_dependency", "'any/one'"):
         loading.load_causal(Options(model="any/one"))
 
 
@@ -424,9 +433,7 @@ def test_without_torch_the_extra_to_install_is_named(monkeypatch):
 def test_a_bfloat16_model_still_shares_beginnings(folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder("llama")).bfloat16().eval()
     place = devices.Placement(device=torch.device("cpu"), dtype=torch.bfloat16, tokens=100)
-    assert causal_passes.probe_passes(model, place).abilities == causal_passes.Abilities(
-        shares=True, has_plain_head=True
-    )
+    assert causal.probe_passes(model, place).abilities == causal.Abilities(shares=True, has_plain_head=True)
 
 
 def test_a_model_that_is_spread_over_devices_gives_the_same(folder, monkeypatch):

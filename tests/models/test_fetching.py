@@ -7,6 +7,7 @@ from typing import Any
 import huggingface_hub
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import ModelError
 from metrist.metrics.cards import describe
 from metrist.metrics.registry import build
@@ -28,10 +29,10 @@ def offline_flags(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 def test_inside_the_block_only_the_cache_is_asked(offline_flags: list[bool]) -> None:
-    with no_downloads(), pytest.raises(ModelError, match="not in the hub's cache yet"):
+    with no_downloads(), raises_code(ModelError, "model_unusable", "'someone/some-model'"):
         find_weights(Options(model="someone/some-model"))
     assert downloads_allowed()
-    with pytest.raises(ModelError, match="the hub cannot be reached"):
+    with raises_code(ModelError, "model_unusable", "hf download"):
         find_weights(Options(model="someone/some-model"))
     assert offline_flags == [True, False]
 

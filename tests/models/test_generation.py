@@ -19,6 +19,7 @@ import transformers
 
 import real_models
 import tiny_models
+from error_codes import raises_code
 from metrist.errors import MissingExtra, ModelError
 from metrist.llm import gateway, messages
 from metrist.llm.base import build_llm
@@ -121,7 +122,7 @@ def test_neither_batches_nor_order_change_an_answer(folder, monkeypatch, tokens,
 def test_a_model_that_heeds_its_padding_gets_conversations_of_one_length(folder, monkeypatch):
     generator = generation.Generator.load(Options(model=str(folder("llama"))))
     assert not generator._depends_on_padding
-    prompts = [generation._Prompt(n, [0] * length, 5) for n, length in enumerate([3, 4, 3])]
+    prompts = [generation._EncodedPrompt(n, [0] * length, 5) for n, length in enumerate([3, 4, 3])]
     assert [[prompt.number for prompt in group] for group in generator._group(prompts)] == [[0, 1, 2]]
     monkeypatch.setattr(
         generation.Generator, "_second_token_logprobs", lambda _, some: torch.full((len(some), 3), float(len(some)))
@@ -298,13 +299,13 @@ def test_its_text_reads_back_and_its_facts_name_the_weights(folder):
 
 
 def test_models_of_another_kind_are_refused(tiny):
-    with pytest.raises(ModelError, match=r"\(bart\) is not a causal language model"):
+    with raises_code(ModelError, "invalid_value", "language"):
         answered(tiny("bart"), TALKS)
 
 
 def test_without_torch_the_extra_to_install_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtra, match=r"the model 'any/one' needs an optional dependency: .*metrist\[neural\]"):
+    with raises_code(MissingExtra, "missing_dependency", "'any/one'"):
         local._cached_generator(Options(model="any/one"), "chat", "cpu", None)
 
 

@@ -17,9 +17,10 @@ pytest.importorskip("gguf", reason="gguf is not installed")
 import torch
 import transformers
 
+from error_codes import raises_code
 from metrist.errors import ModelError, SpecError
 from metrist.models.gguf_export import export_gguf, rename_weight, write_gguf
-from metrist.models.weights import quiet_transformers
+from metrist.models.pretrained import quiet_transformers
 
 Tiny = Callable[[str], Path]
 
@@ -81,9 +82,9 @@ def test_what_cannot_be_written_is_refused(tiny: Tiny, tmp_path: Path, monkeypat
     folder = tmp_path / "model"
     shutil.copytree(tiny("analyst"), folder)
     config = json.loads((folder / "config.json").read_text())
-    with pytest.raises(SpecError, match="no precision 'q2'"):
+    with raises_code(SpecError, "unknown_name", "'q2'"):
         write_gguf(folder, tmp_path / "out.gguf", "q2")
-    with pytest.raises(ModelError, match=r"weight 'model\.layers\.0\.x\.weight'"):
+    with raises_code(ModelError, "cannot_write", "'model.layers.0.x.weight'"):
         rename_weight("model.layers.0.x.weight")
     for changed, message in (
         ({"model_type": "gpt2"}, "'gpt2' model cannot be written"),
@@ -97,8 +98,8 @@ def test_what_cannot_be_written_is_refused(tiny: Tiny, tmp_path: Path, monkeypat
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokenizer["model"]["byte_fallback"] = True
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ModelError, match="BPE with byte fallback"):
+    with raises_code(ModelError, "unsupported", "BPE"):
         write_gguf(folder, tmp_path / "out.gguf")
     monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(SpecError, match="pip install gguf"):
+    with raises_code(SpecError, "missing_dependency", "pip install gguf"):
         write_gguf(folder, tmp_path / "out.gguf")

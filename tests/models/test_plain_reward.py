@@ -19,10 +19,11 @@ from safetensors.numpy import load_file, save_file
 import real_models
 import tiny_models
 import tiny_rewards
+from error_codes import raises_code
 from metrist.errors import ModelError, RunError
 from metrist.models import loading, weights
 from metrist.models.devices import Options
-from metrist.models.numpy_inference import float_layers
+from metrist.models.numpy_inference import encoder_network
 from metrist.models.numpy_inference.export import export_reward
 from metrist.models.protocols import RewardScorer
 from metrist.models.reward_layout import RewardInput, RewardLayout
@@ -77,7 +78,7 @@ def test_gelu_matches_the_normal_distribution():
     x = np.concatenate([np.linspace(-12, 12, 20001), [0.0, -1e-30, 1e-30, -1e4, 1e4]]).astype(np.float32)
     expected = [float(value) * (1 + math.erf(float(value) / math.sqrt(2))) / 2 for value in x]
     result = x.copy()
-    float_layers.gelu(result)
+    encoder_network.gelu(result)
     np.testing.assert_allclose(result, expected, rtol=3e-7, atol=4e-7)
 
 
@@ -238,15 +239,15 @@ def test_tokens_without_weights_are_refused(tiny, tmp_path):
     path, name = folder / "weights.safetensors", "embeddings.word_embeddings.weight"
     arrays = load_file(path)
     save_file({**arrays, name: arrays[name][:50]}, path)
-    with pytest.raises(ModelError, match=r"plain/tokenizer\.json: .* the weights have 50 tokens"):
+    with raises_code(ModelError, "model_unusable", "plain/tokenizer.json", "50"):
         plain(folder)
 
 
 def test_only_bert_is_exported(tiny, tmp_path):
     trained = tiny_rewards.in_torch(tiny("roberta"), tmp_path / "trained")
-    with pytest.raises(ModelError, match=r"config.json: is a 'roberta' encoder with 'absolute' positions; only a"):
+    with raises_code(ModelError, "unsupported", "config.json", "'roberta'", "'absolute'"):
         export_reward(trained, tmp_path / "out")
-    with pytest.raises(ModelError, match=r"has no reward\.json, so it is not a preference model"):
+    with raises_code(ModelError, "invalid_value", "reward.json"):
         export_reward(tiny("bert"), tmp_path / "out")
 
 
@@ -282,14 +283,14 @@ def test_an_incomplete_model_is_not_exported(tiny, tmp_path, missing):
 
 
 def test_a_folder_that_is_not_there_or_cannot_be_read_is_not_exported(tiny, tmp_path):
-    with pytest.raises(ModelError, match=r"there is no folder .*nothing; give the folder"):
+    with raises_code(ModelError, "missing_file", "folder"):
         export_reward(tmp_path / "nothing", tmp_path / "out")
     trained = tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
     small = export_reward(trained, tmp_path / "small")
-    with pytest.raises(ModelError, match="small is already in metrist's own format"):
+    with raises_code(ModelError, "model_unusable", "already"):
         export_reward(small, tmp_path / "out")
     (trained / "model.safetensors").write_bytes(b"cut off")
-    with pytest.raises(ModelError, match=r"model\.safetensors: the weights cannot be read \(.*\); train the model"):
+    with raises_code(ModelError, "unreadable", "model.safetensors"):
         export_reward(trained, tmp_path / "out")
     for wrong in ("{", "[]"):
         (trained / "config.json").write_text(wrong)
@@ -303,15 +304,15 @@ def test_an_export_does_not_overwrite_another_model(tiny, tmp_path):
     before = contents(trained)
     (tmp_path / "link").symlink_to(trained)
     for out in (trained, trained / ".." / "trained", tmp_path / "link"):
-        with pytest.raises(RunError, match="is the folder of the model itself; give another folder"):
+        with raises_code(RunError, "cannot_write", "folder"):
             export_reward(trained, out)
     assert contents(trained) == before
     other = tmp_path / "other"
     other.mkdir()
     (other / "training.json").touch()
-    with pytest.raises(RunError, match="other is the folder of a training; give another folder"):
+    with raises_code(RunError, "run_failed", "training"):
         export_reward(trained, other)
-    with pytest.raises(RunError, match=r"training\.json is a file; give a folder"):
+    with raises_code(RunError, "unreadable", "training.json"):
         export_reward(trained, other / "training.json")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import ModelError
 from metrist.models.reward_layout import RewardFrame, RewardLayout, RewardSettings
 
@@ -72,5 +73,5 @@ def test_invalid_settings_are_named(changed: dict[str, Any], message: str, tmp_p
 def test_a_damaged_exported_folder_should_be_exported_again(tmp_path: Path) -> None:
     (tmp_path / "weights.safetensors").touch()
     (tmp_path / "reward.json").write_text("[]")
-    with pytest.raises(ModelError, match="the folder is damaged: export it"):
+    with raises_code(ModelError, "unreadable", "damaged"):
         RewardSettings.read(tmp_path, "mine")

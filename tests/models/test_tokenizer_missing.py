@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import ModelError
 from metrist.models.devices import Options
 from metrist.models.seq2seq import Seq2Seq
@@ -22,5 +23,5 @@ def test_it_is_refused_before_transformers_makes_one_without_words(
     for path in folder.glob("*token*"):
         if path.name not in remaining:
             path.unlink()
-    with pytest.raises(ModelError, match=r"has no tokenizer \(such as tokenizer.json\); save it into the same folder"):
+    with raises_code(ModelError, "no_data", "tokenizer.json", str(folder)):
         Seq2Seq.load(Options(model=str(folder)))

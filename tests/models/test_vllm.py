@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from error_codes import raises_code
 from metrist.compat import TIGERScorer
 from metrist.errors import ModelError
 from metrist.llm import gateway
@@ -245,7 +246,7 @@ def test_all_cards_are_used_where_the_device_says_so(engine, folder, monkeypatch
 
 
 def test_a_model_that_vllm_cannot_load_is_told_in_a_line(engine):
-    with pytest.raises(ModelError, match=r"^vLLM cannot load some/broken: no CUDA device$"):
+    with raises_code(ModelError, "model_unusable", "some/broken", "no CUDA device"):
         local.VLLM(model="some/broken").complete(say("a"), Sampling())
     assert engine.made == []
 

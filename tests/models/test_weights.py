@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from metrist.errors import MissingExtra, ModelError
+from error_codes import raises_code
+from metrist.errors import ErrorCode, MissingExtra, ModelError
 from metrist.models.devices import Options
 from metrist.models.numpy_inference.storage import find_distribution
 from metrist.models.weights import find_weights
@@ -102,15 +103,13 @@ def test_a_shipped_models_fingerprint_takes_in_all_files_but_its_papers(shipped:
 
 @pytest.mark.usefixtures("shipped")
 def test_an_unknown_shipped_model_lists_those_there_are() -> None:
-    with pytest.raises(ModelError, match=r"'metrist:smal': .*'metrist:small'; did you mean"):
+    with raises_code(ModelError, "unknown_name", "'metrist:smal'", "'metrist:small'"):
         find_weights(Options(model="metrist:smal"))
 
 
 def test_shipped_models_that_are_not_installed_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "metrist_models", None)
-    with pytest.raises(
-        MissingExtra, match=r"the shipped model 'metrist:small' needs .*pip install 'metrist\[standard\]'"
-    ):
+    with raises_code(MissingExtra, "missing_dependency", "'metrist:small'", "'metrist[standard]'"):
         find_weights(Options(model="metrist:small"))
 
 
@@ -118,7 +117,7 @@ def test_a_model_of_another_package_names_that_package(shipped: Path, monkeypatc
     english = shipped.parent.parent / "metrist_models_english"
     name = "metrist:english-small"
     monkeypatch.setitem(sys.modules, "metrist_models_english", None)
-    with pytest.raises(MissingExtra, match=r"'metrist:english-small' of metrist-models-english needs .*\[standard\]"):
+    with raises_code(MissingExtra, "missing_dependency", "'metrist:english-small'"):
         find_weights(Options(model=name))
     shutil.copytree(shipped, english / "english-small")
     (english / "__init__.py").touch()
@@ -126,21 +125,21 @@ def test_a_model_of_another_package_names_that_package(shipped: Path, monkeypatc
     assert find_weights(Options(model=name)).folder == english / "english-small"
     assert find_distribution(english / "english-small") == "metrist-models-english"
     monkeypatch.delitem(sys.modules, "metrist_models_english")
-    with pytest.raises(ModelError, match=r"metrist-models-english has no 'metrist:english-big'.*--upgrade"):
+    with raises_code(ModelError, "missing_dependency", "'metrist:english-big'", "--upgrade"):
         find_weights(Options(model="metrist:english-big"))
 
 
 @pytest.mark.usefixtures("shipped")
 def test_the_large_model_names_its_own_package_and_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "metrist_models_english_large", None)
-    message = r"'metrist:english-large' of metrist-models-english-large needs .*pip install 'metrist\[large\]'"
-    with pytest.raises(MissingExtra, match=message):
+    values = "'metrist:english-large'", "metrist-models-english-large", "'metrist[large]'"
+    with raises_code(MissingExtra, "missing_dependency", *values):
         find_weights(Options(model="metrist:english-large"))
 
 
 def test_a_folder_without_a_config_is_refused_with_what_was_found(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(ModelError, match=r"config\.json.*notes\.txt"):
+    with raises_code(ModelError, "invalid_value", "config.json", "notes.txt"):
         find_weights(Options(model=str(tmp_path)))
 
 
@@ -150,34 +149,33 @@ def test_a_training_that_is_not_finished_is_called_one(folder: Path, missing: st
     (folder / "training.json").write_text("{}")
     find_weights(Options(model=str(folder)))
     (folder / missing).unlink()
-    with pytest.raises(ModelError, match=r"unfinished training"):
+    with raises_code(ModelError, "unfinished", str(folder)):
         find_weights(Options(model=str(folder)))
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [("{", r"config.json: is not JSON: "), ("[]", "config.json must hold a JSON object, got list")],
+    ("content", "code", "value"), [("{", "model_unusable", "JSON"), ("[]", "invalid_value", "list")]
 )
-def test_a_config_that_cannot_be_read_is_refused(folder: Path, content: str, message: str) -> None:
+def test_a_config_that_cannot_be_read_is_refused(folder: Path, content: str, code: ErrorCode, value: str) -> None:
     (folder / "config.json").write_text(content)
-    with pytest.raises(ModelError, match=message):
+    with raises_code(ModelError, code, "config.json", value):
         find_weights(Options(model=str(folder)))
 
 
 def test_a_file_is_refused(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"model\.safetensors is a file"):
+    with raises_code(ModelError, "unreadable", "model.safetensors"):
         find_weights(Options(model=str(folder / "model.safetensors")))
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/no/such/folder", "a/b/c", "two words", "a--b", "~/nowhere/at/all"])
 def test_a_name_that_is_neither_a_folder_nor_a_hub_name_is_refused(name: str) -> None:
-    with pytest.raises(ModelError, match=r"neither a folder nor a hub name"):
+    with raises_code(ModelError, "missing_file", "neither"):
         find_weights(Options(model=name))
 
 
 def test_a_folder_without_any_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"no \*\.safetensors"):
+    with raises_code(ModelError, "model_unusable", "*.safetensors"):
         find_weights(Options(model=str(folder)))
 
 
@@ -189,7 +187,7 @@ def test_the_advice_on_pickled_weights_works_when_followed(tiny: Callable[[str],
     copy = shutil.copytree(tiny("bart"), tmp_path / "pickled")
     torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
     (copy / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"pickled.*pytorch_model\.bin") as caught:
+    with raises_code(ModelError, "untrusted", "pytorch_model.bin") as caught:
         find_weights(Options(model=str(copy)))
     exec("\n".join(line.removeprefix("    ") for line in str(caught.value).splitlines()[1:]), {})
     converted = tmp_path / "pickled-safetensors"
@@ -202,7 +200,7 @@ def test_the_advice_on_pickled_weights_works_when_followed(tiny: Callable[[str],
 def test_the_advice_on_a_lone_state_dict_loads_it(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "bart_score.pth").touch()
-    with pytest.raises(ModelError, match=r"torch.load\('.*bart_score.pth', weights_only=True\)"):
+    with raises_code(ModelError, "untrusted", "torch.load", "weights_only=True"):
         find_weights(Options(model=str(folder)))
 
 
@@ -228,12 +226,12 @@ def test_a_hub_model_comes_from_the_cache_when_offline(
     assert find_weights(Options(model="some/model", revision=commit)).folder == result.folder
 
 
-@pytest.mark.parametrize(("revision", "at"), [(None, ""), ("v2", " at revision 'v2'")])
+@pytest.mark.parametrize(("revision", "at"), [(None, ""), ("v2", "'v2'")])
 def test_a_hub_model_that_cannot_be_reached_says_what_to_do_in_one_line(
     revision: str | None, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _offline(monkeypatch, tmp_path / "empty")
-    with pytest.raises(ModelError, match=rf"^'some/model'{at} .*cannot be reached.*hf download") as caught:
+    with raises_code(ModelError, "model_unusable", "'some/model'", at, "hf download") as caught:
         find_weights(Options(model="some/model", revision=revision))
     assert "\n" not in str(caught.value)
 
@@ -249,22 +247,22 @@ def _refusing(code: str) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    ("kind", "value"),
     [
-        ("RepositoryNotFoundError", "'some/model'; give a folder"),
-        ("GatedRepoError", "'some/model' .*terms.*hf auth login"),
-        ("RevisionNotFoundError", "'some/model' has no revision 'v2'"),
-        ("HfHubHTTPError", r"'some/model' .*Not for you\..*give a folder"),
+        ("RepositoryNotFoundError", "huggingface.co"),
+        ("GatedRepoError", "hf auth login"),
+        ("RevisionNotFoundError", "'v2'"),
+        ("HfHubHTTPError", "Not for you."),
     ],
 )
-def test_what_the_hub_refuses_is_one_line(code: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_hub_refuses_is_one_line(kind: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     def refuse(*_args: object, **_settings: object) -> str:
-        raise _refusing(code)
+        raise _refusing(kind)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(ModelError, match=message) as caught:
+    with raises_code(ModelError, "model_unusable", "'some/model'", value) as caught:
         find_weights(Options(model="some/model", revision="v2"))
     assert "\n" not in str(caught.value)
 
@@ -306,5 +304,5 @@ def test_what_is_not_installed_is_said_before_a_hub_model_is_fetched(
     monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtra, match=r"the hub model 'someone/big' needs .*pip install 'metrist\[neural\]'"):
+    with raises_code(MissingExtra, "missing_dependency", "'someone/big'", "'metrist[neural]'"):
         find_weights(Options(model="someone/big"))

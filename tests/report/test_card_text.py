@@ -16,8 +16,8 @@ from metrist.io import read_records
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.card_text import mark_lines
-from metrist.report.explanations import Explanations
 from metrist.report.output_card import OutputCard, TextPart, rank_severity, split_text
+from metrist.report.outputs import Explanations
 from metrist.scores import Score
 
 TEXT = "The quick fox jumps over the lazy dog."

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import metrist
-from metrist.report.progress import ProgressReport, report_progress
-from metrist.report.progress_display import _Line, in_notebook, show_in_notebook
+from metrist.report.progress import ProgressReport, _NotebookLine, in_notebook, report_progress, show_in_notebook
 
 ROWS = [{"item": str(n), "system": "s", "output": "a b", "references": ["a b"]} for n in range(5)]
 
@@ -108,4 +107,4 @@ def test_a_metric_with_markup_in_its_name_is_escaped(notebook: Shown) -> None:
     with report_progress(ProgressReport("scoring")) as report:
         report(0, 1, metric="<b>&\x1b[2J")
     assert "<b>" not in notebook.lines[0][-1]._repr_html_()
-    assert _Line("<b>", (0, None))._repr_html_() == "<progress></progress> &lt;b&gt;"
+    assert _NotebookLine("<b>", (0, None))._repr_html_() == "<progress></progress> &lt;b&gt;"

@@ -6,7 +6,7 @@ from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.html import render_fragment
 from metrist.report.output_card import MAX_CHARACTERS, MarkedText, OutputCard, find_changes
-from metrist.report.worst import WorstEntry, WorstOutputs
+from metrist.report.outputs import WorstEntry, WorstOutputs
 from metrist.scores import Score
 
 ATTACK = "<img src=x onerror=alert(1)>\x00\x1b[31m\u202e"
@@ -24,7 +24,7 @@ def write(*outputs: OutputCard, reason: str = "") -> str:
 
 
 def draw(worst: WorstOutputs) -> str:
-    page = render_fragment("worst.html", worst=worst, full=False)
+    page = render_fragment("worst.html", worst=worst)
     return page.partition("</style>")[2]
 
 

@@ -9,7 +9,10 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
-from metrist.report.heat import STEPS, Heat, HeatOutput, Reading, find_step, format_probability
+from metrist.report.heat import STEPS, Reading, find_step, format_probability
+from metrist.report.output_card import OutputCard
+from metrist.report.outputs import Heat
+from metrist.scores import Score
 
 ATTACK = "<script>alert(1)</script>\"'&[red]\x1b[31m\u202e\ud800"
 SHOWN = "<script>alert(1)</script>\"'&[red]\\x1b[31m\\u202e\\ud800"
@@ -20,8 +23,9 @@ def make_heat(
 ) -> Heat:
     numbers = logprobs or tuple(-float(n) for n in range(len(pieces)))
     reading = Reading(label="output, given source", pieces=pieces, logprobs=numbers)
-    output = HeatOutput(item="i1", system="s", metric="m(a='<b>')", value=-1.5, readings=(reading,) * readings)
-    return Heat(outputs=[output], notes=["3 of 9 outputs, the worst first"], pieces=show_pieces)
+    name = "m(a='<b>')"
+    card = OutputCard(item="i1", system="s", by=name, scores={name: Score(value=-1.5)}, readings=(reading,) * readings)
+    return Heat(outputs=[card], notes=["3 of 9 outputs, the worst first"], pieces=show_pieces)
 
 
 class Texts(HTMLParser):
@@ -63,7 +67,7 @@ def test_a_token_without_a_number_is_shown_uncoloured() -> None:
 
 def test_the_least_likely_tokens_are_listed_worst_first() -> None:
     reading = Reading(label="", pieces=tuple("abcdefg"), logprobs=(-1.0, -9.0, math.nan, -3.0, -2.0, -8.0, -0.5))
-    assert reading.worst(pieces=True) == [("b", -9.0), ("f", -8.0), ("d", -3.0), ("e", -2.0), ("a", -1.0)]
+    assert reading.worst(by_piece=True) == [("b", -9.0), ("f", -8.0), ("d", -3.0), ("e", -2.0), ("a", -1.0)]
 
 
 def test_plain_text_marks_tokens_that_were_not_expected() -> None:
@@ -142,7 +146,7 @@ def test_many_readings_of_one_output_are_counted_not_drawn() -> None:
 )
 def test_words_are_apart_whether_or_not_the_tokenizer_keeps_spaces(pieces: tuple[str, ...], shown: str) -> None:
     reading = Reading(label="", pieces=pieces, logprobs=(-1.0,) * len(pieces))
-    assert "".join(text for text, *_ in reading.units(pieces=True)) == shown
+    assert "".join(text for text, _ in reading.units(by_piece=True)) == shown
 
 
 def test_a_piece_that_is_a_space_can_be_seen_where_it_is_marked() -> None:
@@ -178,13 +182,13 @@ def test_a_piece_that_is_a_space_can_be_seen_where_it_is_marked() -> None:
 )
 def test_pieces_are_put_together_as_words(pieces: tuple[str, ...], words: list[tuple[str, float]]) -> None:
     reading = Reading(label="", pieces=pieces, logprobs=tuple(-float(2**n) for n in range(len(pieces))))
-    assert [(text, logprob) for text, logprob, _ in reading.units()] == words
+    assert list(reading.units()) == words
 
 
 def test_the_probability_of_a_word_is_the_product_of_its_pieces() -> None:
     reading = Reading(label="", pieces=(" un", "like", "ly"), logprobs=(math.log(0.5), math.log(0.4), math.nan))
-    ((word, logprob, step),) = reading.units()
-    assert (word, step) == ("unlikely", find_step(math.log(0.2)))
+    ((word, logprob),) = reading.units()
+    assert (word, find_step(logprob)) == ("unlikely", find_step(math.log(0.2)))
     assert math.exp(logprob) == pytest.approx(0.2)
 
 

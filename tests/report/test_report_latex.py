@@ -8,22 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from metrist.metrics.cards import name_in_papers
 from metrist.metrics.registry import build
-from metrist.report.latex import escape_latex
+from metrist.report.scores import score_column
 from metrist.report.tables import (
     Change,
     Column,
     Estimate,
     Marked,
-    Name,
+    NameCell,
     Number,
     PValue,
     Share,
     Signature,
     Table,
     TableLayout,
+    escape_latex,
 )
-from metrist.run.results import score_column
 
 NAMES = [
     r"a|b_ *x* [red]<b>\\ & 50% $x^2$ #1 {~} ^ \input{x} %",
@@ -53,9 +54,9 @@ PAIRS = Table(
     ],
     rows=[
         [
-            Name(text, column=score_column(build(text))),
-            Name("bleurt_bestmbr"),
-            Name("M2M100_1.2B-B4", strong=text == "ter"),
+            NameCell(text, column=score_column(build(text), name_in_papers)),
+            NameCell("bleurt_bestmbr"),
+            NameCell("M2M100_1.2B-B4", strong=text == "ter"),
             150,
             Change(-7.9, -10.8, -5.2, 1),
             PValue(0.0),
@@ -98,7 +99,7 @@ def test_pdflatex_compiles_any_name(tmp_path: Path) -> None:
     estimate = Marked(Estimate(-1.5, -2, 1, 1, "plusminus"), "†‡")
     table = Table(
         title=NAMES[0],
-        columns=[Column("system"), score_column(build("bleu")), *map(Column, NAMES[:4])],
+        columns=[Column("system"), score_column(build("bleu"), name_in_papers), *map(Column, NAMES[:4])],
         rows=[[name, estimate, Marked(Number(2), "ab"), PValue(0), Share(0.5), "%"] for name in NAMES],
         notes=NAMES,
         signatures=[Signature(name, name, name) for name in NAMES],

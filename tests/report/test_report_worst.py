@@ -11,11 +11,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.output_card import OutputCard
-from metrist.report.worst import TerminalPage, WorstEntry, WorstOutputs
+from metrist.report.outputs import WorstEntry, WorstOutputs
 from metrist.scores import Score
 
 LONG = "start " + "middle " * 300 + "end"
@@ -57,12 +58,13 @@ def test_plain_text_shows_scores_texts_marks_and_reasons() -> None:
 
 
 def test_long_texts_lose_their_middle_unless_full() -> None:
-    short, full = page().text(), page().text(full=True)
+    short, full = page().text(), page(full=True).text()
     assert "characters …" in short
     assert short.count("middle") < 100
+    assert full == page().text(full=True) == page().render(full=True)
     assert full.count("middle") == 300
     assert "characters …" not in full
-    lines = [page(output(text="line\n" * 200)).text(full=full).count("line\n") for full in (False, True)]
+    lines = [page(output(text="line\n" * 200), full=full).text().count("line\n") for full in (False, True)]
     assert lines[0] < 100
     assert lines[1] == 200
 
@@ -86,7 +88,7 @@ def test_the_output_and_the_reasons_come_before_the_references_which_may_be_many
     places = [text.index(words) for words in order]
     assert places == sorted(places)
     assert "text 3." not in text
-    full = shown.text(full=True)
+    full = replace(shown, full=True).text()
     assert all(reference in full for reference in references)
     assert "more reference" not in full
     three = replace(record, references=references[:3])
@@ -143,7 +145,7 @@ def test_control_characters_never_reach_the_terminal() -> None:
 @pytest.mark.parametrize("full", [False, True])
 def test_a_terminal_shows_the_same_words(full: bool) -> None:
     stream = io.StringIO()
-    Console(file=stream, width=200, force_terminal=False).print(TerminalPage(page(), full))
+    Console(file=stream, width=200, force_terminal=False).print(page(full=full))
     text = stream.getvalue()
     assert "The cat[1] sat[2]." in text
     assert "1. major -4 Accuracy “cat”: It is a dog. (tiger)" in text
@@ -152,7 +154,7 @@ def test_a_terminal_shows_the_same_words(full: bool) -> None:
 
 
 def test_an_unknown_form_is_refused() -> None:
-    with pytest.raises(RunError, match="did you mean 'html'"):
+    with raises_code(RunError, "unknown_name", "htm", "html"):
         page().render("htm")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import metrist
 from fault_server import Act, FaultServer, Request, answer
-from metrist.llm import client
+from metrist.llm import openai
 from metrist.runtime import Runtime
 
 ROWS = [
@@ -59,7 +59,7 @@ def _calls(llm: str, runtime: Runtime) -> list[Callable[[], Any]]:
 
 @pytest.fixture
 def calls(tmp_path: Path) -> Any:
-    client.reset_server_states()
+    openai.reset_server_states()
     with FaultServer(_respond) as server:
         yield lambda name: _calls(
             f"openai(model='{name}', url='{server.url}')", Runtime(llm_cache=tmp_path / name, run_id=name)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import ModelError, RunError
 from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.llm_metric import LLMMetric
 from metrist.records import Record
 from metrist.run import score
-from metrist.run.estimate import GROUP_SIZE, GROUPS, _estimate_rate, _Work, estimate_run
+from metrist.run.estimate import GROUP_SIZE, GROUPS, _estimate_rate, _MetricWork, estimate_run
 from metrist.runtime import Runtime
 from metrist.scores import Score, Scores
 
@@ -121,7 +122,7 @@ def test_groups_are_sampled_with_equal_probability() -> None:
     records = [Record(item=str(n), system="a", output="x") for n in range(GROUP_SIZE * 40)]
     counts = np.zeros(40)
     for seed in range(400):
-        work = _Work()
+        work = _MetricWork()
         work._random.seed(seed)
         for start in range(0, len(records), 64):
             work.add(records[start : start + 64])
@@ -222,5 +223,5 @@ def test_scores_that_a_run_would_compute_again_are_not_left_out(tmp_path: Path) 
 
 def test_a_destination_that_a_run_would_refuse_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunError, match="not a run folder"):
+    with raises_code(RunError, "invalid_value", "notes.txt"):
         estimate_run(make_records(2), ["length"], out=tmp_path)

@@ -15,6 +15,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import metrist
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.io import read_rows
 from metrist.ratings import Error
@@ -121,18 +122,10 @@ def test_parquet_holds_the_same_rows(tmp_path: Path, flat: Flat, monkeypatch: py
     assert parquet_rows[2]["item"] == ODD.replace("\ud800", "\\ud800")
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("x.json", r"cannot write .*x\.json: expected a name that ends in \.jsonl, \.csv or \.parquet"),
-        ("x.parquet.gz", r"Parquet compresses by itself, name it \.parquet"),
-        ("folder.csv", "it is a folder"),
-        ("none/x.csv", r"cannot write .*none.x\.csv: there is no folder .*none"),
-    ],
-)
-def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, flat: Flat, name: str, message: str) -> None:
+@pytest.mark.parametrize("name", ["x.json", "x.parquet.gz", "folder.csv", "none/x.csv"])
+def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, flat: Flat, name: str) -> None:
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(RunError, match=message):
+    with raises_code(RunError, "cannot_write", tmp_path / name):
         write_flat(tmp_path / name, flat)
 
 

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import metrist
+from error_codes import raises_code
 from metrist import Comparator, Judgment, Metric, Record, Score, open_run
 from metrist.errors import RunError
 from metrist.ratings import Error
 from metrist.run import load, score, stored_pipeline
-from metrist.run.manifest import LOG
+from metrist.run.manifest import FRAME, LOG
 from metrist.run.prefer import prefer
 from metrist.run.removal import plan_removal
-from metrist.run.result_log import FRAME
 
 SECRET = "s3cr3t"
 ROWS: list[dict[str, Any]] = [
@@ -182,7 +182,7 @@ def test_remarks_that_quote_a_row_are_told_and_not_stored(tmp_path: Path) -> Non
 @pytest.mark.parametrize("options", [{"item_key": "source+instruction"}, {"fields": {"item": "source"}}])
 def test_items_that_are_named_by_their_texts_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     path = write_rows(tmp_path / "in.jsonl", [{**ROWS[0], "source": " ".join([SECRET] * 20)}])
-    with pytest.raises(RunError, match=r"items are named by their texts, which a run without texts does not store"):
+    with raises_code(RunError, "invalid_value", "item"):
         score(path, ["length"], out=tmp_path / "run", texts=False, **options)
     assert not (tmp_path / "run").exists()
 
@@ -196,7 +196,7 @@ def test_a_folder_with_texts_does_not_become_one_without(tmp_path: Path) -> None
             lambda out: score(ROWS, ["length"], out=out, texts=False),
             lambda out: prefer(ROWS, [Choosing()], out=out, texts=False),
         ):
-            with pytest.raises(RunError, match="stores texts: name a new folder for a run without them"):
+            with raises_code(RunError, "conflict"):
                 action(tmp_path / folder)
         assert sorted((tmp_path / folder).rglob("*")) == before
 
@@ -224,5 +224,5 @@ def test_commands_that_need_texts_read_the_files_again_and_say_so(tmp_path: Path
     assert [record.output for record in reader] == [row["output"] for row in ROWS]
     assert told in reader.remarks[0]
     path.unlink()
-    with pytest.raises(RunError, match="which is missing"):
+    with raises_code(RunError, "missing_value", "in.jsonl"):
         metrist.run.read_inputs(tmp_path / "run")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import lzma
-import re
 from collections import Counter
 from dataclasses import dataclass
 
 import pytest
 
 import metrist
+from error_codes import raises_code
 from metrist import Record
 from metrist.errors import NeedsError, RunError
 from metrist.io import read_records
@@ -62,7 +62,7 @@ def test_a_baseline_meets_every_other_system_and_comes_first():
 
 
 def test_a_baseline_that_is_not_there_is_refused():
-    with pytest.raises(RunError, match=r"no system named 'bb'; did you mean 'b'\? \(there are a, b, c\)"):
+    with raises_code(RunError, "unknown_name", "'bb'", "'b'"):
         metrist.prefer(ROWS, Longer(), baseline="bb")
 
 
@@ -76,7 +76,7 @@ def test_a_limit_picks_the_same_pairs_every_time_and_no_system_always():
     assert min(met.values()) > 20
     note = metrist.prefer(many, Longer(), limit_per_item=1).notes
     assert note == ("120 of 360 pairs were compared, as --limit-per-item asks",)
-    with pytest.raises(RunError, match="limit_per_item must be at least 1, got 0"):
+    with raises_code(RunError, "invalid_value", "limit_per_item", "1", "0"):
         metrist.prefer(many, Longer(), limit_per_item=0)
 
 
@@ -113,18 +113,18 @@ def test_the_note_on_people_counts_the_pairs_of_every_comparator():
 
 def test_all_pairs_can_be_asked_for_where_the_data_give_some():
     assert len(metrist.prefer(PAIRS, Longer(), pairs="all")) == 4
-    with pytest.raises(RunError, match=r"the data give no pairs: rows with 'systems' and 'outputs' of two"):
+    with raises_code(RunError, "no_data", "'systems'", "'outputs'"):
         metrist.prefer(ROWS, Longer(), pairs="given")
-    with pytest.raises(RunError, match="the pairs given in the data have no baseline"):
+    with raises_code(RunError, "invalid_value", "baseline"):
         metrist.prefer(PAIRS, Longer(), pairs="given", baseline="a")
-    with pytest.raises(RunError, match="pairs must be 'given' or 'all', got 'some'"):
+    with raises_code(RunError, "invalid_value", "'given'", "'all'", "'some'"):
         metrist.prefer(PAIRS, Longer(), pairs="some")
 
 
 def test_items_of_one_system_have_no_pair_and_are_counted():
     results = metrist.prefer([*ROWS, {"item": "9", "system": "a", "output": "x"}], Longer())
     assert results.notes == ("1 of 5 items has an output of one system only, and no pair",)
-    with pytest.raises(RunError, match="there is nothing to compare: no item has outputs of two systems"):
+    with raises_code(RunError, "no_data", "compare"):
         metrist.prefer(ROWS[:1], Longer())
 
 
@@ -166,21 +166,21 @@ def test_a_pair_that_fails_is_data_and_bounds_the_win_rate():
 
 def test_pairs_that_all_fail_alike_are_a_fault_of_the_run():
     rows = [{"item": str(i), "system": s, "output": ""} for i in range(2) for s in "ab"]
-    with pytest.raises(RunError, match="failed on all 2 pairs: an output is empty"):
+    with raises_code(RunError, "metric_failed", "2"):
         metrist.prefer(rows, Longer())
 
 
 def test_pairs_that_all_fail_are_written_with_their_reasons_before_the_run_ends(tmp_path):
     rows = [{"item": str(i), "system": s, "output": ""} for i in range(2) for s in "ab"]
     for out in (tmp_path / "prefs.jsonl", tmp_path / "folder"):
-        with pytest.raises(RunError, match=rf"an output is empty \(all of it is in {re.escape(str(out))}"):
+        with raises_code(RunError, "metric_failed", "all 2 pairs", out):
             metrist.prefer(rows, Longer(), out=out)
     for file in (tmp_path / "prefs.jsonl", *(tmp_path / "folder" / "exports").glob("*.jsonl")):
         assert [json.loads(line)["failure"] for line in file.read_text().splitlines()] == ["an output is empty"] * 2
 
 
 def test_a_comparator_that_the_data_cannot_serve_is_refused_at_once():
-    with pytest.raises(NeedsError, match="needs references, but item '0' of system 'a' has none; none of the first"):
+    with raises_code(NeedsError, "missing_field", "'0'", "'a'"):
         metrist.prefer(ROWS, "rougeL")
 
 
@@ -203,13 +203,11 @@ class Broken(Comparator):
 
 
 def test_a_comparator_that_breaks_is_named():
-    with pytest.raises(
-        RunError, match=r"Broken failed on a shard of 12 pairs \(the first is item '0' of system 'a'\): ZeroDiv"
-    ):
+    with raises_code(RunError, "metric_failed", "12", "'0'", "'a'"):
         metrist.prefer(ROWS, Broken())
-    with pytest.raises(RunError, match="must return a list of 12 judgments, one per pair in order"):
+    with raises_code(RunError, "invalid_value", "12"):
         metrist.prefer(ROWS, Broken(how="too many"))
-    with pytest.raises(RunError, match="no comparator was requested"):
+    with raises_code(RunError, "missing_value"):
         metrist.prefer(ROWS, [])
 
 
@@ -302,13 +300,11 @@ def test_a_change_of_extra_fields_is_judged_again(tmp_path):
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_path):
     CALLS.clear()
-    with pytest.raises(
-        RunError, match=r"cannot tell what to write to .*p\.csv: expected a folder .*, or a file that ends in \.jsonl"
-    ):
+    with raises_code(RunError, "invalid_value", "p.csv"):
         metrist.prefer(ROWS, Longer(), out=tmp_path / "p.csv")
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    with pytest.raises(RunError, match=r"cannot write .*data\.jsonl: the records are read from it"):
+    with raises_code(RunError, "cannot_write", "data.jsonl"):
         metrist.prefer(data, Longer(), out=data)
     assert CALLS == []
 
@@ -318,13 +314,13 @@ def test_rows_of_two_without_outputs_find_their_texts_in_other_rows():
     results = metrist.prefer(rows, Longer())
     assert keys(results) == [("0", "c", "a")]
     assert results.agreement()[0].value == 1.0
-    with pytest.raises(metrist.InputError, match="'outputs' must be a list of strings, got null"):
+    with raises_code(metrist.InputError, "invalid_row", "'outputs'"):
         metrist.prefer([{"item": "0", "systems": ["a", "b"]}], Longer())
 
 
 def test_a_file_of_choices_alone_holds_nothing_to_compare(tmp_path):
     metrist.prefer(PAIRS, Longer(), out=tmp_path / "p.jsonl")
-    with pytest.raises(RunError, match=r"p\.jsonl: no row has an output"):
+    with raises_code(RunError, "no_data", "p.jsonl"):
         pair_records(read_records(tmp_path / "p.jsonl"))
 
 

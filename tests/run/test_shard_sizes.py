@@ -60,7 +60,7 @@ def test_whatever_the_tasks_the_folder_holds_the_same(
 def test_a_slow_metric_gets_few_records(
     tmp_path: Path, module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.slices.TASK_SECONDS", 0.25)
+    monkeypatch.setattr("metrist.run.tasks.TASK_SECONDS", 0.25)
     metric = module(SLOW).Slow(log=str(tmp_path / "log"))
     score(ROWS[:60], [metric], out=tmp_path / "run", executor="serial")
     first, *others = [int(line) for line in (tmp_path / "log").read_text().split()]

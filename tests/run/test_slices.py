@@ -19,14 +19,16 @@ import pytest
 from fake_ray import FakeRay
 from pyarrow import parquet
 
+from error_codes import raises_code
 from metrist.errors import MetristError
 from metrist.io.slices import WholeFile
 from metrist.metrics.base import Metric
 from metrist.run import score
 from metrist.run.executors import Ray, Resources
 from metrist.run.run import Run
-from metrist.run.slices import ReadSlice, ScoreSlice, SliceSize
+from metrist.run.slices import ReadSlice, ScoreSlice
 from metrist.run.store import Store
+from metrist.run.tasks import SliceSize
 from metrist.scores import Score, Scores
 from run_contents import contents, count_scores
 
@@ -324,7 +326,7 @@ def test_a_single_file_that_cannot_be_cut_is_read_by_the_command(fake: FakeRay, 
 def test_a_large_file_is_written_in_several_parts(
     fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.slices.PART_ROWS", 10)
+    monkeypatch.setattr("metrist.run.tables.PART_ROWS", 10)
     monkeypatch.setattr("metrist.io.reader.BATCH_RECORDS", 10)
     sources = [tmp_path / "c.csv", tmp_path / "e.json"]
     for n, source in enumerate(sources):
@@ -351,7 +353,7 @@ def test_only_what_is_missing_is_scored(fake: FakeRay, tmp_path: Path) -> None:
     source, out = write(tmp_path / "in.jsonl", make_rows(300)), tmp_path / "ray"
     expected = run(source, tmp_path / "serial", "serial")
     fake.dies = lambda _worker, job: isinstance(job, ScoreSlice) and len(jobs(fake, ScoreSlice)) > 8
-    with pytest.raises(MetristError, match="workers of the cluster died"):
+    with raises_code(MetristError, "worker_died", "workers"):
         score(source, METRICS, out=out, executor=Ray(), shard_size=10)
     before = sum(map(len, jobs(fake, ScoreSlice)))
     assert 0 < before < 300
@@ -445,7 +447,7 @@ def test_slices_that_are_refused_leave_the_parts_that_the_run_lists(fake: FakeRa
     score(source, METRICS, out=out, executor=Ray())
     before, files = contents(out), sorted(out.rglob("*"))
     write(source, [*make_rows(), '{"item": "new", "system": '])
-    with pytest.raises(MetristError, match=r"in\.jsonl:61: not valid JSON"):
+    with raises_code(MetristError, "invalid_row", "in.jsonl:61"):
         score(source, METRICS, out=out, executor=Ray())
     assert jobs(fake, ReadSlice)
     assert contents(out) == before

@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import metrist
+from error_codes import raises_code
 from metrist.cli.app import app
 from metrist.errors import RunError
 from metrist.run.store import Store
@@ -195,9 +196,9 @@ def test_the_command_exits_with_1_where_something_differs(run):
 
 def test_flat_files_and_other_folders_are_refused(run, tmp_path):
     metrist.export(run, tmp_path / "flat.jsonl")
-    with pytest.raises(RunError, match="run folder"):
+    with raises_code(RunError, "invalid_value", "flat.jsonl"):
         verify(tmp_path / "flat.jsonl")
-    with pytest.raises(RunError, match="run folder"):
+    with raises_code(RunError, "invalid_value", tmp_path):
         verify(tmp_path)
 
 
@@ -264,7 +265,7 @@ def test_an_input_in_another_bucket_is_not_fetched_because_a_run_says_so(url, tm
 
 
 def test_a_url_without_a_run_is_refused(url, tmp_path):
-    with pytest.raises(RunError, match="is not a run folder"):
+    with raises_code(RunError, "invalid_value", "file://"):
         verify(url.removesuffix("/run"))
     assert not (tmp_path / "copies").exists() or not list((tmp_path / "copies").rglob("*.jsonl"))
 

@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
+from metric_panels import KENDALL, PEARSON, all_pairs, make_panel, seeded
 from numpy.typing import NDArray
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.stats import permutation, resampling
-from metrist.stats.grouping import estimate
+from metrist.stats.estimation import estimate
 from metrist.stats.measures import MEASURES, accuracy_at
-from metrist.stats.permutation import ExchangeUnit, PermutationTest, permutation_tests
+from metrist.stats.permutation import Over, PermutationTest, permutation_tests
 from metrist.stats.resampling import Alternative, coin_tosses
-from metrist.stats.samples import Sample, ScorePanel, all_pairs
+from metrist.stats.samples import Sample, ScorePanel
 
 Floats = NDArray[np.float64]
-KENDALL, PEARSON = MEASURES["kendall_b"], MEASURES["pearson"]
-
-
-def seeded(seed: int = 7) -> np.random.Generator:
-    return np.random.default_rng(seed)
-
-
-def some_panel(items: int = 6, systems: int = 5, metrics: int = 2, seed: int = 1) -> ScorePanel:
-    rng = seeded(seed)
-    human = rng.integers(0, 5, items * systems).astype(float)
-    return ScorePanel(
-        human=human,
-        metrics=human * 0.7 + rng.normal(0, 2, size=(metrics, items * systems)).round(1),
-        item=np.repeat(np.arange(items), systems),
-        system=np.tile(np.arange(systems), items),
-    )
+some_panel = partial(make_panel, items=6, metrics=2, slope=0.7)
 
 
 # Against exchanges spelled out
@@ -50,14 +38,14 @@ def exchanged_difference(measure, panel: ScorePanel, swap: NDArray[np.bool_], gr
     return float(values[0] - values[1])
 
 
-def units_of(panel: ScorePanel, exchange: ExchangeUnit) -> NDArray[np.intp]:
+def units_of(panel: ScorePanel, exchange: Over) -> NDArray[np.intp]:
     return {"items": panel.item, "systems": panel.system, "both": np.arange(len(panel.human))}[exchange]
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman", "kendall_b", "kendall_c", "acc_eq"])
 @pytest.mark.parametrize("grouping", ["none", "item", "system", "system-level"])
 @pytest.mark.parametrize("exchange", ["items", "systems", "both"])
-def test_the_p_value_counts_exchanges_as_if_each_were_made(name: str, grouping, exchange: ExchangeUnit) -> None:
+def test_the_p_value_counts_exchanges_as_if_each_were_made(name: str, grouping, exchange: Over) -> None:
     panel, draws = some_panel(), 40
     unit = units_of(panel, exchange)
     (source,) = seeded().spawn(1)
@@ -193,7 +181,13 @@ def test_stopping_early_changes_no_verdict_and_little_of_p() -> None:
     for alternative in ("two-sided", "greater"):
         run = {
             alpha: permutation_tests(
-                KENDALL, panel, all_pairs(panel), draws=999, rng=seeded(), alternative=alternative, alpha=alpha
+                KENDALL,
+                panel,
+                all_pairs(panel),
+                draws=999,
+                rng=seeded(),
+                alternative=alternative,
+                alpha=alpha,
             )
             for alpha in (0.05, None)
         }
@@ -241,16 +235,6 @@ def test_fewer_than_two_to_exchange_are_not_tested() -> None:
     assert permutation_tests(KENDALL, nothing, [], draws=5, rng=seeded()) == []
 
 
-def test_invalid_tests_are_refused() -> None:
-    panel = some_panel()
-    with pytest.raises(RunError, match="'item'; known are items, systems, both; did you mean 'items'"):
-        permutation_tests(PEARSON, panel, [(0, 1)], exchange="item", rng=seeded())
-    with pytest.raises(RunError, match="draws must be at least 1, got 0"):
-        permutation_tests(PEARSON, panel, [(0, 1)], draws=0, rng=seeded())
-    with pytest.raises(RunError, match=r"acc_eq\(epsilon=0\.5\): a tie threshold"):
-        permutation_tests(accuracy_at(0.5), panel, [(0, 1)], rng=seeded())
-
-
 def test_the_spread_is_that_of_all_exchanges() -> None:
     """Against enumeration: all 2^6 exchanges of whole items."""
     panel = some_panel()
@@ -276,7 +260,7 @@ def test_metrics_with_thresholds_of_their_own_may_exchange_whole_groups() -> Non
     (result,) = permutation_tests(own, panel, [(0, 1)], "item", exchange="items", draws=8000, rng=seeded())
     assert result.difference == pytest.approx(gaps.mean())
     assert result.p == pytest.approx(np.mean(np.abs(null) >= abs(gaps.mean()) - 1e-12), abs=0.02)
-    with pytest.raises(RunError, match=r"acc_eq\(epsilon=0\.5\): a tie threshold"):
+    with raises_code(RunError, "conflict", "acc_eq", "epsilon=0.5"):
         permutation_tests(own, panel, [(0, 1)], "item", exchange="both", draws=5, rng=seeded())
 
 
@@ -315,3 +299,8 @@ def test_kendall_rejects_a_true_null_as_often_as_it_says() -> None:
 
 def test_kendall_within_items_rejects_a_true_null_as_often_as_it_says() -> None:
     assert 0.04 <= rejected(KENDALL, 3000, 60, 5, 99, "item", exchange="items") <= 0.06
+
+
+def test_thresholds_in_a_metrics_own_units_cannot_be_exchanged() -> None:
+    with raises_code(RunError, "conflict", "acc_eq", "epsilon=0.5"):
+        permutation_tests(accuracy_at(0.5), some_panel(), [(0, 1)], rng=seeded())

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.stats.gold import Ratings, leave_one_out
 from metrist.stats.measures import measure
@@ -49,7 +50,7 @@ def test_each_rater_has_a_value_under_any_measure() -> None:
 
 def test_a_ceiling_needs_two_raters_with_names() -> None:
     codes = np.zeros(2, np.intp)
-    with pytest.raises(RunError, match="needs at least two raters, got 1"):
+    with raises_code(RunError, "too_little_data", 1):
         leave_one_out(long([[1, 2]]), codes, codes)
-    with pytest.raises(RunError, match="the leave-one-rater-out ceiling needs named raters, but 2 of 2"):
+    with raises_code(RunError, "run_failed", "2 of 2"):
         leave_one_out(Ratings.of([0, 0], [-1, -1], [1, 2]), codes, codes)

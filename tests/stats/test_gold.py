@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.stats.gold import Ratings, gold, majority_gold, mean_gold, median_gold, rater_gold, z_gold
 
@@ -34,11 +35,10 @@ def test_the_papers_vote_is_the_majority_or_2_if_all_differ() -> None:
     assert result.ratings.tolist() == [3] * 5
 
 
-def test_an_undecided_vote_may_fall_back_on_a_neutral_value() -> None:
+def test_an_undecided_vote_falls_back_on_the_median() -> None:
     undecided = ratings((0, 0, 1), (0, 1, 4), (0, 2, 5), (1, 0, 4), (1, 1, 4), outputs=3)
     assert majority_gold(undecided).value.tolist()[:2] == [4, 4]
-    assert majority_gold(undecided, neutral=3).value.tolist()[:2] == [3, 4]
-    assert np.isnan(majority_gold(undecided, neutral=3).value[2])
+    assert np.isnan(majority_gold(undecided).value[2])
 
 
 @given(LONG)
@@ -82,26 +82,21 @@ def test_one_rater_may_be_the_gold() -> None:
     result = rater_gold(ratings((0, 0, 1), (0, 7, 2), (2, 7, 5), outputs=3), 7)
     assert result.value.tolist()[::2] == [2, 5]
     assert result.ratings.tolist() == [1, 0, 1]
-    with pytest.raises(RunError, match="rater 3 gave no rating; raters with ratings: 1"):
+    with raises_code(RunError, "run_failed", 3):
         rater_gold(ratings((0, 0, 1)), 3)
 
 
 def test_gold_of_named_raters_is_refused_where_raters_are_unknown() -> None:
     unnamed = ratings((0, -1, 1), (0, 2, 3), (1, -1, 2))
     for attempt in (z_gold, lambda some: rater_gold(some, 2)):
-        with pytest.raises(RunError, match="named raters, but 2 of 3 ratings"):
+        with raises_code(RunError, "run_failed", "2 of 3"):
             attempt(unnamed)
     assert gold(unnamed, "mean").value.tolist() == [2, 2]
 
 
 def test_a_rater_who_rates_an_output_twice_is_refused() -> None:
-    with pytest.raises(RunError, match="1 of 3 ratings repeat a rater on the same output; keep one of each"):
+    with raises_code(RunError, "run_failed", "1 of 3"):
         z_gold(ratings((0, 0, 1), (0, 0, 3), (1, 0, 2)))
-
-
-def test_an_unknown_gold_is_named_with_its_neighbours() -> None:
-    with pytest.raises(RunError, match=r"'medain'; known are mean.*did you mean 'median'"):
-        gold(ratings((0, 0, 1)), "medain")
 
 
 def test_a_nan_is_no_rating() -> None:
@@ -109,17 +104,6 @@ def test_a_nan_is_no_rating() -> None:
     assert result.value[0] == 4
     assert np.isnan(result.value[1])
     assert result.ratings.tolist() == [1, 0]
-
-
-def test_ratings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(RunError, match="ratings need one output, rater and value each, got 2, 1, 2"):
-        Ratings.of([0, 1], [0], [1, 2])
-    with pytest.raises(RunError, match="must lie in 0 to 1, got 0 to 2"):
-        Ratings.of([0, 2], [0, 0], [1, 2], outputs=2)
-    with pytest.raises(RunError, match="infinity"):
-        Ratings.of([0], [0], [np.inf])
-    with pytest.raises(RunError, match="codes, got <U1 values"):
-        Ratings.of(["a"], [0], [1])
 
 
 @pytest.mark.parametrize("how", ["mean", "median", "majority"])

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from error_codes import raises_code
 from metrist import kernels
-from metrist.errors import RunError, SpecError
+from metrist.errors import ErrorCode, RunError, SpecError
 from metrist.stats.measures import MEASURES, accuracy_at, comoments, correlation, group_means, group_sums, measure
-from metrist.stats.samples import Draws, Sample
+from metrist.stats.samples import Sample
 
 EACH = pytest.mark.parametrize("name", MEASURES)
 
@@ -42,7 +43,7 @@ def test_a_weighted_measure_is_the_plain_one_on_repeated_outputs_that_are_not_pa
         x, y = brute_force.repeated(human, row), brute_force.repeated(metric, row)
         target = brute_force.value(name, x, y, brute_force.repeated(np.arange(len(human)), row))
         assert value == pytest.approx(target, abs=2e-12, nan_ok=True)
-        assert math.isnan(value) or MEASURES[name].bounds[0] <= value <= MEASURES[name].bounds[1]
+        assert math.isnan(value) or -1 <= value <= 1
 
 
 def test_copies_of_an_output_are_no_pair() -> None:
@@ -188,7 +189,7 @@ def test_chance_is_the_mean_over_all_orders() -> None:
 
 
 def test_a_correlation_of_all_ties_is_undefined() -> None:
-    with pytest.raises(SpecError, match=r"pearson .*metric that ties all outputs"):
+    with raises_code(SpecError, "too_little_data", "pearson"):
         MEASURES["pearson"].at_all_ties()
 
 
@@ -201,50 +202,26 @@ def test_a_measure_is_built_from_its_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "values"),
     [
-        ("kendal_b", "no measure named 'kendal_b'; did you mean 'kendall_b'"),
-        ("zzz", r"no measure named 'zzz' \(known are pearson, spearman"),
-        ("pearson(epsilon=1)", "pearson has no setting 'epsilon'"),
-        ("acc_eq(eps=1)", "acc_eq has no setting 'eps'"),
-        ("acc_eq(epsilon=-1)", "epsilon must be a finite number, 0 or more, got -1"),
-        ("acc_eq(epsilon='a')", "epsilon must be a finite number, 0 or more, got 'a'"),
+        ("kendal_b", "unknown_name", ["'kendal_b'", "'kendall_b'"]),
+        ("zzz", "unknown_name", ["'zzz'", "pearson, spearman"]),
+        ("pearson(epsilon=1)", "unknown_name", ["pearson", "'epsilon'"]),
+        ("acc_eq(eps=1)", "unknown_name", ["acc_eq", "'eps'"]),
+        ("acc_eq(epsilon=-1)", "invalid_value", ["epsilon", "-1"]),
+        ("acc_eq(epsilon='a')", "invalid_value", ["epsilon", "'a'"]),
     ],
 )
-def test_an_unknown_measure_or_setting_is_refused(text: str, message: str) -> None:
-    with pytest.raises(SpecError, match=message):
+def test_an_unknown_measure_or_setting_is_refused(text: str, code: ErrorCode, values: list[str]) -> None:
+    with raises_code(SpecError, code, *values):
         measure(text)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"metric": [1.0, np.inf]}, "output 1: the metric value is inf, expected a finite number"),
-        ({"human": [np.nan, 1.0]}, "output 0: the human value is nan, expected a finite number"),
-        ({"human": [1.0]}, "one entry per output in each column"),
-        ({"human": [[1.0, 2.0], [3.0, 4.0]]}, "one dimension, got 2"),
-    ],
-)
-def test_a_sample_refuses_invalid_values(changed, message: str) -> None:
+@pytest.mark.parametrize("changed", [{"metric": [1.0, np.inf]}, {"human": [np.nan, 1.0]}, {"human": [1.0]}])
+def test_a_sample_refuses_values_that_do_not_fit(changed) -> None:
     columns = {"human": [1.0, 2.0], "metric": [1.0, 2.0], "item": ["a", "b"], "system": ["x", "x"], **changed}
-    with pytest.raises(RunError, match=message):
+    with raises_code(RunError, "invalid_value", *changed):
         Sample.of(**columns)
-
-
-def test_negative_numbers_of_items_are_refused() -> None:
-    values = np.zeros(1)
-    with pytest.raises(RunError, match="item numbers start at 0, got -1"):
-        Sample(human=values, metric=values, item=np.array([-1]), system=np.array([0]))
-
-
-def test_draws_must_fit_the_sample_and_each_other() -> None:
-    sample = Sample.of([1.0, 2.0], [1.0, 2.0], ["a", "b"], ["x", "x"])
-    with pytest.raises(RunError, match="draws of 1 items do not reach item number 1"):
-        Draws(items=np.ones((3, 1))).of_items(sample)
-    with pytest.raises(RunError, match="as many of items as of systems, got 3 and 2"):
-        Draws(items=np.ones((3, 1)), systems=np.ones((2, 1)))
-    with pytest.raises(RunError, match="resample items, systems or both"):
-        Draws()
 
 
 def test_measures_with_the_same_rows_share_them() -> None:

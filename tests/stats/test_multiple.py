@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.errors import RunError
 from metrist.stats.significance import adjust, benjamini_hochberg, holm
 
 
@@ -80,5 +79,3 @@ def test_a_correction_is_chosen_by_name() -> None:
     assert (adjust(p, "holm") == holm(p)).all()
     assert (adjust(p, "benjamini-hochberg") == benjamini_hochberg(p)).all()
     assert adjust(p, "none").tolist() == p
-    with pytest.raises(RunError, match=r"'holms'; known are holm, .*; did you mean 'holm'"):
-        adjust(p, "holms")

@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 
-from metrist.errors import RunError
 from metrist.stats.measures import cut_groups
 from metrist.stats.samples import (
-    Sample,
     ScorePanel,
-    all_pairs,
     batch_by_outputs,
     number_groups,
     sort_codes,
@@ -42,25 +38,6 @@ def test_sets_of_metrics_that_scored_the_same_outputs_form_a_batch() -> None:
 def test_a_column_to_group_by_is_cut_with_the_outputs() -> None:
     assert take_grouping("item", np.array([True, False])) == "item"
     assert np.asarray(take_grouping(np.array([4, 5, 6]), np.array([True, False, True]))).tolist() == [4, 6]
-
-
-def test_samples_of_the_same_outputs_make_a_panel() -> None:
-    first_sample = Sample.of([1, 2], [3, 4], ["a", "b"], ["s", "s"])
-    second_sample = Sample.of([1, 2], [5, 6], ["a", "b"], ["s", "s"])
-    panel = ScorePanel.of([first_sample, second_sample])
-    assert np.array(panel.metrics).tolist() == [[3, 4], [5, 6]]
-    assert all_pairs(panel) == [(0, 1)]
-    with pytest.raises(RunError, match="sample 1 has other outputs than sample 0, or in another order"):
-        ScorePanel.of([first_sample, Sample.of([1, 2], [5, 6], ["a", "a"], ["s", "t"])])
-
-
-def test_a_panel_is_refused_where_its_columns_do_not_fit() -> None:
-    with pytest.raises(RunError, match=r"got 2 human values, 2 items, 2 systems and \[3\] values of metrics"):
-        ScorePanel(human=np.zeros(2), metrics=np.zeros((1, 3)), item=np.arange(2), system=np.arange(2))
-    with pytest.raises(RunError, match="a human value for each output, and metric values that are finite or NaN"):
-        ScorePanel(human=np.array([math.nan]), metrics=np.zeros((1, 1)), item=np.arange(1), system=np.arange(1))
-    with pytest.raises(RunError, match="metric values that are finite or NaN"):
-        panel([[math.inf, 1.0]])
 
 
 def test_codes_are_renumbered_without_gaps_as_by_numpy() -> None:

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.stats.preferences import (
     BradleyTerry,
@@ -18,9 +19,7 @@ from metrist.stats.preferences import (
     bootstrap_strengths,
     bradley_terry,
     shares_won,
-    win_rate,
     win_rates,
-    win_rows,
 )
 
 Floats = NDArray[np.float64]
@@ -95,8 +94,6 @@ def test_a_win_rate_counts_a_tie_as_half_a_win() -> None:
     assert result.games.tolist() == [4, 3, 1, 0]
     assert (result.low[:2] <= result.value[:2]).all()
     assert (result.value[:2] <= result.high[:2]).all()
-    # Per item, the same rows are the gold of single outputs.
-    assert win_rate(win_rows(some))[:2].tolist() == [[0.5, 0.75], [0.5, 0.5]]
 
 
 @given(ROWS)
@@ -176,41 +173,25 @@ def _errors_by_differences(rows: Sequence[Row], result: BradleyTerry) -> list[fl
 
 def test_undefeated_systems_are_named() -> None:
     rows = repeated((3, 0, 1, 1), (2, 1, 2, 1), (2, 2, 1, 1), (1, 1, 2, 0))
-    with pytest.raises(RunError, match=r"not determined: .* 2 groups .*: \{best\} \{b, c\}; drop these systems or set"):
+    with raises_code(RunError, "run_failed", "{best} {b, c}"):
         bradley_terry(preferences(rows), names=("best", "b", "c"))
-    with pytest.raises(RunError, match=r"\{0\} \{1, 2\}"):
+    with raises_code(RunError, "run_failed", "{0} {1, 2}"):
         bradley_terry(preferences(rows))
-    result = bradley_terry(preferences(rows), prior=0.3)
-    assert result.strength[0] > result.strength[1]
-    assert np.isfinite(result.error).all()
 
 
 def test_systems_that_were_never_compared_are_named() -> None:
     rows = repeated((2, 0, 1, 1), (2, 1, 0, 1), (1, 2, 3, 1), (1, 3, 2, 1))
-    with pytest.raises(RunError, match=r"\{0, 1\} \{2, 3\}"):
+    with raises_code(RunError, "run_failed", "{0, 1} {2, 3}"):
         bradley_terry(preferences(rows, 4))
 
 
 def test_ties_alone_or_ties_that_strength_explains_determine_nothing() -> None:
-    with pytest.raises(RunError, match="every preference is a tie"):
-        bradley_terry(preferences(repeated((3, 0, 1, 0), (1, 1, 2, 0))))
-    with pytest.raises(RunError, match="there are no preferences"):
-        bradley_terry(preferences([]))
+    for rows in (repeated((3, 0, 1, 0), (1, 1, 2, 0)), []):
+        with raises_code(RunError, "run_failed"):
+            bradley_terry(preferences(rows))
     # One win and one tie: the likelihood xv / (x + 1/x + v)^2 only rises as x = v grows.
-    with pytest.raises(RunError, match="strength alone separates ties from wins"):
+    with raises_code(RunError, "run_failed", "strength alone"):
         bradley_terry(preferences(repeated((1, 0, 1, 1), (1, 0, 1, 0)), 2))
-    assert np.isfinite(bradley_terry(preferences(repeated((1, 0, 1, 1), (1, 0, 1, 0)), 2), prior=0.1).strength).all()
-    with pytest.raises(RunError, match="at least 0, got -1"):
-        bradley_terry(preferences([(0, 0, 1, 1)]), prior=-1)
-
-
-def test_a_prior_equals_the_preferences_that_it_replaces() -> None:
-    rows = repeated((4, 0, 1, 1), (2, 1, 2, 0), (3, 2, 1, 1))
-    imagined = repeated(
-        *((1, i, j, 1) for i in range(3) for j in range(3) if i != j), (1, 0, 1, 0), (1, 1, 2, 0), (1, 0, 2, 0)
-    )
-    by_hand = bradley_terry(preferences([*rows, *imagined]))
-    assert bradley_terry(preferences(rows), prior=3).strength == pytest.approx(by_hand.strength)
 
 
 def test_resampled_strengths_spread_as_the_standard_errors() -> None:
@@ -248,12 +229,6 @@ def test_a_resample_that_determines_nothing_is_nan() -> None:
     assert np.nanmax(np.abs(drawn)) < 1e-9
 
 
-def test_preferences_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(RunError, match="got 2"):
-        preferences([(0, 0, 1, 2)])
-    with pytest.raises(RunError, match="1 preference compares a system with itself"):
+def test_a_preference_of_a_system_over_itself_is_refused() -> None:
+    with raises_code(RunError, "run_failed", 1):
         preferences([(0, 1, 1, 0)])
-    with pytest.raises(RunError, match="must lie in 0 to 2"):
-        preferences([(0, 1, 3, 0)])
-    with pytest.raises(RunError, match="one item, first system, second system and choice"):
-        Preferences.of([0], [0, 1], [1, 0], [1, 1], 2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from metrist.stats.bootstrap import Gap, bootstrap_gaps, bootstrap_p_values
+from metrist.stats.estimation import Gap, bootstrap_gaps, bootstrap_p_values
 from metrist.stats.measures import MEASURES, accuracy_at
 from metrist.stats.permutation import PermutationTest, exchange_p_values, exchange_rows
 from metrist.stats.samples import ScorePanel

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from brute_ties import accuracy
 
+from error_codes import raises_code
 from metrist.errors import RunError
-from metrist.stats.threshold_search import best_threshold, tie_curve
+from metrist.stats.tie_thresholds import best_threshold, tie_curve
 from metrist.stats.ties import pairing
 
 
@@ -34,7 +34,7 @@ def test_a_thinned_curve_keeps_its_ends_and_its_top():
 
 
 def test_a_curve_of_two_points_is_refused():
-    with pytest.raises(RunError, match="needs at least 3 points, got 2"):
+    with raises_code(RunError, "invalid_value", 3, 2):
         tie_curve(pairing([1, 2], [1, 2]), points=2)
 
 

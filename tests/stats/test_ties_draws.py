@@ -11,14 +11,12 @@ import pytest
 
 from metrist import kernels
 from metrist.kernels import reference
-from metrist.stats import tie_optimism as module
-from metrist.stats.bootstrap import draw_resamples
-from metrist.stats.grouping import estimate
+from metrist.stats import tie_thresholds as module
+from metrist.stats.estimation import draw_resamples, estimate
 from metrist.stats.measures import accuracy_at
 from metrist.stats.resampling import interval, resample_counts
 from metrist.stats.samples import Draws, Sample
-from metrist.stats.threshold_search import best_threshold
-from metrist.stats.tie_optimism import ThresholdChoice, calibrated_interval, optimism
+from metrist.stats.tie_thresholds import ThresholdChoice, best_threshold, calibrated_interval, optimism
 from metrist.stats.ties import pairing
 
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from metrist import kernels
 from metrist.kernels import reference
-from metrist.stats import threshold_search
-from metrist.stats.threshold_search import best_threshold
+from metrist.stats import tie_thresholds
+from metrist.stats.tie_thresholds import best_threshold
 from metrist.stats.ties import pairing
 
 
 def narrow() -> AbstractContextManager[object]:
     """Limits so low that small data go all the ways that large data go."""
-    return mock.patch.multiple(threshold_search, _FEW=0, _SORTED=4, _MAX_BUCKETS=3, _FIRST_RUNGS=3, _MIN_DENSITY=0)
+    return mock.patch.multiple(tie_thresholds, _FEW=0, _SORTED=4, _MAX_BUCKETS=3, _FIRST_RUNGS=3, _MIN_DENSITY=0)
 
 
 def plain() -> AbstractContextManager[object]:
@@ -85,7 +85,7 @@ KINDS = ["many levels", "few levels", "knows nothing", "two digits", "five marks
 
 
 def narrower() -> AbstractContextManager[object]:
-    return mock.patch.multiple(threshold_search, _FEW=100, _SORTED=300, _MAX_BUCKETS=50, _MIN_DENSITY=1)
+    return mock.patch.multiple(tie_thresholds, _FEW=100, _SORTED=300, _MAX_BUCKETS=50, _MIN_DENSITY=1)
 
 
 @pytest.mark.parametrize("way", [nullcontext, narrower, plain], ids=["as it is", "narrower", "without C"])
@@ -112,7 +112,7 @@ def test_scores_of_any_size_are_distinguished(limits):
     metric = [0.0, 5e-324, 1e-323, 1e-320, 2e-320, 1e-300, 1.0, 1 + 2**-52, 1e15, 1e300, -1e307]
     human = [1.0, 1.0, 2.0, 1.0, 1.0, 3.0, 1.0, 1.0, 1.0, 3.0, 1.0]
     expected = best(human, metric, [0] * len(human), "micro")
-    with mock.patch.multiple(threshold_search, **limits) if limits else nullcontext():
+    with mock.patch.multiple(tie_thresholds, **limits) if limits else nullcontext():
         paired = pairing(human, metric)
         result = best_threshold(paired)
     assert expected is not None

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
+from error_codes import raises_code
 from metrist.errors import InputError, RunError
 from metrist.models.devices import Options
 from metrist.studies.ablation import ALL, Variant, make_table, plan_ablation, run_ablation
@@ -93,10 +94,10 @@ def test_channels_are_compared_on_the_same_data(tiny: Callable[[str], Path], tmp
     again = run_ablation(task, "channel")  # Finished trainings are not repeated.
     assert len(seen) == 3
     assert list_rows(again) == list_rows(table)
-    with pytest.raises(InputError, match="needs at least two"):
+    with raises_code(InputError, "too_little_data", "summarization"):
         plan_ablation(task, "task")
-    with pytest.raises(RunError, match="leave out `eval_outputs=0`"):
+    with raises_code(RunError, "conflict", "eval_outputs"):
         plan_ablation(ErrorAnalysisTask(data=(data,), base=task.base, out=tmp_path), "channel")
     (tmp_path / "out" / "training.json").write_text("{}")
-    with pytest.raises(RunError, match="holds a single training"):
+    with raises_code(RunError, "cannot_write", "out"):
         run_ablation(task, "channel")

@@ -23,8 +23,7 @@ from metrist.llm import gateway
 from metrist.llm.cache import FILE_NAME, open_cache
 from metrist.llm.messages import Sampling
 from metrist.run.convert import convert_run
-from metrist.run.manifest import decode_manifest
-from metrist.run.result_log import read_log
+from metrist.run.manifest import decode_manifest, read_log
 from metrist.web.annotation.answers import Answers
 from run_contents import contents
 from scripted_llm import Scripted, say

@@ -68,7 +68,7 @@ QUERY = """
 import sys
 from metrist.cli.app import main
 from metrist.run import query
-query.connect.__kwdefaults__["memory_limit"] = "60MB"
+query.open_database.__kwdefaults__["memory_limit"] = "60MB"
 main()
 """
 

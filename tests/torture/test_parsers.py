@@ -28,17 +28,17 @@ import tiny_models
 from metrist.errors import MetristError
 from metrist.evaluate.compare.config import read_config
 from metrist.io.convert import convert
-from metrist.llm import openai_format, replay
-from metrist.metrics.judge.grades import parse_grades
+from metrist.llm import http, openai_format, replay
+from metrist.metrics.judge.judge import parse_grades
 from metrist.metrics.judge.rubrics import load_rubric, parse_rubric
 from metrist.metrics.registry import build_all
 from metrist.metrics.trained.calibrated import read_calibration
 from metrist.models.numpy_inference.storage import read_arrays, read_quantized
-from metrist.models.weights import convert_state_dict
+from metrist.models.pretrained import convert_state_dict
 from metrist.train.checkpoints import _read_tensors
 from metrist.web.annotation.project import open_project
 from metrist.web.annotation.schemas import load_schema
-from metrist.web.service.settings import Tokens
+from metrist.web.service.settings import AccessTokens
 from torture_table import TortureRow
 
 pytestmark = pytest.mark.torture
@@ -225,7 +225,7 @@ def test_specs_settings_and_rubrics(tmp_path: Path, torture_row: Rows) -> None:
     fuzz(row, [calibration], in_file("calibration.json", read_calibration), CASES // 2)
     tokens = b"ci:second-token-0123456789\nx:sha256:" + b"ab" * 32 + b"\n"
     lines = lambda data: data.decode("utf-8", "replace").splitlines()  # noqa: E731
-    fuzz(row, [tokens], lambda data: Tokens.parse(lines(data), "file"), CASES // 2)
+    fuzz(row, [tokens], lambda data: AccessTokens.parse(lines(data), "file"), CASES // 2)
 
 
 # ---- Run folders
@@ -283,11 +283,11 @@ def test_answers_of_llms(tmp_path: Path, torture_row: Rows) -> None:
     chat = json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode()
     text = json.dumps({"choices": [{"text": "An answer", "logprobs": {"tokens": ["An"], "token_logprobs": [-0.1],
                        "top_logprobs": [{"An": -0.1}]}}], "usage": usage}).encode()  # fmt: skip
-    own = openai_format.UnreadableResponse
+    own = http.UnreadableResponse
     for seed, parse in ((chat, openai_format.parse_chat_completion), (text, openai_format.parse_text_completion)):
 
         def read(data: bytes, parse: Callable[[Any], Any] = parse) -> None:
-            completion = parse(openai_format.decode_body(data))
+            completion = parse(http.decode_body(data))
             json.dumps(completion.text, ensure_ascii=False).encode()
 
         fuzz(row, [seed], read, 2 * CASES, own)

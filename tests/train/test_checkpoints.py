@@ -9,6 +9,7 @@ import pytest
 import torch
 from toy_training import toy
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.train.checkpoints import Checkpoints, TrainingState, collect_weights, load_weights
 
@@ -73,7 +74,7 @@ def test_damaged_best_weights_are_not_used(tmp_path: Path) -> None:
     best = tmp_path / f"step-{state.best_step:08d}" / "model.safetensors"
     best.write_bytes(flip_bit(best.read_bytes()))
     model = toy(tmp_path, every=7).model
-    with pytest.raises(RunError, match=r"which has the best weights, cannot be read .*checksum"):
+    with raises_code(RunError, "unreadable"):
         checkpoints.load_best(model, state)
     messages: list[str] = []
     resumed = checkpoints.resume(model, make_optimizer(model), messages.append)
@@ -121,7 +122,7 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error(tmp_path: Path) -> None
     model = torch.nn.Linear(2, 1)
     checkpoints = Checkpoints(tmp_path)
     (tmp_path / ".step-00000001.part").write_text("in the way")
-    with pytest.raises(RunError, match=r"step-00000001: cannot be written: File exists"):
+    with raises_code(RunError, "cannot_write", "-00000001"):
         checkpoints.write(TrainingState(max_tokens=1, step=1), model, make_optimizer(model))
 
 
@@ -132,7 +133,7 @@ def test_a_full_disk_leaves_no_incomplete_checkpoint(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
-        with pytest.raises(RunError, match=r"step-00000002: cannot be written: .*File too large"):
+        with raises_code(RunError, "cannot_write", "-00000002"):
             checkpoints.write(TrainingState(max_tokens=1, step=2), model, make_optimizer(model))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -140,7 +141,7 @@ def test_a_full_disk_leaves_no_incomplete_checkpoint(tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_at_least_one_step_apart(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="must be at least 1, got 0"):
+    with raises_code(RunError, "invalid_value", "got 0"):
         Checkpoints(tmp_path, every=0)
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from toy_training import toy
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.train.checkpoints import Checkpoints, TrainingState, estimate_disk_space
 
@@ -58,7 +59,7 @@ def test_a_training_does_not_begin_on_a_disk_that_is_too_small(tmp_path: Path, m
     """By hand: 6 x 16 + 16 and 16 + 1 weights are 129, and 12 bytes each for three checkpoints 4,644."""
     training = toy(tmp_path / "checkpoints", every=7)
     set_free_space(monkeypatch, 4_643)
-    with pytest.raises(RunError, match=r"need 0\.00 MB of disk space, but only 0\.00 MB are free"):
+    with raises_code(RunError, "run_failed", "0.00"):
         training.run()
     assert not (tmp_path / "checkpoints").exists()
     set_free_space(monkeypatch, 4_644)
@@ -69,7 +70,7 @@ def test_sizes_are_printed_in_readable_units(tmp_path: Path, monkeypatch: pytest
     with torch.device("meta"):
         model = torch.nn.Linear(1_000, 140_000, bias=False)
     set_free_space(monkeypatch, 31_000_000)
-    with pytest.raises(RunError, match=r"need 5\.0 GB of disk space, but only 31\.00 MB are free"):
+    with raises_code(RunError, "run_failed", "5.0", "31.00"):
         Checkpoints(tmp_path).prepare(model, 9)
 
 

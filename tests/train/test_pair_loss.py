@@ -16,8 +16,8 @@ from transformers import AutoTokenizer
 from metrist.models.devices import Options
 from metrist.models.reward_layout import RewardLayout, token_encoder
 from metrist.models.reward_model import PairwiseRewardModel, TorchReward
+from metrist.train.answer_pairs import AnswerPairs, encode_answer_pairs, macro_shares, standardize_ratings
 from metrist.train.batches import split_parts
-from metrist.train.examples import AnswerPairs, encode_answer_pairs, macro_shares, standardize_ratings
 from metrist.train.preference import PairLoss
 
 PAIRS = [
@@ -37,7 +37,8 @@ def naive(model: PairwiseRewardModel, folder: Path, weight: float) -> torch.Tens
     """Compute the loss by its definition, each answer alone, in float64."""
     reward = TorchReward.untrained(Options(model=str(folder)), RewardLayout())
     tokens = token_encoder(AutoTokenizer.from_pretrained(folder))
-    prefix, separator, suffix = (list(part) for part in reward.settings.frame)
+    frame = reward.settings.frame
+    prefix, separator, suffix = list(frame.prefix), list(frame.separator), list(frame.suffix)
 
     def value(pair_side: tuple[tuple[str, str], ...], instruction: str) -> torch.Tensor:
         question, source, answer = tokens([instruction, pair_side[0][1], pair_side[1][1]])

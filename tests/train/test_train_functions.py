@@ -8,9 +8,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 import metrist
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.models.devices import Options
 from metrist.models.loading import load_reward
@@ -36,7 +35,7 @@ def test_a_preference_model_is_trained_from_a_file_and_not_twice(tiny: Tiny, tmp
     assert len(load_reward(Options(model=str(tmp_path / "model"))).rewards([]).values) == 0
     again = metrist.train.train_preference([tmp_path / "pairs.csv"], str(tmp_path / "model"), balance=0.5, **settings)
     assert again == card
-    with pytest.raises(RunError, match="balance"):
+    with raises_code(RunError, "invalid_value", "balance"):
         metrist.train.train_preference(tmp_path / "pairs.csv", tmp_path / "other", balance=2.0, **settings)
 
 

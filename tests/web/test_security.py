@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from error_codes import raises_code
 from metrist.errors import MissingExtra, RunError
 from metrist.web import check_installed
+from metrist.web.pages import static_route
 from metrist.web.security import Access, is_loopback, new_token
 from metrist.web.server import create_app, format_address, grant_access
 from web_server import RunningServer, run_server
@@ -143,9 +146,24 @@ def test_no_path_leads_out_of_the_static_files(server: RunningServer, path: str)
     assert server.ask(path).status == 404
 
 
+def test_static_files_may_be_installed_as_links(tmp_path: Path) -> None:
+    package = tmp_path / "linked_pages" / "static"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (tmp_path / "page.css").write_text("body {}", encoding="utf-8")
+    (package / "linked.css").symlink_to(tmp_path / "page.css")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        route = static_route("linked_pages")
+    finally:
+        sys.path.remove(str(tmp_path))
+    files: Any = route.app
+    assert files.lookup_path("linked.css")[1] is not None
+
+
 def test_static_files_are_cached_by_their_content(server: RunningServer) -> None:
     first = server.ask("/static/page.js")
-    assert first.headers["content-type"].startswith("text/javascript")
+    assert first.headers["content-type"].startswith(("text/javascript", "application/javascript"))
     assert server.ask("/static/page.js", headers={"If-None-Match": first.headers["etag"]}).status == 304
 
 
@@ -241,5 +259,5 @@ def test_a_missing_extra_names_its_command(monkeypatch: pytest.MonkeyPatch) -> N
     check_installed("metrist view")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.setattr("metrist.web.find_spec", lambda name: None if name == "uvicorn" else object())
-    with pytest.raises(MissingExtra, match=r"metrist view.*metrist\[web\]"):
+    with raises_code(MissingExtra, "missing_dependency", "metrist view", "metrist[web]"):
         check_installed("metrist view")

@@ -20,7 +20,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from metrist._version import __version__
-from metrist.cli.options import expand_options, print_note
+from metrist.cli.options import expand_options
+from metrist.cli.output import print_note
 from metrist.errors import MetristError, format_count
 
 _INTERRUPTED = 130

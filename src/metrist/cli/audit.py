@@ -1,5 +1,4 @@
-"""`metrist audit`: test whether an LLM can be trusted as a judge, or a metric's analyses; `metrist questionnaire`: what
-people say about such analyses."""
+"""`metrist audit`, `metrist questionnaire` and `metrist stress`: whether an LLM or a metric can be trusted."""
 
 from __future__ import annotations
 
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metrist.cli.options import DRY_RUN, TABLE_FORMAT, Format, Inputs, LLMOptions, ReadingOptions
+from metrist.cli.output import print_estimate, print_note, print_table, print_tables, print_text, report_skipped
+from metrist.cli.progress import progress_bar
 from metrist.errors import SpecError
 from metrist.evaluate.plans import AuditPlan, JudgeSettings
-from metrist.settings import as_arguments, setting
+from metrist.settings import ModelSettings, as_arguments, setting
 
 if TYPE_CHECKING:
     from metrist.evaluate.audit import JudgeCard
@@ -37,19 +38,19 @@ def audit(
     dry_run: bool = DRY_RUN,
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.cli.output import print_estimate, print_note
-    from metrist.cli.progress import progress_bar
-    from metrist.cli.score import report_skipped
     from metrist.evaluate.audit import audit as audit_judge
     from metrist.evaluate.audit import audit_analyses, estimate_analyses, estimate_audit
 
     settings: dict[str, Any] = {**as_arguments(judge), "plan": plan}
     records = reading.read(inputs)
     if (llm is None) == (metric is None):
-        raise SpecError("name what to audit: an LLM as a judge (--llm), or a metric that lists errors (--metric)")
+        raise SpecError(
+            "name what to audit: an LLM as a judge (--llm), or a metric that lists errors (--metric)",
+            code="missing_value",
+        )
     if metric is not None:
         if judge.second_llm is None:
-            raise SpecError("--metric needs --second-llm, which checks the analyses")
+            raise SpecError("--metric needs --second-llm, which checks the analyses", code="missing_value")
         if dry_run:
             with llms.activate():
                 print_estimate(estimate_analyses(records, metric, judge.second_llm), form)
@@ -77,7 +78,6 @@ def audit(
 
 
 def _print_card(card: JudgeCard, form: Format) -> None:
-    from metrist.cli.output import print_table, print_text
 
     if form == "json":
         print_text(card.to_json())
@@ -93,7 +93,6 @@ def questionnaire(
     schema: bool = setting(False, "Print the questions as a JSON schema, and stop."),
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.cli.output import print_tables, print_text
     from metrist.evaluate.explain.questionnaire import (
         load_questionnaire,
         read_answers,
@@ -108,3 +107,62 @@ def questionnaire(
         raise SpecError("no answers are named; give a file: metrist questionnaire FILE (--schema shows the questions)")
     rows = read_answers(answers)
     print_tables([tabulate_answers(rows), tabulate_shares(rows)], form)
+
+
+def stress(
+    metrics: Annotated[
+        list[str], typer.Argument(metavar="METRIC...", help="The metrics to test, such as bleu or chrf.")
+    ],
+    *,
+    inputs: list[str] | None = setting(
+        None,
+        "Good outputs to put the faults into; repeatable.",
+        "-i",
+        "--input",
+        metavar="FILE",
+        shown="20 short reports with summaries",
+    ),
+    items: int = setting(100, "Items to test on, at most.", metavar="N", min=5),
+    kinds: list[str] | None = setting(
+        None, "A fault or harmless change; repeatable.", "--fault", metavar="KIND", shown="all"
+    ),
+    least: float = setting(0.7, "Share of the items whose score must get worse to pass.", metavar="SHARE"),
+    require: list[str] | None = setting(
+        None,
+        "Exit with 1 if this test fails: a name in the table, a group (fault, harmless, series, severity) or "
+        "all; repeatable.",
+        metavar="TEST",
+    ),
+    seed: int = setting(0, "Seed of the faults.", min=0),
+    reading: ReadingOptions,
+    models: ModelSettings,
+    llms: LLMOptions,
+    form: Format = TABLE_FORMAT,
+) -> None:
+    from metrist.evaluate.audit.stress import check_tests
+    from metrist.evaluate.audit.stress import stress as stress_metrics
+
+    check_tests(require or ())
+    reader = reading.read(inputs) if inputs else None
+    with progress_bar("scoring") as progress:
+        report = stress_metrics(
+            metrics,
+            reader,
+            items=items,
+            kinds=kinds,
+            least=least,
+            seed=seed,
+            progress=progress,
+            **as_arguments(models),
+            **as_arguments(llms),
+        )
+    if reader is not None:
+        report_skipped(reader)
+    if form == "json":
+        print_text(json.dumps(report.to_dict(), indent=2))
+    else:
+        print_table(report.table(), form)
+    failures = report.find_failures(require or ())
+    if failures:
+        print_note(f"failed: {', '.join(f'{test.metric} {test.test}' for test in failures)}")
+        raise typer.Exit(1)

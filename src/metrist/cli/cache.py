@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format
-from metrist.errors import ModelError, SpecError, did_you_mean
+from metrist.cli.output import Dollars, print_table, print_text
+from metrist.errors import ModelError, SpecError, did_you_mean, format_count
 from metrist.settings import setting
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ LLM_NAME = setting(None, "Only answers of this LLM, as `metrist answers size` na
 
 
 def size(folder: Path | None = FOLDER, form: Format = TABLE_FORMAT) -> None:
-    from metrist.cli.output import print_table
     from metrist.report.tables import Column, Count, Table
 
     cache = _open_existing(folder)
@@ -49,19 +49,22 @@ def export(
     llm: str | None = LLM_NAME,
     folder: Path | None = FOLDER,
 ) -> None:
-    from metrist.cli.output import format_count, print_text
     from metrist.io.compression import uncompressed_name
     from metrist.io.writer import check_writable
     from metrist.llm.cache import Scope
     from metrist.llm.replay import write_answers
 
     if not uncompressed_name(out).lower().endswith(".jsonl"):
-        raise ModelError(f"cannot write answers to {out}: the name must end in .jsonl (also .gz, .xz, .zst)")
+        raise ModelError(
+            f"cannot write answers to {out}: the name must end in .jsonl (also .gz, .xz, .zst)", code="cannot_write"
+        )
     check_writable(out)
     cache = _open_existing(folder)
     counts = cache.contents().answers
     if not (counts if llm is None else counts.get(llm)):
-        raise ModelError(f"there are no answers{f' of {llm}' if llm else ''} to export: see `metrist answers size`")
+        raise ModelError(
+            f"there are no answers{f' of {llm}' if llm else ''} to export: see `metrist answers size`", code="no_data"
+        )
     print_text(f"{out}: {format_count(write_answers(cache.entries(Scope(llm=llm)), out), 'answer')}")
 
 
@@ -69,7 +72,6 @@ def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files that `metrist answers export` wrote.")],
     folder: Path | None = FOLDER,
 ) -> None:
-    from metrist.cli.output import format_count, print_text
     from metrist.llm.replay import import_answers
 
     cache = _open(folder)
@@ -86,7 +88,6 @@ def clear(
     yes: bool = setting(False, "Do not ask for confirmation.", "-y"),
     folder: Path | None = FOLDER,
 ) -> None:
-    from metrist.cli.output import format_count, print_text
     from metrist.llm.cache import Scope
 
     narrowed = llm is not None or older_than is not None or failed
@@ -100,19 +101,20 @@ def clear(
     cache = _open_existing(folder)
     known = cache.contents().answers
     if llm is not None and llm not in known:
-        raise ModelError(f"there are no answers of {llm}{did_you_mean(llm, known)}: see `metrist answers size`")
+        raise ModelError(
+            f"there are no answers of {llm}{did_you_mean(llm, known)}: see `metrist answers size`", code="unknown_name"
+        )
     scope = Scope(llm=llm, before=before, failed=failed)
     count, description = _describe_scope(cache, scope)
     if count and not yes:
         if not sys.stdin.isatty():
-            raise ModelError(f"this would delete {description}; add --yes to delete them")
+            raise ModelError(f"this would delete {description}; add --yes to delete them", code="missing_value")
         typer.confirm(f"Delete {description}?", abort=True, err=True)
     print_text(f"{format_count(cache.clear(scope) if count else 0, 'answer')} deleted")
 
 
 def _describe_scope(cache: AnswerCache, scope: Scope) -> tuple[int, str]:
     """The number of answers in a scope; and with the days on which they came, and what they cost."""
-    from metrist.cli.output import Dollars, format_count
 
     count, unpriced, cost, days = 0, 0, 0.0, set()
     for answer in cache.entries(scope):
@@ -140,7 +142,9 @@ def _parse_age(text: str) -> float:
 def _open_existing(folder: Path | None) -> AnswerCache:
     cache = _open(folder)
     if not cache.exists:
-        raise ModelError(f"{cache.path.parent} has no stored answers of LLMs; use --cache for another folder")
+        raise ModelError(
+            f"{cache.path.parent} has no stored answers of LLMs; use --cache for another folder", code="no_data"
+        )
     return cache
 
 
@@ -154,11 +158,12 @@ def cache(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that was used with --cache.")],
     clear: bool = setting(False, "Delete the contents."),
 ) -> None:
-    from metrist.cli.output import print_text
     from metrist.models.cache import CACHE_NAME, CacheFile
 
     if not (folder / CACHE_NAME).exists():
-        raise ModelError(f"{folder} has no cache: expected a folder that `metrist score --cache` has used")
+        raise ModelError(
+            f"{folder} has no cache: expected a folder that `metrist score --cache` has used", code="invalid_value"
+        )
     file = CacheFile(folder)
     if clear:
         file.clear()

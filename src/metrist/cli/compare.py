@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from metrist.cli.options import PAPER_FORMAT, TABLE_FORMAT, Format, LayoutOptions, PaperFormat, RunPath, RunPaths
+from metrist.cli.output import print_note, print_table, print_tables, print_text
+from metrist.cli.progress import progress_bar
 from metrist.errors import RunError
 from metrist.evaluate.plans import CheckSettings, ComparisonSettings
 from metrist.settings import as_arguments, setting
@@ -36,8 +38,6 @@ def compare(
     form: PaperFormat = PAPER_FORMAT,
     appearance: LayoutOptions,
 ) -> None:
-    from metrist.cli.output import print_note, print_table, print_tables, print_text
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.compare.comparison import compare as compare_runs
 
     layout = appearance.layout()
@@ -81,7 +81,6 @@ def methods(
     ),
     form: MethodsFormat = setting("text", "How to print the paragraph.", "--format"),
 ) -> None:
-    from metrist.cli.output import print_note, print_text
     from metrist.evaluate.compare.methods import describe_methods
     from metrist.evaluate.selection import open_run
 
@@ -100,7 +99,6 @@ def check(
     junit: Path | None = setting(None, "Write JUnit XML here.", metavar="FILE"),
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.cli.output import print_table
     from metrist.evaluate.compare.check import check as check_run
     from metrist.io.writer import atomic_write
 
@@ -127,7 +125,6 @@ def verify(
     llm: bool = setting(False, "Score metrics that call an LLM again, too: answers may differ and cost money."),
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.cli.output import print_table
     from metrist.run.verify import verify as verify_run
 
     verification = verify_run(
@@ -159,8 +156,6 @@ def calibrate(
     ),
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.cli.output import print_table
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.audit import calibrate as study
 
     if apply is not None:
@@ -174,7 +169,7 @@ def calibrate(
     with progress_bar("calibrating"):
         fit = study.calibrate(source, metric, by)
     if out is None:
-        raise RunError("no file to write the calibration to: add -o calibration.json")
+        raise RunError("no file to write the calibration to: add -o calibration.json", code="missing_value")
     _write(out, fit.calibration.to_json(), ".json")
     print_table(fit.table(), form)
 
@@ -183,6 +178,6 @@ def _write(path: Path, text: str, suffix: str) -> None:
     from metrist.io.writer import atomic_write
 
     if suffix not in path.suffixes:
-        raise RunError(f"cannot write {path}: the name must end in {suffix}")
+        raise RunError(f"cannot write {path}: the name must end in {suffix}", code="cannot_write")
     with atomic_write(path) as file:
         file.write(text)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from metrist.cli.options import DRY_RUN, MAX_COST, FileOptions, LLMOptions, ReadingOptions, RunPath
+from metrist.cli.output import print_estimate, print_note, print_text, translate_notes
+from metrist.cli.progress import progress_bar
 from metrist.errors import RunError, format_count
 from metrist.settings import as_arguments, setting
 
@@ -51,10 +54,7 @@ def worst(
     reading: ReadingOptions,
     form: PageFormat = setting("text", "How to print.", "--format"),
 ) -> None:
-    from metrist.cli.output import print_text
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.explain.worst import worst as find_worst
-    from metrist.report.worst import TerminalPage
 
     reading.check_system([run, *(inputs or ())])
     with progress_bar("reading", "rows") as progress:
@@ -72,10 +72,11 @@ def worst(
             progress=progress,
             **reading.keywords(),
         )
+    outputs = replace(outputs, full=full, notes=translate_notes(outputs.notes))
     if form == "text":
-        _print_page(TerminalPage(outputs, full))
+        _print_page(outputs)
     else:
-        print_text(outputs.render(form, full=full))
+        print_text(outputs.render(form))
 
 
 def explain(
@@ -101,8 +102,6 @@ def explain(
     llms: LLMOptions,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    from metrist.cli.output import format_count, print_estimate, print_note
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.explain.explain import estimate_explanations
     from metrist.evaluate.explain.explain import explain as explain_outputs
     from metrist.io.compression import uncompressed_name
@@ -110,7 +109,7 @@ def explain(
 
     if out is not None:
         if not uncompressed_name(out).endswith(".jsonl"):
-            raise RunError(f"cannot write {out}: the name must end in .jsonl")
+            raise RunError(f"cannot write {out}: the name must end in .jsonl", code="cannot_write")
         check_writable(out)
         check_distinct(out, filter(None, (source, texts)), "the outputs are")
     options: dict[str, Any] = {"llm": llm, "item": item, "limit": limit, "system": system, **reading.keywords()}
@@ -120,19 +119,20 @@ def explain(
         return
     with progress_bar("explaining", "outputs") as progress:
         explanations = explain_outputs(source, metric, texts=texts, progress=progress, **as_arguments(llms), **options)
-    _print_page(explanations)
+    _print_page(replace(explanations, notes=translate_notes(explanations.notes)))
     if out is not None:
         with atomic_write(out) as file:
             file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in explanations.rows())
         print_note(f"wrote {format_count(len(explanations.outputs), 'output')} to {out}")
     if explanations.outputs and all(output.failure for output in explanations.outputs):
         failure = explanations.outputs[0].failure
-        raise RunError(f"none of {format_count(len(explanations.outputs), 'output')} could be judged: {failure}")
+        raise RunError(
+            f"none of {format_count(len(explanations.outputs), 'output')} could be judged: {failure}", code="llm_failed"
+        )
 
 
 def _print_page(page: Any) -> None:
     """Print a page that rich can draw on a terminal and that has a plain `text()` for everything else."""
-    from metrist.cli.output import print_text
 
     if sys.stdout.isatty():
         from rich.console import Console
@@ -150,17 +150,18 @@ def aspects(
     max_cost: float | None = MAX_COST,
     dry_run: bool = DRY_RUN,
 ) -> None:
-    from metrist.cli.output import print_estimate, print_note, print_text
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.explain.aspects import draft_aspects, estimate_aspects, find_shipped_table
     from metrist.io.writer import atomic_write, check_writable
     from metrist.runtime import Runtime
 
     if out is not None:
         if out.suffix != ".toml":
-            raise RunError(f"cannot write {out}: the name must end in .toml")
+            raise RunError(f"cannot write {out}: the name must end in .toml", code="cannot_write")
         if out.exists() and not overwrite:
-            raise RunError(f"cannot write {out}: it exists, perhaps edited by a person; --overwrite replaces it")
+            raise RunError(
+                f"cannot write {out}: it exists, perhaps edited by a person; --overwrite replaces it",
+                code="cannot_write",
+            )
         check_writable(out)
     if dry_run:
         print_estimate(estimate_aspects(task, llm), "text")
@@ -186,7 +187,6 @@ def heat(
     pieces: bool = setting(False, "Show the pieces of words that the model reads instead of words."),
     out: Path | None = setting(None, "Write one HTML page instead of printing.", "-o", metavar="PAGE"),
 ) -> None:
-    from metrist.cli.output import format_count, print_note
     from metrist.io.writer import atomic_write
     from metrist.run import load
 
@@ -196,6 +196,6 @@ def heat(
         return
     with atomic_write(out) as file:
         file.write(page.page())
-    metrics = len({output.metric for output in page.outputs})
+    metrics = len({card.by for card in page.outputs})
     of_metrics = f" of {metrics} metrics" if metrics > 1 else ""
     print_note(f"wrote {format_count(len(page.outputs), 'output')}{of_metrics} to {out}")

@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from metrist.cli.options import PAPER_FORMAT, LayoutOptions, Names, PaperFormat, ReadingOptions
+from metrist.cli.output import print_note, print_table, print_tables, print_text
+from metrist.cli.progress import progress_bar
 from metrist.errors import RunError
 from metrist.evaluate.plans import JoinSettings, MetaPlan
 from metrist.settings import as_arguments, setting
@@ -37,8 +39,6 @@ def meta(
     form: PaperFormat = PAPER_FORMAT,
     appearance: LayoutOptions,
 ) -> None:
-    from metrist.cli.output import print_note, print_table, print_tables, print_text
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.meta import meta_evaluate
     from metrist.evaluate.meta.analyses import analyse
     from metrist.evaluate.meta.evaluate import needs_no_metric

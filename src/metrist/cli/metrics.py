@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, ReadingOptions
+from metrist.cli.output import print_note, print_table, print_tables, print_text
+from metrist.cli.progress import progress_bar
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.settings import ModelSettings, as_arguments, setting
 
@@ -29,7 +31,6 @@ def list_metrics(
     every: bool = setting(False, "List all metrics one by one.", "--all"),
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.cli.output import print_table, print_text
     from metrist.metrics import registry
     from metrist.report.tables import Column, Table
 
@@ -37,7 +38,10 @@ def list_metrics(
     for name in registry.names():
         by_family.setdefault(registry.family(name), []).append(name)
     if family is not None and family not in by_family:
-        raise SpecError(f"no family {family!r}; there are {', '.join(by_family)}{did_you_mean(family, by_family)}")
+        raise SpecError(
+            f"no family {family!r}; there are {', '.join(by_family)}{did_you_mean(family, by_family)}",
+            code="unknown_name",
+        )
     notes = ["`metrist explain-metric NAME` describes a metric and how to read it."]
     # Programs read JSON and CSV, and want single metrics.
     if family is not None or every or form in ("json", "csv"):
@@ -91,7 +95,6 @@ def explain_metric(
     spec: Annotated[str, typer.Argument(metavar="NAME", help="A metric, such as rougeL or 'chrf(word_order=2)'.")],
     form: CardFormat = setting("text", "The description, or the papers to cite.", "--format"),
 ) -> None:
-    from metrist.cli.output import print_text
     from metrist.metrics.cards import describe, format_bibliography
     from metrist.metrics.registry import example
 
@@ -124,13 +127,11 @@ def prompts(
     json_out: Path | None = setting(None, "Write all figures here.", "--json", metavar="OUT"),
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.cli.output import print_tables, print_text
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.meta.prompts import search_prompts
     from metrist.io.writer import atomic_write
 
     if phrases and prompt_set:
-        raise SpecError("give either --prompt-set or --prompt, not both")
+        raise SpecError("give either --prompt-set or --prompt, not both", code="conflict")
     with progress_bar("trying prompts") as progress:
         study = search_prompts(
             inputs if len(inputs) > 1 else inputs[0],
@@ -179,7 +180,6 @@ def reproduce(
     ),
     out: Path | None = setting(None, "Markdown file.", "-o", metavar="FILE", shown="standard output"),
 ) -> None:
-    from metrist.cli.output import print_note, print_text
     from metrist.io.writer import atomic_write
     from metrist.metrics.agreement import dump_agreements
     from metrist.studies.reproduce.page import format_page
@@ -192,7 +192,9 @@ def reproduce(
     rows = [row for section in sections for row in section.agreements]
     if agreement is not None:
         if not rows:
-            raise RunError("--agreement has nothing to write: compute the table shipped-metrics, from data at hand")
+            raise RunError(
+                "--agreement has nothing to write: compute the table shipped-metrics, from data at hand", code="no_data"
+            )
         with atomic_write(agreement) as file:
             file.write(dump_agreements(rows))
     text = format_page(sections)

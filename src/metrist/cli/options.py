@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass
@@ -14,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from metrist.errors import MetristError, SpecError, escape_controls
+from metrist.cli.output import name_arguments, print_note
+from metrist.errors import SpecError
 from metrist.settings import (
     InputSettings,
     LLMSettings,
     ReadingSettings,
-    Setting,
     SettingField,
     as_arguments,
     find_settings,
@@ -56,17 +54,14 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
-        try:
+        known = {name: option for group in groups.values() for name, option in find_settings(group).items()}
+        with name_arguments({**known, **own}):
             values |= {name: _convert(name, option, values[name]) for name, option in own.items()}
             for group_name, group in groups.items():
                 settings = find_settings(group).items()
                 given = {name: _convert(name, option, values.pop(f"{group_name}_{name}")) for name, option in settings}
                 values[group_name] = group(**given)
             command(**values)
-        except MetristError as error:
-            known = {name: option for group in groups.values() for name, option in find_settings(group).items()}
-            error.args = (name_options(str(error), {**known, **own}), *error.args[1:])
-            raise
 
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -119,33 +114,7 @@ def _convert(name: str, option: SettingField, value: Any) -> Any:
     try:
         return parse(value)
     except SpecError as error:
-        raise SpecError(f"{_name_option(name, option.setting, None)} {error}") from None
-
-
-def name_options(message: str, options: Mapping[str, SettingField]) -> str:
-    """Write the options of a command for the arguments that a message names in backticks: --top-k for `top_k`, --test
-    sign for `test='sign'`, --preferences for `preferences=True`."""
-
-    def replace(match: re.Match[str]) -> str:
-        option = options.get(match["name"])
-        return match[0] if option is None else _name_option(match["name"], option.setting, match["value"])
-
-    return re.sub(r"`(?P<name>\w+)(?:=(?P<value>[^`]*))?`", replace, message)
-
-
-def _name_option(name: str, setting: Setting, value: str | None) -> str:
-    flag = next(flag for flag in setting.option_names(name) if "--" in flag)
-    on, _, off = map(str.strip, flag.partition("/"))
-    if value in ("True", "False", None):
-        return off if value == "False" or not on else on
-    return f"{on} {value.strip(chr(39))}"
-
-
-def print_note(text: str) -> None:
-    """Print a message that is not a result, on standard error. It may quote a server, a model or a file, so what a
-    terminal would obey is escaped; lines stay lines."""
-    safe = "\n".join(map(escape_controls, text.split("\n")))
-    sys.stderr.write(f"metrist: {safe}\n")
+        raise SpecError(f"`{name}` {error}") from None
 
 
 # ---- Arguments and options that several commands have
@@ -201,7 +170,7 @@ class ReadingOptions(InputSettings, FileOptions):
 
     def check_system(self, sources: Sequence[str]) -> None:
         """Refuse --system where it can name no output: runs name the systems of all of theirs."""
-        from metrist.run.stores import is_run
+        from metrist.run.run import is_run
 
         if self.system and all(map(is_run, sources)):
             raise SpecError("--system is for files that name no system, and a run names all: --systems chooses some")

@@ -2,75 +2,137 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from metrist.cli.options import print_note as print_note
-from metrist.errors import RunError, escape_controls
-from metrist.errors import format_count as format_count
+from metrist.errors import MetristError, RunError, escape_controls, format_count, quote_word
 
 if TYPE_CHECKING:
+    from metrist.io.reader import Reader
     from metrist.llm.estimate import CallEstimate
     from metrist.report.tables import Table, TableLayout
     from metrist.run.estimate import RunEstimate
+    from metrist.settings import SettingField
+
+
+#: The settings of the command that runs, by argument. Errors and notes come from functions of Python and speak of their
+#: arguments.
+_settings: ContextVar[Mapping[str, SettingField]] = ContextVar("settings", default=MappingProxyType({}))
+
+
+@contextmanager
+def name_arguments(settings: Mapping[str, SettingField]) -> Iterator[None]:
+    """Print what the block prints, and raise its errors, with the options of a command for arguments of Python."""
+    token = _settings.set(settings)
+    try:
+        yield
+    except MetristError as error:
+        error.args = (name_options(str(error), settings), *error.args[1:])
+        raise
+    finally:
+        _settings.reset(token)
+
+
+def name_options(message: str, options: Mapping[str, SettingField]) -> str:
+    """Write the options of a command for the arguments that a message names in backticks: --top-k for `top_k`, --test
+    sign for `test='sign'`, --field output=text for `fields={'output': 'text'}`."""
+
+    def write_option(match: re.Match[str]) -> str:
+        option = options.get(match["name"])
+        if option is None:
+            return match[0]
+        flag = next(flag for flag in option.setting.option_names(match["name"]) if "--" in flag)
+        on, _, off = map(str.strip, flag.partition("/"))
+        if match["value"] in ("True", "False", None):
+            return off if match["value"] == "False" or not on else on
+        try:
+            value = ast.literal_eval(match["value"])
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # A message may quote a file.
+            value = match["value"]
+        values = value if isinstance(value, list) else [value]
+        if isinstance(value, dict):
+            values = [f"{name}={shown}" for name, shown in value.items()]
+        return " ".join(f"{on} {quote_word(str(one))}" for one in values)
+
+    return re.sub(r"`(?P<name>\w+)(?:=(?P<value>[^`]*))?`", write_option, message)
+
+
+def translate_notes(notes: Iterable[str]) -> list[str]:
+    """Write options of the command that runs for the arguments that notes name."""
+    return [name_options(note, _settings.get()) for note in notes]
+
+
+def print_note(text: str) -> None:
+    """Print a message that is not a result, on standard error. It may quote a server, a model or a file, so what a
+    terminal would obey is escaped; lines stay lines."""
+    safe = "\n".join(map(escape_controls, name_options(text, _settings.get()).split("\n")))
+    sys.stderr.write(f"metrist: {safe}\n")
 
 
 def print_table(table: Table, form: str, layout: TableLayout | None = None) -> None:
     """Print a table: drawn with rich on a terminal, as plain text in a file or pipe. Where the layout does not fit the
     table, it is printed without, before the error: scores may have been expensive."""
-    if layout is not None:
-        tables, error = _apply_layout(layout, [table])
-        print_table(tables[0], form)
-        if error:
-            raise error
-        return
-    if form == "text" and sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(table)
-    elif form == "html":
+    (table,), error = _prepare_tables([table], layout)
+    if form == "html":
         from metrist.report.tables import render_page
 
         print_text(render_page([table]))
     else:
-        print_text(table.render(form))
-        if form in ("latex", "csv"):  # The other formats show them.
-            for remark in table.remarks:
-                print_note(remark)
+        _print_one(table, form)
+    if error:
+        raise error
 
 
 def print_tables(tables: Sequence[Table], form: str, layout: TableLayout | None = None) -> None:
     """Print several tables; as JSON they are one list and as HTML one page, because several documents in a row are not
     valid."""
-    if layout is not None:
-        tables, error = _apply_layout(layout, tables)
-        print_tables(tables, form)
-        if error:
-            raise error
-        return
+    tables, error = _prepare_tables(tables, layout)
     if form == "json":
         print_text(json.dumps([table.to_dict() for table in tables], indent=2))
-        return
-    if form == "html":
+    elif form == "html":
         from metrist.report.tables import render_page
 
         print_text(render_page(tables))
-        return
-    for table in tables:
-        print_table(table, form)
-        print_text("")
+    else:
+        for table in tables:
+            _print_one(table, form)
+            print_text("")
+    if error:
+        raise error
 
 
-def _apply_layout(layout: TableLayout, tables: Sequence[Table]) -> tuple[Sequence[Table], RunError | None]:
+def _prepare_tables(tables: Sequence[Table], layout: TableLayout | None) -> tuple[Sequence[Table], RunError | None]:
+    """Lay tables out, and write options for the arguments that their notes name; with the error of a layout that does
+    not fit them."""
+    tables = [
+        replace(table, notes=translate_notes(table.notes), remarks=translate_notes(table.remarks)) for table in tables
+    ]
     try:
-        return layout.apply(tables), None
+        return (tables if layout is None else layout.apply(tables)), None
     except RunError as error:
         return tables, error
+
+
+def _print_one(table: Table, form: str) -> None:
+    if form == "text" and sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(table)
+        return
+    print_text(table.render(form))
+    if form in ("latex", "csv"):  # The other formats show them.
+        for remark in table.remarks:
+            print_note(remark)
 
 
 def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = None) -> None:
@@ -173,11 +235,8 @@ def _estimate_notes(estimate: CallEstimate, run: RunEstimate | None) -> Iterator
         held = [count for metric, count in run.stored.items() if metric not in timed] if run else []
         yield "no question is left for an LLM: its scores are stored" if any(held) else "no metric asks an LLM"
         return
-    yield (
-        "answered: already in the cache, not asked again. Tokens and costs are those of the rest. Prompt tokens are "
-        "estimated at 4 bytes each. Costs range from the prompts alone to the longest answers allowed; a --max-cost "
-        "of that much never stops the run"
-    )
+    yield "answered: in the cache already; tokens and costs are those of the rest, at 4 bytes per prompt token"
+    yield "cost: from the prompts alone to the longest answers allowed; with such a --max-cost the run never stops"
     from metrist.runtime import Runtime
 
     yield "questions that depend on answers to come, such as a second pass over errors, are not counted"
@@ -238,3 +297,12 @@ class Significant:
 def print_text(text: str) -> None:
     """Print text on standard output."""
     sys.stdout.write(f"{text}\n")
+
+
+def report_skipped(reader: Reader) -> None:
+    """Print which bad rows were skipped, if any."""
+    skipped = reader.skipped
+    for message in skipped.messages:
+        print_note(f"skipped: {message}")
+    if skipped.count > len(skipped.messages):
+        print_note(f"skipped {format_count(skipped.count, 'bad row')} in all")

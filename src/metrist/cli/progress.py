@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from metrist.report.progress import ProgressReport, watch_run
-from metrist.report.progress_display import Shown, show_progress
+from metrist.report.progress import ProgressReport, ProgressSource, show_progress, watch_run
 
 if TYPE_CHECKING:
     from metrist.train.task import Evaluation, TrainingProgress
+
+Report = TypeVar("Report", "TrainingReport", "StudyReport")
 
 
 @contextmanager
@@ -24,22 +25,13 @@ def progress_bar(title: str, noun: str = "records") -> Iterator[ProgressReport]:
 
 
 @contextmanager
-def training_progress() -> Iterator[TrainingReport]:
-    """Show the progress of a training; yields its callback."""
-    report = TrainingReport()
+def show_report(report: Report) -> Iterator[Report]:
+    """Show the progress of a training or a study; yields its callback."""
     with show_progress(report):
         yield report
 
 
-@contextmanager
-def study_progress() -> Iterator[StudyReport]:
-    """Show the progress of a study; yields its callback."""
-    report = StudyReport()
-    with show_progress(report):
-        yield report
-
-
-class TrainingReport(Shown):
+class TrainingReport(ProgressSource):
     """Steps, speed, loss and the latest development figure of a training. Evaluations and messages are notes."""
 
     def __init__(self) -> None:
@@ -84,7 +76,7 @@ def format_progress(progress: TrainingProgress, steps: int, tokens: int, seconds
     return text
 
 
-class StudyReport(Shown):
+class StudyReport(ProgressSource):
     """How many trainings of a study are done, and how far the running ones are. The end of each is a note."""
 
     def __init__(self) -> None:

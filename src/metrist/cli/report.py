@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 import typer
 
 from metrist.cli.options import Names, ReadingOptions
+from metrist.cli.output import print_note, print_text
+from metrist.cli.progress import progress_bar
 from metrist.errors import MissingExtra, RunError
 from metrist.settings import as_arguments, setting
 
@@ -78,14 +80,12 @@ def report(
     selection: SelectionOptions,
     reading: ReadingOptions,
 ) -> None:
-    from metrist.cli.output import print_note, print_text
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.report import build_report
     from metrist.io.writer import atomic_write, check_distinct, check_writable
 
     reading.check_system(sources)
     if out is None and form == "html":
-        raise RunError("no file to write the page to: add -o report.html")
+        raise RunError("no file to write the page to: add -o report.html", code="missing_value")
     if out is not None:
         check_writable(out)
         check_distinct(out, sources, "the report is")
@@ -117,14 +117,12 @@ def plot(
     selection: SelectionOptions,
     reading: ReadingOptions,
 ) -> None:
-    from metrist.cli.output import print_note
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.report import plot as draw
     from metrist.io.writer import check_writable
 
     reading.check_system(sources)
     if out.suffix.lower() not in (".svg", ".pdf", ".png"):
-        raise RunError(f"cannot write {out}: the name must end in .svg, .pdf or .png")
+        raise RunError(f"cannot write {out}: the name must end in .svg, .pdf or .png", code="cannot_write")
     check_writable(out)
     if out.suffix.lower() != ".svg" and find_spec("vl_convert") is None:  # Better now than after all the tests.
         raise MissingExtra("a figure as PDF or PNG", "plots")

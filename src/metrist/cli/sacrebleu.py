@@ -6,17 +6,18 @@ import io
 import json
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
+from metrist.cli.output import print_note
 from metrist.errors import InputError, RunError
 from metrist.settings import setting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class SacreName(StrEnum):
@@ -75,7 +76,8 @@ def sacrebleu(
 ) -> None:
     from metrist.compat import sacrebleu as compat
 
-    form = _override_format(form)
+    wanted = os.environ.get("SACREBLEU_FORMAT", "").lower()
+    form = next((known for known in get_args(SacreForm) if known == wanted), form)
     settings: dict[str, dict[str, Any]] = {
         "bleu": {
             "lowercase": lowercase,
@@ -127,27 +129,14 @@ def sacrebleu(
             _print_systems(built, systems, width, form, short)
 
 
-def _override_format(form: SacreForm) -> SacreForm:
-    wanted = os.environ.get("SACREBLEU_FORMAT", "").lower()
-    return next((known for known in get_args(SacreForm) if known == wanted), form)
-
-
-def _show_warnings(quiet: bool) -> Any:
+@contextmanager
+def _show_warnings(quiet: bool) -> Iterator[None]:
     """Print warnings as notes, in one line each."""
-    import warnings
-    from contextlib import contextmanager
-
-    from metrist.cli.output import print_note
-
-    @contextmanager
-    def show() -> Any:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            yield
-        for warning in [] if quiet else caught:
-            print_note(str(warning.message))
-
-    return show()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in [] if quiet else caught:
+        print_note(str(warning.message))
 
 
 def _read_lines(path: Path | None, encoding: str) -> list[str]:
@@ -171,11 +160,16 @@ def _read_references(paths: list[Path], number: int, encoding: str) -> list[list
     if number == 1:
         return [_read_lines(path, encoding) for path in paths]
     if len(paths) > 1:
-        raise InputError("--num-refs goes with one file, whose lines hold references separated by tabs")
+        raise InputError(
+            "--num-refs goes with one file, whose lines hold references separated by tabs", code="conflict"
+        )
     rows = [line.split("\t", number - 1) for line in _read_lines(paths[0], encoding)]
     for line, row in enumerate(rows, start=1):
         if len(row) != number:
-            raise InputError(f"{paths[0]}:{line}: expected {number} references separated by tabs, got {len(row)}")
+            raise InputError(
+                f"{paths[0]}:{line}: expected {number} references separated by tabs, got {len(row)}",
+                code="invalid_value",
+            )
     return [list(stream) for stream in zip(*rows, strict=True)]
 
 
@@ -187,11 +181,12 @@ def _read_outputs(paths: list[Path] | None, encoding: str) -> dict[str, list[str
         return {str(path): _read_lines(path, encoding) for path in paths}
     rows = [line.split("\t") for line in _read_lines(None, encoding)]
     if not rows:
-        raise InputError("standard input is empty; give outputs there, or with -i")
+        raise InputError("standard input is empty; give outputs there, or with -i", code="no_data")
     for line, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
             raise InputError(
-                f"standard input:{line}: expected {len(rows[0])} outputs separated by tabs, got {len(row)}"
+                f"standard input:{line}: expected {len(rows[0])} outputs separated by tabs, got {len(row)}",
+                code="invalid_value",
             )
     return {f"System {n}": [text.rstrip() for text in texts] for n, texts in enumerate(zip(*rows, strict=True), 1)}
 
@@ -226,6 +221,8 @@ def _print_lines(lines: list[str], form: SacreForm) -> None:
 def _print_systems(
     built: dict[str, Any], systems: dict[str, list[str]], width: int, form: SacreForm, short: bool
 ) -> None:
+    from metrist.report.tables import Column, Table
+
     rows: list[dict[str, str]] = []
     signatures: dict[str, str] = {}
     for system, texts in systems.items():
@@ -238,14 +235,7 @@ def _print_systems(
     if form == "json":
         print(json.dumps(rows, indent=4))
         return
-    print(_render_systems(rows, form))
+    columns = [Column(name, align="left" if name == "system" else "right") for name in rows[0]]
+    print(Table(columns=columns, rows=[list(row.values()) for row in rows]).render(form))
     for name, signature in signatures.items():
         print(f"{name}|{signature}")
-
-
-def _render_systems(rows: Iterable[dict[str, str]], form: SacreForm) -> str:
-    from metrist.report.tables import Column, Table
-
-    rows = list(rows)
-    columns = [Column(name, align="left" if name == "system" else "right") for name in rows[0]]
-    return Table(columns=columns, rows=[list(row.values()) for row in rows]).render(form)

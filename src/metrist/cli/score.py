@@ -1,9 +1,10 @@
-"""`metrist score` and `metrist run`: score outputs with metrics."""
+"""`metrist score`, `metrist prefer` and `metrist run`: score outputs, and choose between them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -22,11 +23,10 @@ from metrist.cli.options import (
     PaperFormat,
     ReadingOptions,
 )
+from metrist.cli.output import print_estimate, print_note, print_table, print_tables, print_text, report_skipped
+from metrist.cli.progress import progress_bar
 from metrist.errors import RunError, SpecError
 from metrist.settings import ModelSettings, as_arguments, setting
-
-if TYPE_CHECKING:
-    from metrist.io.reader import Reader
 
 
 def score(
@@ -65,14 +65,14 @@ def score(
     draws: int = DRAWS,
     seed: int = SEED,
     form: PaperFormat = PAPER_FORMAT,
+    verbose: bool = setting(False, "Print the metrics' signatures below the text table, too.", "-v", "--verbose"),
     appearance: LayoutOptions,
 ) -> None:
-    from metrist.cli.output import print_estimate, print_note, print_table, print_text
-    from metrist.cli.progress import progress_bar
+    from metrist.report.scores import describe_total_failure
     from metrist.run import score as score_records
     from metrist.run.estimate import estimate_run
     from metrist.run.executors import resolve_executor
-    from metrist.run.results import NothingScored, describe_total_failure
+    from metrist.run.results import NothingScored
     from metrist.runtime import Runtime
 
     layout = appearance.layout()
@@ -102,8 +102,7 @@ def score(
             )
     except NothingScored as nothing_scored:
         results, error = nothing_scored.results, nothing_scored
-    if reader.skipped.count:
-        report_skipped(reader)
+    report_skipped(reader)
     if form == "bibtex":
         from metrist.metrics.cards import format_bibliography
 
@@ -112,7 +111,10 @@ def score(
         for note in results.notes:
             print_note(note)
     else:
-        print_table(results.table(draws=draws, seed=seed), form, layout)
+        table = results.table(draws=draws, seed=seed)
+        if form == "text" and not verbose:
+            table = replace(table, signatures=())
+        print_table(table, form, layout)
     if error:
         raise error
     # `score` does not raise when the only record fails; the exit code must tell all the same.
@@ -125,30 +127,20 @@ def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> tuple[
     """Choose metrics by the first records, and print which and why."""
     from itertools import islice
 
-    from metrist.cli.output import print_note
     from metrist.io.reader import read_records
     from metrist.metrics.trained.quality import LOOK_AT, choose_metrics
 
     # Notes about the file come from the reader that scores it.
     reader = read_records(inputs if len(inputs) > 1 else inputs[0], **{**reading.keywords(), "announce": None})
     if not reader.is_repeatable:
-        raise SpecError("standard input is read only once: name the metrics with -m, such as -m rougeL")
+        raise SpecError(
+            "standard input is read only once: name the metrics with -m, such as -m rougeL", code="missing_value"
+        )
     choice = choose_metrics(list(islice(reader, LOOK_AT)))
     print_note(f"no -m was given: chose {', '.join(choice.metrics)}")
     for reason in choice.reasons:
         print_note(reason)
     return tuple(choice.metrics)
-
-
-def report_skipped(reader: Reader) -> None:
-    """Print which bad rows were skipped, if any."""
-    from metrist.cli.output import format_count, print_note
-
-    if not reader.skipped.count:
-        return
-    for message in reader.skipped.messages:
-        print_note(f"skipped: {message}")
-    print_note(f"skipped {format_count(reader.skipped.count, 'bad row')} in all")
 
 
 def run(
@@ -160,8 +152,6 @@ def run(
     ),
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.cli.output import print_tables
-    from metrist.cli.progress import progress_bar
     from metrist.evaluate.compare.config import run_config
 
     with progress_bar("scoring") as progress:
@@ -171,30 +161,65 @@ def run(
         raise typer.Exit(1)
 
 
-def remove(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
-    inputs: list[str] | None = setting(None, "The records of this file; repeatable.", "--input", metavar="FILE"),
-    metrics: list[str] | None = setting(None, "All scores by this metric; repeatable.", "-m", "--metric", metavar="M"),
-    systems: list[str] | None = setting(None, "The records of this system; repeatable.", "--system", metavar="S"),
-    unused: bool = setting(False, "Scores of earlier texts, rows and versions, which no record has any more."),
-    yes: bool = setting(False, "Do not ask."),
+#: Which outputs are compared.
+PairSource = Literal["given", "all"]
+
+
+def prefer(
+    inputs: Inputs,
+    *,
+    comparators: list[str] | None = setting(
+        None,
+        "A comparator, such as 'judge_pair(llm=…)', or a metric, whose better score wins; repeatable.",
+        "-m",
+        "--metric",
+        metavar="SPEC",
+    ),
+    out: str | None = setting(
+        None, "A .jsonl file of preferences, or a run folder (resumable); or its URL.", "-o", metavar="PATH"
+    ),
+    pairs: PairSource | None = setting(
+        None, "given: rows of two outputs; all: every two systems of an item.", shown="given, if there are any"
+    ),
+    baseline: str | None = setting(None, "Compare each system with this one only.", metavar="SYSTEM"),
+    limit_per_item: int | None = setting(None, "Compare at most N pairs of an item.", metavar="N", min=1),
+    reading: ReadingOptions,
+    models: ModelSettings,
+    llms: LLMOptions,
+    no_texts: bool = NO_TEXTS,
+    dry_run: bool = DRY_RUN,
+    draws: int = DRAWS,
+    seed: int = SEED,
+    form: Format = TABLE_FORMAT,
 ) -> None:
-    import sys
+    if not comparators:
+        raise SpecError(
+            "no comparator was requested: name at least one, such as -m 'judge_pair(llm=…)' or -m rougeL",
+            code="missing_value",
+        )
+    from metrist.run.prefer import estimate_preferences
+    from metrist.run.prefer import prefer as prefer_records
 
-    from metrist.cli.output import print_note
-    from metrist.run.removal import plan_removal
-
-    removal = plan_removal(run, inputs=inputs or (), metrics=metrics or (), systems=systems or (), unused=unused)
-    if not removal.deletes:
-        print_note(f"{run}: there is nothing to delete")
+    reader = reading.read(inputs)
+    choice: dict[str, Any] = {
+        "pairs": pairs,
+        "baseline": baseline,
+        "limit_per_item": limit_per_item,
+    }
+    if dry_run:
+        with llms.activate():
+            print_estimate(estimate_preferences(reader, comparators, **choice), form)
         return
-    for message in removal.messages:
-        print_note(f"{'deleting' if yes else 'to be deleted'}: {message}")
-    if not yes:
-        if not sys.stdin.isatty():
-            raise RunError("nothing was deleted: confirm with --yes")
-        if not typer.confirm("Delete?", err=True):
-            print_note("nothing was deleted")
-            raise typer.Exit(1)
-    for message in removal.apply():
-        print_note(message)
+    with progress_bar("comparing", "pairs") as progress:
+        preferences = prefer_records(
+            reader,
+            comparators,
+            out=out,
+            progress=progress,
+            texts=not no_texts,
+            **choice,
+            **as_arguments(models),
+            **as_arguments(llms),
+        )
+    report_skipped(reader)
+    print_tables([preferences.table(draws, seed), preferences.comparator_table(draws, seed)], form)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from metrist.cli.output import print_note, print_table, print_text
+from metrist.cli.progress import TrainingReport, show_report
 from metrist.cli.train_options import (
     LICENCE,
+    AblationName,
+    AnalysisTrainingOptions,
     BitsName,
     ConsistencyTrainingOptions,
     DataOptions,
+    EvaluationOptions,
     Files,
     KeepName,
     PreferenceTrainingOptions,
@@ -23,12 +30,15 @@ from metrist.cli.train_options import (
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError, format_count
 from metrist.settings import as_arguments, setting
-from metrist.train.recipe import PreferenceSettings
+from metrist.train.recipe import AnalystSettings, PreferenceSettings
 
 if TYPE_CHECKING:
     from metrist.models.devices import Options
     from metrist.models.reward_layout import RewardLayout
+    from metrist.train.error_analysis import ErrorAnalysisTask
     from metrist.train.preference import PreferenceTask
+    from metrist.train.task import TrainingCallback, TrainingPlan, TrainingTask
+
 
 #: The description of each pooling in a dry run.
 _POOLINGS = {
@@ -64,7 +74,6 @@ def likelihood(
     ),
     skip_bad: bool = setting(False, "Skip rows that cannot be read, and count them."),
 ) -> None:
-    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.fit import plan_training
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
 
@@ -129,14 +138,13 @@ def preference(
     ),
     suite: SuiteOptions,
 ) -> None:
-    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.train.distributed import is_first_process
     from metrist.train.fit import plan_training
     from metrist.train.preference import PreferencePlan
 
     paths = data.paths(files, across=across)
     if suite.suite is not None and data.from_run is not None:
-        raise SpecError("--suite trains on a file of pairs: leave out --from-run")
+        raise SpecError("--suite trains on a file of pairs: leave out --from-run", code="conflict")
     unsupported = {
         **{name: getattr(training, name) for name in ("dev", "seed", "keep_checkpoints", "resume")},
         "licence": licence,
@@ -185,7 +193,7 @@ def _prepare_preference(
     paths: list[Path], training: TrainingOptions, settings: dict[str, Any], base: Options, criterion: str | None
 ) -> tuple[PreferenceTask, list[str]]:
     """Return the training that learns from files, and what the user should know about it."""
-    from metrist.train.dataset import load_preference_pairs
+    from metrist.train.answer_pairs import load_preference_pairs
     from metrist.train.preference import PreferenceTask, base_instructions
 
     dev, default_dev = training.development(base)
@@ -234,7 +242,6 @@ def consistency(
     bits: int = setting(7, "Bits per stored weight.", min=2, max=7),
     licence: str | None = LICENCE,
 ) -> None:
-    from metrist.cli.training import describe_plan, print_plan, run_training
     from metrist.evaluate.distill import read_judged_run
     from metrist.train.consistency import ConsistencyTask, divide_examples, read_support_examples
     from metrist.train.fit import plan_training
@@ -280,9 +287,191 @@ def export(
     bits: BitsName = setting("8", "Bits per weight."),
     group: int | None = setting(None, "Columns that share a scale.", min=1, shown="a whole row"),
 ) -> None:
-    from metrist.cli.output import print_text
     from metrist.models.numpy_inference.export import export_reward
 
     export_reward(folder, out, read_bits(bits), group)
     size = sum(path.stat().st_size for path in out.iterdir()) / 1e6
     print_text(f"wrote {out} ({size:,.1f} MB); score with preference(model='{out}')")
+
+
+def error_analysis(
+    *,
+    files: Files = None,
+    data: list[Path] | None = setting(None, "Analyses of `metrist build error-analysis`; repeatable.", metavar="FILE"),
+    base: str = setting(..., "The causal language model to fine-tune.", metavar="MODEL"),
+    training: AnalysisTrainingOptions,
+    analyst: AnalystSettings,
+    alpha: float | None = setting(None, "Scale of the adapter.", shown="twice the rank"),
+    evaluation: EvaluationOptions,
+    ablate: AblationName | None = setting(
+        None, "Train on each channel or task alone and on everything, and compare them."
+    ),
+) -> None:
+    from metrist.train.error_analysis import ErrorAnalysisPlan, ErrorAnalysisTask, find_preset
+    from metrist.train.fit import plan_training
+
+    method = training.method or find_preset(training.preset).method
+    task = ErrorAnalysisTask(
+        data=tuple(merge_files(files, data)),
+        dev=training.held_out(),
+        method=method,
+        alpha=2.0 * analyst.rank if alpha is None else alpha,
+        **as_arguments(analyst),
+        **training.task_settings("analyst", training.base_model(base)),
+    )
+    task = evaluation.attach(task)
+    if ablate is not None:
+        _run_ablation(task, ablate, dry_run=training.dry_run)
+        return
+    if not training.dry_run:
+        run_training(task)
+        return
+    plan = plan_training(task)
+    assert isinstance(plan, ErrorAnalysisPlan)
+    print_plan(
+        plan.remarks(),
+        f"training analyses  {len(plan.train):,}, {int(plan.train.weights.sum()):,} tokens of them to learn",
+        *describe_plan(plan, task.recipe.epochs, "analysis"),
+        f"trained            {'an adapter of rank ' + str(analyst.rank) if method == 'lora' else 'all weights'}",
+        f"prompt             {'in the chat template' if plan.turns == 'chat' else 'bare'}",
+    )
+
+
+def _run_ablation(task: ErrorAnalysisTask, ablate: AblationName, *, dry_run: bool) -> None:
+    from metrist.studies.ablation import Variant, plan_ablation, run_ablation
+    from metrist.train.distributed import is_first_process
+
+    if task.channels or task.tasks or task.resume:
+        raise SpecError(
+            "--ablate trains on each part of the data in turn, and resumes by itself: leave out --channels, --tasks "
+            "and --resume",
+            code="conflict",
+        )
+    if dry_run:
+        for variant in plan_ablation(task, ablate):
+            print_text(f"{variant.name:24} {format_count(variant.analyses, 'analysis', 'analyses')}")
+        return
+
+    @contextmanager
+    def progress(variant: Variant) -> Iterator[TrainingCallback]:
+        if is_first_process():
+            print_note(f"{variant.name}: {format_count(variant.analyses, 'analysis', 'analyses')} to learn from")
+        with show_report(TrainingReport()) as callback:
+            yield callback
+
+    table = run_ablation(task, ablate, progress)
+    if is_first_process():
+        print_table(table, "text")
+
+
+def describe_plan(plan: TrainingPlan, epochs: int, noun: str = "pair") -> list[str]:
+    lengths = plan.train.lengths
+    each = f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    title = "held-out analyses" if noun == "analysis" else f"development {noun}s"
+    steps = plan.sampler.steps
+    return [
+        f"{title:18} {len(plan.dev) if plan.dev else 0:,}",
+        f"steps              {epochs * steps:,} ({format_count(epochs, 'epoch')} of {steps:,})",
+        f"tokens             {int(lengths.sum()):,} an epoch; {lengths.mean():.0f} {each}, at most {lengths.max():,}",
+    ]
+
+
+def print_plan(notes: Iterable[str], *lines: str) -> None:
+    for note in notes:
+        print_note(note)
+    for line in lines:
+        print_text(line)
+
+
+def run_training(task: TrainingTask, notes: Iterable[str] = ()) -> None:
+    """Train with progress on the terminal, then print the figures and how to use the model."""
+    from metrist.train.distributed import is_first_process
+    from metrist.train.fit import fit
+
+    for note in notes:
+        print_note(note)
+    try:
+        with show_report(TrainingReport()) as callback:
+            card = fit(task, callback)
+    except KeyboardInterrupt as stop:
+        if str(stop) and is_first_process():  # Before the first step there is no checkpoint and no message.
+            print_note(f"{stop}; run the same command again to continue")
+        raise
+    if is_first_process():
+        _print_result(card, task.out)
+
+
+def _print_result(card: dict[str, Any], out: Path) -> None:
+    figures = card["figures"]
+    if figures:
+        before, after = figures["before"], figures["after"]
+        data = {"consistency": "outputs", "error-analysis": "analyses"}.get(card["kind"], "pairs")
+        print_text(f"{figures['name']} of the development {data}: {before:.4f} before, {after:.4f} after")
+        for name, judges in (("agreement", "the labels"), ("people", "people's ratings")):
+            if figures.get(f"{name}_model") is not None and figures.get(f"{name}_base") is not None:
+                print_text(
+                    f"  Spearman's correlation with {judges}: {figures[f'{name}_base']:.3f} before, "
+                    f"{figures[f'{name}_model']:.3f} after"
+                )
+        if "gained" in figures:
+            print_text(
+                f"  of {format_count(figures['pairs'], 'development pair')}, {figures['gained']:,} became right and "
+                f"{figures['lost']:,} wrong (sign test: p = {figures['sign_test_p']:.2g})"
+            )
+        if "longer_is_better" in figures:
+            print_text(f"  the longer answer is the better one in {figures['longer_is_better']:.4f} of them")
+        by_criterion = figures.get("by_criterion", {})
+        if len(by_criterion) > 1:
+            width = max(map(len, by_criterion))
+            for name, figure in by_criterion.items():
+                pairs = card["data"]["criteria"][name]["development_pairs"]
+                print_text(f"  {name:{width}}  {figure:.4f}  {format_count(pairs, 'pair')}")
+    if "agreement" in card:
+        _print_agreement(card["agreement"])
+    if "evaluation" in card:
+        from metrist.train.analyst_evaluation import summarise
+
+        for name, results in card["evaluation"]["models"].items():
+            print_text(f"{name}:")
+            for line in (line for result in results for line in summarise(result)):
+                print_text(f"  {line}")
+    print_text(f"trained in {card['training']['seconds']:,} s: {out} (fingerprint {card['fingerprint']})")
+    if figures and figures.get("trained", after) > after:
+        print_note(
+            f"storing the weights in --bits {card['recipe']['bits']} lowered the {figures['name']} from "
+            f"{figures['trained']:.4f}; more bits, or a higher --lr, keep more of the training"
+        )
+    if figures and after <= before:
+        print_note(
+            f"warning: on the development {data}, the trained model is {'no better' if after == before else 'worse'} "
+            f"than {card['base']['model']}; go on using that one, or try more {data}, fewer --epochs or a lower --lr"
+        )
+    for part in (figures or {}, card.get("agreement", {}), card.get("evaluation", {})):
+        for remark in part.get("remarks", ()):
+            print_note(remark)
+    print_text(f'use it: metrist score … -m "{card["metric"]}"')
+
+
+def _print_agreement(agreement: Mapping[str, Any]) -> None:
+    """Print how far the metric, its base and length agree with the judge, and in short how far all of them do with
+    people; the card has more."""
+    from metrist.train.card import format_estimate
+
+    rows = agreement["rows"]
+    width = max((len(row["scorer"]) for row in rows), default=0)
+    for target in dict.fromkeys(row["target"] for row in rows):
+        chosen = [row for row in rows if row["target"] == target]
+        sizes = f"{format_count(chosen[0]['pairs'], 'pair')} of {format_count(agreement['items'], 'held-out item')}"
+        if target == agreement["judge"]:
+            scope = "across items" if agreement["across_items"] else "within items"
+            print_text(f"agreement with {target} on {sizes}: accuracy; Spearman {scope}")
+            for row in chosen:
+                figures = "; ".join(format_estimate(row, name) for name in ("accuracy", "spearman"))
+                print_text(f"  {row['scorer']:{width}}  {figures}")
+        else:
+            figures = ", ".join(f"{row['scorer']} {row['accuracy']:.3f}" for row in chosen)
+            print_text(f"accuracy by {target} on {sizes}: {figures}")
+    for name, value in agreement["cost"].items():
+        if name.startswith("judge_us_dollars"):
+            cost = "an unknown sum" if value is None else f"{value:,.4g} US dollars"
+            print_text(f"cost: 1,000 {name.rpartition('_')[2]} cost {cost} by the judge, nothing by this metric")

@@ -60,10 +60,12 @@ class DataOptions:
         if self.from_run is None:
             options = {"metric": self.metric, "texts": self.texts, **only_with_run}
             if unused := next((name for name, value in options.items() if value), None):
-                raise SpecError(f"--{unused} is for --from-run RUN")
+                raise SpecError(f"--{unused} is for --from-run RUN", code="conflict")
             return merge_files(files, self.data)
         if files or self.data:
-            raise SpecError("--from-run learns from a run: leave out other files, or give them as --texts")
+            raise SpecError(
+                "--from-run learns from a run: leave out other files, or give them as --texts", code="conflict"
+            )
         return []
 
 
@@ -80,7 +82,7 @@ class SupportDataOptions(DataOptions):
 
 def merge_files(files: list[Path] | None, data: list[Path] | None) -> list[Path]:
     if not files and not data:
-        raise SpecError("no training data is named; give a file: metrist train … FILE")
+        raise SpecError("no training data is named; give a file: metrist train … FILE", code="missing_value")
     return [*(files or []), *(data or [])]
 
 

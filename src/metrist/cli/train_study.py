@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, Names
+from metrist.cli.output import print_note, print_tables, print_text
+from metrist.cli.progress import StudyReport, show_report
 from metrist.errors import SpecError, did_you_mean
 from metrist.settings import list_changed, setting, split_commas
 
@@ -57,7 +59,7 @@ class SuiteOptions:
         or one of the `unsupported` options, which are given with their values."""
         changed = [name for name in list_changed(self) if name != "suite"]
         if changed and not self.suite:
-            raise SpecError(f"`{changed[0]}` is for studies of a suite; add --suite heap or omit it")
+            raise SpecError(f"`{changed[0]}` is for studies of a suite; add --suite heap or omit it", code="conflict")
         if self.suite is None:
             return
         from metrist.criteria import suite
@@ -66,7 +68,7 @@ class SuiteOptions:
         for name, value in unsupported.items():
             if value:
                 reason = _REASONS.get(name, "a study has its own splits and seeds")
-                raise SpecError(f"`{name}` cannot be used with --suite: {reason}; omit it")
+                raise SpecError(f"`{name}` cannot be used with --suite: {reason}; omit it", code="conflict")
         if len(data) != 1:
             raise SpecError(f"a study needs exactly one file of pairs, got --data {len(data)} times")
 
@@ -121,7 +123,8 @@ def run_suite(
     if find_weights(settings["base"]).runs_on_numpy:
         raise SpecError(
             f"{settings['base'].model} cannot be used with --suite: a study trains models for transformers; "
-            "give one as --base, such as facebook/bart-base"
+            "give one as --base, such as facebook/bart-base",
+            code="conflict",
         )
     study = suite.study(pairs, out, settings, checkpoint_every)
     if dry_run:
@@ -131,12 +134,10 @@ def run_suite(
 
 
 def _run(study: Study) -> None:
-    from metrist.cli.output import print_note, print_tables
-    from metrist.cli.progress import study_progress
     from metrist.studies.heap.study import run
 
     try:
-        with study_progress() as callback:
+        with show_report(StudyReport()) as callback:
             outcome = run(study, callback)
     except KeyboardInterrupt:
         print_note(f"stopped; run the same command again to continue with {study.out}")
@@ -150,7 +151,6 @@ def _run(study: Study) -> None:
 
 def _print_plan(study: Study) -> None:
     from metrist import criteria
-    from metrist.cli.output import print_text
     from metrist.models.weights import find_weights
     from metrist.studies.heap.study import check_folder, plan_jobs
     from metrist.studies.heap.training import read_study_data
@@ -176,7 +176,6 @@ def tables(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a study.")],
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.cli.output import print_tables
     from metrist.studies.heap.study import read_study
     from metrist.studies.heap.tables import make_tables
 

@@ -23,8 +23,9 @@ from metrist.metrics.likelihood.layout import score_pairs
 from metrist.metrics.likelihood.likelihood import CNN
 from metrist.models.devices import Options, import_torch
 from metrist.models.loading import load_seq2seq
+from metrist.models.pretrained import convert_state_dict
 from metrist.models.protocols import LikelihoodModel
-from metrist.models.weights import convert_state_dict, find_weights
+from metrist.models.weights import find_weights
 from metrist.runtime import Runtime
 
 #: Bytes of the header of a safetensors file, as the package itself limits it.
@@ -62,7 +63,9 @@ class BARTScorer:
             self._load_model(str(weights))
             return
         if not weights.is_file():
-            raise ModelError(f"there is no {weights}; give the file of a state dict, or the folder of a model")
+            raise ModelError(
+                f"there is no {weights}; give the file of a state dict, or the folder of a model", code="missing_file"
+            )
         with TemporaryDirectory(prefix="metrist-") as temporary:
             tensors = weights
             if weights.suffix != ".safetensors":
@@ -72,7 +75,8 @@ class BARTScorer:
             if missing := sorted(_tensor_names(origin.glob("*.safetensors")) - _tensor_names([tensors])):
                 raise ModelError(
                     f"{weights} is not a state dict of {self.checkpoint}: it lacks {len(missing):,} of its tensors, "
-                    f"such as {missing[0]}"
+                    f"such as {missing[0]}",
+                    code="invalid_value",
                 )
             # A folder with these weights and everything else of the model.
             folder = Path(temporary) / "model"
@@ -94,7 +98,9 @@ class BARTScorer:
         _check_list("srcs", srcs)
         _check_list("tgts", tgts)
         if len(srcs) != len(tgts):
-            raise RunError(f"expected as many sources as targets, got {len(srcs):,} and {len(tgts):,}")
+            raise RunError(
+                f"expected as many sources as targets, got {len(srcs):,} and {len(tgts):,}", code="invalid_value"
+            )
         scores = score_pairs(self._model, list(zip(srcs, tgts, strict=True)), max_tokens=self.max_length)
         if scores.failures:
             first = min(scores.failures)
@@ -121,7 +127,7 @@ class BARTScorer:
         counts = {len(references) for references in tgts}
         if len(counts) > 1:
             # The original's message, which scripts may look for.
-            raise RunError("You have different number of references per test sample.")
+            raise RunError("You have different number of references per test sample.", code="invalid_value")
         if agg not in ("mean", "max"):
             raise NotImplementedError(f"agg must be 'mean' or 'max', got {agg!r}")
         number = counts.pop() if counts else 0
@@ -141,7 +147,9 @@ class BARTScorer:
     def _attribute(self, name: str) -> Any:
         value = getattr(self._loaded, name, None)
         if value is None:
-            raise ModelError(f"{self.checkpoint} runs without torch, so it has no {name} of transformers")
+            raise ModelError(
+                f"{self.checkpoint} runs without torch, so it has no {name} of transformers", code="unsupported"
+            )
         return value
 
 
@@ -174,7 +182,7 @@ def _read_header(path: Path) -> dict[str, object]:
             size = min(int.from_bytes(file.read(8), "little"), _LARGEST_HEADER)
             header = json.loads(file.read(size))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not a safetensors file: {error}") from None
+        raise ModelError(f"{path} is not a safetensors file: {error}", code="unreadable") from None
     if not isinstance(header, dict):
-        raise ModelError(f"{path} is not a safetensors file: its header is not a JSON object")
+        raise ModelError(f"{path} is not a safetensors file: its header is not a JSON object", code="unreadable")
     return header

@@ -150,7 +150,10 @@ class BERTScorer:
         """Tensors of precision, recall and F, one number per output; with several references the best of each. With
         `all_layers` each has a row per layer. `return_hash` adds the hash."""
         if self.idf and self._token_weights is None:
-            raise RunError("idf=True needs weights: pass idf_sents=…, or call compute_idf with all references")
+            raise RunError(
+                "idf=True needs weights: pass idf_sents=…, or call compute_idf with all references",
+                code="missing_value",
+            )
         result = self._score(cands, _as_lists(cands, refs), self._token_weights if self.idf else None)
         return (result, self.hash) if return_hash else result
 
@@ -253,5 +256,6 @@ def _find_baseline(lang: str, model_type: str) -> Path:
             return file
     raise InputError(
         f"no baseline for {model_type} in {lang!r}: give baseline_path=, such as rescale_baseline/en/roberta-large.tsv "
-        "of the package bert-score (pip install bert-score)"
+        "of the package bert-score (pip install bert-score)",
+        code="missing_value",
     )

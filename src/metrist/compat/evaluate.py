@@ -192,7 +192,8 @@ def _compute_metric(metric: Metric, **inputs: Any) -> dict[str, Any]:
         raise TypeError(f"{metric.name} has no argument {unknown[0]!r}; settings go into load('{metric.name}(…)')")
     records = _make_records(**inputs)
     if missing := [need for need in metric.needs if not getattr(records[0], need)]:
-        raise RunError(f"{metric.text} needs {', '.join(missing)}: compute(…, {missing[0]}=[…])")
+        needed = ", ".join(missing)
+        raise RunError(f"{metric.text} needs {needed}: compute(…, {missing[0]}=[…])", code="missing_field")
     scores = metric.score(Shard(records))
     values = [None if math.isnan(value) else value for value in scores.values.tolist()]
     total = metric.pool(scores.stats[~np.isnan(scores.values)].sum(axis=0))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from metrist.kernels import Tokens, clipped_matches, from_lists, lcs_lengths, union_lcs_hits
 from metrist.metrics.lexical import tokenizers
-from metrist.metrics.lexical.references import Overlap, precision_recall_f
+from metrist.metrics.lexical.rouge import Overlap, precision_recall_f
 from metrist.sentences import split_sentences
 
 _ROUGE_N = re.compile(r"rouge([1-9])")

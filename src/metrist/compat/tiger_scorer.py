@@ -77,7 +77,7 @@ class TIGERScorer:
             return
         answer = ask_llm(self._llm, [conversation], sampling)[0]
         if answer.failure is not None:
-            raise ModelError(answer.failure)
+            raise ModelError(answer.failure, code="llm_failed")
         yield answer.text
 
     def _sampling(self, options: dict[str, Any]) -> Sampling:

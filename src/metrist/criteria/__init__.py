@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
+
+import msgspec
 
 from metrist.errors import SpecError, did_you_mean
 
@@ -112,7 +114,7 @@ class CriteriaGroup:
     average_cross_task: float
     average_cross_cluster: float
     number: int | None = None
-    accuracy: Mapping[str, PublishedFigure]
+    accuracy: Mapping[str, PublishedFigure] = field(default_factory=dict)
     printed: tuple[float, float] | None = None
 
 
@@ -145,7 +147,9 @@ class Suite:
         for criterion in self.criteria:
             if code.lower() in (criterion.code.lower(), criterion.name.lower()):
                 return criterion
-        raise SpecError(f"no criterion {code!r} in the suite {self.name!r}{did_you_mean(code, self.codes)}")
+        raise SpecError(
+            f"no criterion {code!r} in the suite {self.name!r}{did_you_mean(code, self.codes)}", code="unknown_name"
+        )
 
     def cluster(self, number: int) -> CriteriaGroup:
         for cluster in self.clusters:
@@ -159,7 +163,7 @@ class Suite:
             if group.name == name:
                 return group
         names = [group.name for group in self.groups]
-        raise SpecError(f"no group {name!r} in the suite {self.name!r}{did_you_mean(name, names)}")
+        raise SpecError(f"no group {name!r} in the suite {self.name!r}{did_you_mean(name, names)}", code="unknown_name")
 
 
 # The tables are TOML files of this folder, read on first use.
@@ -169,22 +173,29 @@ _GENERAL = "general"
 
 def suites() -> tuple[str, ...]:
     """Return the names of the suites."""
-    files = (file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml"))
-    return tuple(sorted(name for name in files if name != _GENERAL))
+    files = [file.name for file in resources.files("metrist.criteria").iterdir() if file.name.endswith(".toml")]
+    return tuple(sorted(name for name in (file.removesuffix(".toml") for file in files) if name != _GENERAL))
 
 
 @cache
 def suite(name: str) -> Suite:
     """Return the suite of this name."""
     if name not in suites():
-        raise SpecError(f"no suite named {name!r}{did_you_mean(name, suites()) or f'; there is {suites()[0]!r}'}")
-    return _parse_suite(_read_table(name))
+        raise SpecError(
+            f"no suite named {name!r}{did_you_mean(name, suites()) or f'; there is {suites()[0]!r}'}",
+            code="unknown_name",
+        )
+    table = _read_table(name)
+    for row in table["criteria"]:
+        row["clusters"] = [cluster["number"] for cluster in table["clusters"] if row["code"] in cluster["codes"]]
+    return msgspec.convert(table, Suite)
 
 
 @cache
 def general() -> tuple[Criterion, ...]:
     """Return the criteria that fit any task."""
-    return tuple(_parse_criterion(row) for row in _read_table(_GENERAL)["criteria"])
+    rows = _read_table(_GENERAL)["criteria"]
+    return tuple(msgspec.convert({"code": row["name"], **row}, Criterion) for row in rows)
 
 
 def names() -> tuple[str, ...]:
@@ -204,7 +215,7 @@ def find(name: str) -> Criterion:
     if criterion is None:
         spellings = [text for entry in _criteria_by_name().values() for text in (entry.name, entry.code)]
         hint = did_you_mean(name, dict.fromkeys(spellings)) or f"; there are {', '.join(names())}"
-        raise SpecError(f"no criterion named {name!r}{hint}")
+        raise SpecError(f"no criterion named {name!r}{hint}", code="unknown_name")
     return criterion
 
 
@@ -218,49 +229,4 @@ def _criteria_by_name() -> dict[str, Criterion]:
 
 
 def _read_table(name: str) -> dict[str, Any]:
-    return tomllib.loads((_folder() / f"{name}.toml").read_text(encoding="utf-8"))
-
-
-def _folder() -> Any:
-    return resources.files("metrist.criteria")
-
-
-def _parse_suite(table: Mapping[str, Any]) -> Suite:
-    clusters = {row["number"]: row["codes"] for row in table["clusters"]}
-    return Suite(
-        **{key: table[key] for key in ("name", "title", "model", "seeds", "averages", "size_correlations", "spearman")},
-        criteria=tuple(
-            _parse_criterion(row, tuple(number for number, codes in clusters.items() if row["code"] in codes))
-            for row in table["criteria"]
-        ),
-        clusters=tuple(map(_parse_group, table["clusters"])),
-        groups=tuple(map(_parse_group, table["groups"])),
-        accuracy={setup: _parse_figures(rows) for setup, rows in table["accuracy"].items()},
-        grid=SettingsGrid(**{key: tuple(values) for key, values in table["grid"].items()}),
-        chosen={
-            setup: {code: ChosenSettings(**row) for code, row in rows.items()}
-            for setup, rows in table["chosen"].items()
-        },
-    )
-
-
-def _parse_criterion(row: Mapping[str, Any], clusters: tuple[int, ...] = ()) -> Criterion:
-    """Parse a criterion; its name is its code if it has none."""
-    lists = {"fields": tuple(row["fields"]), "instructions": tuple(row["instructions"]), "clusters": clusters}
-    return Criterion(**{"code": row["name"], **row, **lists})
-
-
-def _parse_figures(rows: Mapping[str, Any]) -> dict[str, PublishedFigure]:
-    return {code: PublishedFigure(*row) for code, row in rows.items()}
-
-
-def _parse_group(row: Mapping[str, Any]) -> CriteriaGroup:
-    return CriteriaGroup(
-        name=row["name"],
-        codes=tuple(row["codes"]),
-        average_cross_task=row["average_cross_task"],
-        average_cross_cluster=row["average_cross_cluster"],
-        number=row.get("number"),
-        accuracy=_parse_figures(row.get("cross_cluster", {})),
-        printed=tuple(row["printed"]) if "printed" in row else None,
-    )
+    return tomllib.loads((resources.files("metrist.criteria") / f"{name}.toml").read_text(encoding="utf-8"))

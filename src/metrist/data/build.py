@@ -11,7 +11,6 @@ from typing import Literal
 from metrist.data.judgments import JudgedRecords
 from metrist.data.pairing import (
     RatedOutput,
-    RatingOrder,
     collect_preferred_pairs,
     collect_rated_outputs,
     pair_across_items,
@@ -87,10 +86,17 @@ def build_pairs(
         rated = collect_rated_outputs(judgments, aim, rules, shape, account)
         _check_possible(aim, account, rated, judgments, rules)
         sources.append(_JudgedOutputs(aim, rated, collect_preferred_pairs(judgments, aim, rules, shape, account)))
+    # Outputs of different items are split before they are paired: pairs between all items would link everything into
+    # one group.
+    presplit = splitting if rules.within == "all" and splitting is not None and splitting.by == "text" else None
+    sides: list[list[str | None] | None] = [None] * len(sources)
+    if presplit is not None:
+        sides = _split_units(sources, rules, presplit)
     pairs = []
-    for source, account, sides in zip(sources, accounts, _presplit(sources, rules, splitting), strict=True):
-        pairs += _pair(source, sides, rules, account)
-    pairs = _split(pairs, accounts, rules, splitting)
+    for source, account, own_sides in zip(sources, accounts, sides, strict=True):
+        pairs += _pair(source, own_sides, rules, account)
+    if splitting is not None and presplit is None:
+        pairs = _split(pairs, accounts, rules, splitting)
     _close_accounts(accounts, pairs)
     return BuildResult(pairs=pairs, accounts=accounts)
 
@@ -132,53 +138,37 @@ def _check_possible(
         )
 
 
-def _is_presplit(rules: Rules, splitting: Splitting | None) -> bool:
-    return splitting is not None and rules.within == "all" and splitting.by == "text"
-
-
-def _presplit(
-    sources: Sequence[_JudgedOutputs], rules: Rules, splitting: Splitting | None
+def _split_units(
+    sources: Sequence[_JudgedOutputs], rules: Rules, splitting: Splitting
 ) -> list[list[str | None] | None]:
-    """Return the side of each unit if outputs of different items are paired. They are split before they are paired:
-    pairs between all items would link everything into one group."""
-    if splitting is None or not _is_presplit(rules, splitting):
-        return [None] * len(sources)
+    """Return the side of each unit."""
     units = [source.units() for source in sources]
+    everything = [unit for source_units in units for unit in source_units]
     sides = iter(
-        assign_sides(
-            [unit for source_units in units for unit in source_units],
-            splitting.shares,
-            seed=rules.seed,
-            near=splitting.near,
-            inside=splitting.inside,
-        )
+        assign_sides(everything, splitting.shares, seed=rules.seed, near=splitting.near, inside=splitting.inside)
     )
     return [[next(sides) for _ in source_units] for source_units in units]
 
 
 def _pair(source: _JudgedOutputs, sides: Sequence[str | None] | None, rules: Rules, account: Account) -> list[GoodBad]:
-    rated, compare = source.rated, RatingOrder(source.aim, rules).compare
+    rated, aim = source.rated, source.aim
     if rules.within == "item":
         account.possible += sum(comb(count, 2) for count in Counter(output.item for output in rated).values())
-        return pair_within_items(rated, compare, rules, account, source.preferred)
+        return pair_within_items(rated, aim, rules, account, source.preferred)
     account.possible += comb(len(rated), 2)
     if sides is None:
-        return pair_across_items(rated, compare, rules, account, source.preferred)
+        return pair_across_items(rated, aim, rules, account, source.preferred)
     parts = {side: source.select_side(sides, side) for side in SPLITS}
     crossing = comb(len(rated), 2) - sum(comb(len(part.rated), 2) for part in parts.values())
     account.drop(TWO_SIDES, crossing + len(source.preferred) - sum(len(part.preferred) for part in parts.values()))
     return [
         replace(pair, split=side)
         for side, part in parts.items()
-        for pair in pair_across_items(part.rated, compare, rules, account, part.preferred)
+        for pair in pair_across_items(part.rated, aim, rules, account, part.preferred)
     ]
 
 
-def _split(
-    pairs: list[GoodBad], accounts: Sequence[Account], rules: Rules, splitting: Splitting | None
-) -> list[GoodBad]:
-    if splitting is None or _is_presplit(rules, splitting):
-        return pairs
+def _split(pairs: list[GoodBad], accounts: Sequence[Account], rules: Rules, splitting: Splitting) -> list[GoodBad]:
     if splitting.by == "position":
         return split_by_position(pairs, splitting.shares)
     split = split_pairs(pairs, splitting.shares, seed=rules.seed, near=splitting.near, inside=splitting.inside)
@@ -203,4 +193,4 @@ def _close_accounts(accounts: Sequence[Account], pairs: Sequence[GoodBad]) -> No
             f"{account.criterion!r}: of {account.possible:,} possible pairs {account.describe_dropped() or 'none'}"
             for account in accounts
         )
-        raise InputError(f"no pair is left: {dropped}")
+        raise InputError(f"no pair is left: {dropped}", code="too_little_data")

@@ -65,7 +65,8 @@ class JudgedRecords:
         if aspect not in self.aspects:
             known = ", ".join(map(repr, self.aspects))
             raise InputError(
-                f"no judgments of the aspect {aspect!r}; judged aspects: {known}{did_you_mean(aspect, self.aspects)}"
+                f"no judgments of the aspect {aspect!r}; judged aspects: {known}{did_you_mean(aspect, self.aspects)}",
+                code="unknown_name",
             )
 
 
@@ -79,11 +80,15 @@ def read_judgments(paths: Sequence[str | os.PathLike[str]], **reading: Any) -> J
     if judged.skipped:
         names += f" ({format_count(judged.skipped, 'bad row')} skipped)"
     if not judged.records:
-        raise InputError(f"{names}: no row has an output, and pairs need the texts; add the file that has the outputs")
+        raise InputError(
+            f"{names}: no row has an output, and pairs need the texts; add the file that has the outputs",
+            code="no_data",
+        )
     if not judged.aspects:
         raise InputError(
             f"{names}: no judgments; expected 'ratings' ({{aspect: [values]}}), preferences (rows with 'systems', "
-            f"'outputs' and 'ratings') or choices (rows with 'outputs' and {CHOSEN!r})"
+            f"'outputs' and 'ratings') or choices (rows with 'outputs' and {CHOSEN!r})",
+            code="invalid_value",
         )
     return judged
 
@@ -96,19 +101,17 @@ def _expand_choices(source: RowSource) -> RowSource:
 
     def read() -> Iterator[tuple[int, Any]]:
         for line, row in source.read():
-            for output_row in _expand_row(row):
+            if not isinstance(row, dict) or row.get(CHOSEN) is None or row.get("outputs") is None:
+                yield line, row
+                continue
+            try:
+                rows: list[Any] = _rows_by_output(_parse_table_row(row) if type(row) is Cells else dict(row))
+            except RowError as error:
+                rows = [error]
+            for output_row in rows:
                 yield line, output_row
 
     return replace(source, read=read)
-
-
-def _expand_row(row: Any) -> list[Any]:
-    if not isinstance(row, dict) or row.get(CHOSEN) is None or row.get("outputs") is None:
-        return [row]
-    try:
-        return _rows_by_output(_parse_table_row(row) if type(row) is Cells else dict(row))
-    except RowError as error:
-        return [error]
 
 
 def _parse_table_row(cells: Cells) -> dict[str, Any]:

@@ -37,7 +37,10 @@ def leaks(pairs: Sequence[GoodBad], near: float = NEAR, inside: float = INSIDE) 
     context has no longer one."""
     if not any(pair.split == "train" for pair in pairs) or all(pair.split in ("train", None) for pair in pairs):
         splits = ", ".join(sorted({pair.split or "no split" for pair in pairs}))
-        raise InputError(f"there is no split to check: expected pairs in train and in dev or test, found {splits}")
+        raise InputError(
+            f"there is no split to check: expected pairs in train and in dev or test, found {splits}",
+            code="invalid_value",
+        )
     index = _TextIndex(pairs, near, inside)
     rows = []
     for criterion in dict.fromkeys(pair.criterion for pair in pairs):
@@ -94,7 +97,7 @@ class _TextIndex:
 
     def _count_matching(self, pairs: Sequence[GoodBad], training: set[Hashable]) -> int:
         texts = (self._contexts(pair) | self._numbers.of_texts(pair.answers) for pair in pairs)
-        return sum(self._match(own, training) != "" for own in texts)
+        return sum(self._match(pair_texts, training) != "" for pair_texts in texts)
 
     def _match(self, texts: frozenset[Hashable], training: set[Hashable]) -> str:
         """Return the closest match of any of the texts: "same", "near", "part" (either way), or ""."""

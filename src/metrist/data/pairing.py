@@ -6,11 +6,11 @@ import math
 import statistics
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,26 +28,20 @@ MAX_UNCAPPED_PAIRS = 1_000_000
 
 
 def aggregate(values: Sequence[RaterValue], aggregation: Aggregation) -> float:
-    """Combine the values of all raters."""
-    return _AGGREGATIONS[aggregation]([value for _, value in values])
+    """Combine the values of all raters. A majority is the most common value, or the mean of several equally common
+    ones."""
+    numbers = [value for _, value in values]
+    if aggregation == "median":
+        return statistics.median(numbers)
+    if aggregation == "majority":
+        counts = Counter(numbers)
+        highest = max(counts.values())
+        numbers = [value for value, count in counts.items() if count == highest]
+    return _mean(numbers)
 
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def _majority(values: Sequence[float]) -> float:
-    """Return the most common value, or the mean of several equally common ones."""
-    counts = Counter(values)
-    highest = max(counts.values())
-    return _mean([value for value, count in counts.items() if count == highest])
-
-
-_AGGREGATIONS: dict[Aggregation, Callable[[Sequence[float]], float]] = {
-    "mean": _mean,
-    "median": statistics.median,
-    "majority": _majority,
-}
 
 
 def subtract(first: float, second: float) -> float:
@@ -111,7 +105,13 @@ def collect_rated_outputs(
         if record is None:
             account.without_text += 1
             continue
-        _check_choices(values, aim, item, system)
+        invalid = next((value for _, value in values if aim.choice and value not in (0, 1)), None)
+        if invalid is not None:
+            raise InputError(
+                f"{aim.aspect!r} is no choice among several outputs (`choice`): expected 1 for a chosen output and 0 "
+                f"for the others, got {invalid:g} for item {item!r} of system {system!r}",
+                code="invalid_value",
+            )
         # Sorted, because a sum of floats depends on the order of its terms, and unnamed raters have no order.
         signed = [(rater, -value if aim.opposite else value) for rater, value in values]
         ratings = tuple(sorted(signed, key=lambda rating: (rating[0] or "", rating[1])))
@@ -130,28 +130,30 @@ def collect_rated_outputs(
     return outputs
 
 
-def _check_choices(values: Sequence[RaterValue], aim: Aim, item: str, system: str) -> None:
-    invalid = next((value for _, value in values if aim.choice and value not in (0, 1)), None)
-    if invalid is not None:
-        raise InputError(
-            f"{aim.aspect!r} is no choice among several outputs (`choice`): expected 1 for a chosen output and 0 for "
-            f"the others, got {invalid:g} for item {item!r} of system {system!r}; leave `choice` out for ratings"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class RatingOrder:
-    """Orders two rated outputs: the better one is good."""
+    """Orders two rated outputs: the better one is good. It makes one pair of the same two texts, and none of texts that
+    raters compared directly."""
 
-    aim: Aim
-    rules: Rules
+    def __init__(self, aim: Aim, rules: Rules, preferred: Iterable[GoodBad]) -> None:
+        self.aim, self.rules = aim, rules
+        self._preferred = {frozenset((pair.good, pair.bad)) for pair in preferred}
+        self._rated: set[tuple[Fields, Fields]] = set()
 
     def compare(self, first: RatedOutput, second: RatedOutput) -> GoodBad | str:
-        """Return the pair, or the reason why there is none.
+        """Return the pair, or the reason why there is none."""
+        result = self._compare_common(first, second)
+        if isinstance(result, str):
+            return result
+        if frozenset((result.good, result.bad)) in self._preferred:
+            return reasons.COMPARED
+        if (result.good, result.bad) in self._rated:
+            return reasons.REPEATED
+        self._rated.add((result.good, result.bad))
+        return result
 
-        If all raters are named, only those who judged both outputs count: otherwise a harsh rater who skipped one
-        output would raise its mean.
-        """
+    def _compare_common(self, first: RatedOutput, second: RatedOutput) -> GoodBad | str:
+        """If all raters are named, only those who judged both outputs count: otherwise a harsh rater who skipped one
+        output would raise its mean."""
         reason = _check_comparable(first.fields, second.fields, self.rules)
         if reason is not None:
             return reason
@@ -177,15 +179,13 @@ class RatingOrder:
             return reasons.SMALL_MARGIN
         if self.rules.certainty == "full":
             return self._pair(good, bad, 1.0)
-        certainty = self._certainty(good, bad)
+        if self.aim.choice:
+            good_votes, bad_votes = (math.fsum(value for _, value in output.ratings) for output in (good, bad))
+            share = good_votes / (good_votes + bad_votes)
+            certainty = 1 - share if self.aim.opposite else share
+        else:
+            certainty = share_above(good.ratings, bad.ratings)
         return self._pair(good, bad, certainty) if certainty > 0.5 else self._tie(good, bad, reasons.RATERS_SPLIT)
-
-    def _certainty(self, good: RatedOutput, bad: RatedOutput) -> float:
-        if not self.aim.choice:
-            return share_above(good.ratings, bad.ratings)
-        good_votes, bad_votes = (math.fsum(value for _, value in output.ratings) for output in (good, bad))
-        share = good_votes / (good_votes + bad_votes)
-        return 1 - share if self.aim.opposite else share
 
     def _tie(self, good: RatedOutput, bad: RatedOutput, reason: str) -> GoodBad | str:
         return self._pair(good, bad, 0.5) if self.rules.ties == "soft" else reason
@@ -216,46 +216,33 @@ def collect_preferred_pairs(
     seen: set[tuple[str, Fields, Fields]] = set()
     for key, values in sorted(judgments.preferences.get(aim.aspect, {}).items()):
         account.possible += 1
-        result = _pair_preferred(judgments, key, values, aim, rules, shape)
-        if isinstance(result, str):
-            account.drop(result)
-        elif (result.item, result.good, result.bad) in seen:
+        item, *systems = key
+        records = [judgments.records.get((item, system)) for system in systems]
+        fields = [shape.lay_out(record) if record else None for record in records]
+        reason = reasons.NO_TEXT if None in records else _check_comparable(fields[0], fields[1], rules)
+        order = reason or _order_preferences(
+            [(rater, -sign if aim.opposite else sign) for rater, sign in values], rules
+        )
+        if isinstance(order, str):
+            account.drop(order)
+            continue
+        first_is_good, certainty = order
+        good, bad = (0, 1) if first_is_good else (1, 0)
+        pair = GoodBad(
+            criterion=aim.criterion,
+            instruction=aim.instruction,
+            good=fields[good] or (),
+            bad=fields[bad] or (),
+            item=item,
+            certainty=certainty,
+            systems=(systems[good], systems[bad]),
+        )
+        if (item, pair.good, pair.bad) in seen:
             account.drop(reasons.REPEATED)
         else:
-            seen.add((result.item, result.good, result.bad))
-            pairs.append(result)
+            seen.add((item, pair.good, pair.bad))
+            pairs.append(pair)
     return pairs
-
-
-def _pair_preferred(
-    judgments: JudgedRecords,
-    key: tuple[str, str, str],
-    values: Sequence[RaterValue],
-    aim: Aim,
-    rules: Rules,
-    shape: Shape,
-) -> GoodBad | str:
-    item, *systems = key
-    records = [judgments.records.get((item, system)) for system in systems]
-    fields = [shape.lay_out(record) if record else None for record in records]
-    if None in records:
-        return reasons.NO_TEXT
-    if (reason := _check_comparable(fields[0], fields[1], rules)) is not None:
-        return reason
-    order = _order_preferences([(rater, -sign if aim.opposite else sign) for rater, sign in values], rules)
-    if isinstance(order, str):
-        return order
-    first_is_good, certainty = order
-    good, bad = (0, 1) if first_is_good else (1, 0)
-    return GoodBad(
-        criterion=aim.criterion,
-        instruction=aim.instruction,
-        good=fields[good] or (),
-        bad=fields[bad] or (),
-        item=item,
-        certainty=certainty,
-        systems=(systems[good], systems[bad]),
-    )
 
 
 def _order_preferences(values: Sequence[RaterValue], rules: Rules) -> tuple[bool, float] | str:
@@ -277,34 +264,25 @@ def _order_preferences(values: Sequence[RaterValue], rules: Rules) -> tuple[bool
 # Which outputs are compared: those of one item, or any two, up to the cap.
 
 
-class ItemOutput(Protocol):
-    """An output that belongs to an item."""
-
-    @property
-    def item(self) -> str: ...
-
-
-Output = TypeVar("Output", bound=ItemOutput)
-#: Compares two outputs: their pair, or the reason why there is none.
-Compare = Callable[[Output, Output], GoodBad | str]
+Output = TypeVar("Output", RatedOutput, GoodBad)
 
 
 def pair_within_items(
-    outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account, preferred: Sequence[GoodBad]
+    outputs: Sequence[RatedOutput], aim: Aim, rules: Rules, account: Account, preferred: Sequence[GoodBad]
 ) -> list[GoodBad]:
     """Pair the outputs of each item and add them to the preferred pairs; the cap applies to both together."""
     outputs_by_item = _group_by_item(outputs)
     preferred_by_item = _group_by_item(preferred)
     pairs: list[GoodBad] = []
     for item in sorted({*outputs_by_item, *preferred_by_item}):
-        item_preferred = preferred_by_item.get(item, [])
-        rated = _compare_each(combinations(outputs_by_item.get(item, []), 2), compare, account, item_preferred)
-        pairs += _apply_cap([*item_preferred, *rated], rules, account, item)
+        own = preferred_by_item.get(item, [])
+        rated = _compare_each(outputs_by_item.get(item, []), RatingOrder(aim, rules, own), account)
+        pairs += _apply_cap([*own, *rated], rules, account, item)
     return pairs
 
 
 def pair_across_items(
-    outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account, preferred: Sequence[GoodBad]
+    outputs: Sequence[RatedOutput], aim: Aim, rules: Rules, account: Account, preferred: Sequence[GoodBad]
 ) -> list[GoodBad]:
     """Pair any two outputs and add them to the preferred pairs. A cap applies to the preferred pairs first; then
     partners are drawn until each item has its pairs or none is left."""
@@ -314,13 +292,13 @@ def pair_across_items(
             for item, pairs in _group_by_item(preferred).items()
             for pair in _apply_cap(pairs, rules, account, item)
         ]
-        return [*_draw_pairs(outputs, compare, rules, account, capped), *capped]
+        return [*_draw_pairs(outputs, RatingOrder(aim, rules, capped), account, capped), *capped]
     if comb(len(outputs), 2) > MAX_UNCAPPED_PAIRS:
         raise SpecError(
             f"{len(outputs):,} outputs make {comb(len(outputs), 2):,} pairs for {account.criterion!r}, more than "
             f"{MAX_UNCAPPED_PAIRS:,}; limit the number of pairs an item may take part in, such as `cap=10`"
         )
-    return [*_compare_each(combinations(outputs, 2), compare, account, preferred), *preferred]
+    return [*_compare_each(outputs, RatingOrder(aim, rules, preferred), account), *preferred]
 
 
 def _group_by_item(outputs: Sequence[Output]) -> dict[str, list[Output]]:
@@ -339,13 +317,10 @@ def _apply_cap(pairs: list[GoodBad], rules: Rules, account: Account, item: str) 
     return [pairs[index] for index in sorted(drawn)]
 
 
-def _compare_each(
-    couples: Iterator[tuple[Output, Output]], compare: Compare[Output], account: Account, preferred: Sequence[GoodBad]
-) -> list[GoodBad]:
-    seen = _SeenPairs(preferred)
+def _compare_each(outputs: Sequence[RatedOutput], order: RatingOrder, account: Account) -> list[GoodBad]:
     pairs = []
-    for first, second in couples:
-        result = seen.add(compare(first, second))
+    for first, second in combinations(outputs, 2):
+        result = order.compare(first, second)
         if isinstance(result, GoodBad):
             pairs.append(result)
         else:
@@ -353,42 +328,25 @@ def _compare_each(
     return pairs
 
 
-class _SeenPairs:
-    """The texts that were compared already: in any order by a preference, in this order by ratings."""
-
-    def __init__(self, preferred: Sequence[GoodBad]) -> None:
-        self._preferred = {frozenset((pair.good, pair.bad)) for pair in preferred}
-        self._rated: set[tuple[Fields, Fields]] = set()
-
-    def add(self, result: GoodBad | str) -> GoodBad | str:
-        """Return the pair if its texts are new, otherwise the reason to drop it. A reason is passed through."""
-        if isinstance(result, str):
-            return result
-        if frozenset((result.good, result.bad)) in self._preferred:
-            return reasons.COMPARED
-        if (result.good, result.bad) in self._rated:
-            return reasons.REPEATED
-        self._rated.add((result.good, result.bad))
-        return result
-
-
 def _draw_pairs(
-    outputs: Sequence[Output], compare: Compare[Output], rules: Rules, account: Account, preferred: Sequence[GoodBad]
+    outputs: Sequence[RatedOutput], order: RatingOrder, account: Account, preferred: Sequence[GoodBad]
 ) -> list[GoodBad]:
-    cap = rules.cap or 0
-    rng = _seed_rng(rules.seed, account.criterion)
+    cap = order.rules.cap or 0
+    rng = _seed_rng(order.rules.seed, account.criterion)
     compared: set[tuple[int, int]] = set()
     counts = Counter(pair.item for pair in preferred)
     pairs: list[GoodBad] = []
-    seen = _SeenPairs(preferred)
     # Each round gives every output one partner. Ties and small margins waste rounds, so there are more rounds than
     # the cap; if almost everything is a tie, the rounds end before the cap is reached.
     for _ in range(16 * cap + 32):
-        for first, second in _draw_partners(outputs, counts, cap, rng):
+        free = [index for index, output in enumerate(outputs) if counts[output.item] < cap]
+        drawn = rng.permutation(np.array(free, dtype=np.int64)).tolist()
+        for partners in zip(drawn[::2], drawn[1::2], strict=False):
+            first, second = sorted(partners)
             if (first, second) in compared:
                 continue
             compared.add((first, second))
-            result = seen.add(compare(outputs[first], outputs[second]))
+            result = order.compare(outputs[first], outputs[second])
             items = {outputs[first].item, outputs[second].item}
             if isinstance(result, str):
                 account.drop(result)
@@ -399,16 +357,6 @@ def _draw_pairs(
                 pairs.append(result)
     account.drop(reasons.NOT_DRAWN, comb(len(outputs), 2) - len(compared))
     return pairs
-
-
-def _draw_partners(
-    outputs: Sequence[Output], counts: Counter[str], cap: int, rng: np.random.Generator
-) -> Iterator[tuple[int, int]]:
-    """Yield the indices of two outputs at a time, of items that are below the cap."""
-    free = [index for index, output in enumerate(outputs) if counts[output.item] < cap]
-    order = rng.permutation(np.array(free, dtype=np.int64)).tolist()
-    for first, second in zip(order[::2], order[1::2], strict=False):
-        yield min(first, second), max(first, second)
 
 
 def _seed_rng(seed: int, *names: str) -> np.random.Generator:

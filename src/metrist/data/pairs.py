@@ -16,7 +16,7 @@ from metrist.io.row_model import RowError, format_value
 from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells
 from metrist.io.writer import atomic_write
-from metrist.records import Record
+from metrist.records import CONTEXT_FIELDS, Record
 
 #: (label, text) of each field: the context first, the answer last.
 Fields = tuple[tuple[str, str], ...]
@@ -77,7 +77,7 @@ class Shape:
 def _context_text(record: Record, name: str) -> str | None:
     if name == "references":
         return record.references[0] if record.references else None
-    if name in ("source", "instruction"):
+    if name in CONTEXT_FIELDS:
         return getattr(record, name) or None
     value = record.extra.get(name)
     return value if isinstance(value, str) and value else None
@@ -98,7 +98,7 @@ def read_good_bad(path: str | os.PathLike[str]) -> list[GoodBad]:
         except RowError as error:
             raise InputError(f"{source.location(line)}: {error}") from None
     if not pairs:
-        raise InputError(f"{source.name}: has no pairs; expected lines with 'task', 'good' and 'bad'")
+        raise InputError(f"{source.name}: has no pairs; expected lines with 'task', 'good' and 'bad'", code="no_data")
     return pairs
 
 
@@ -192,4 +192,7 @@ def _parse_systems(value: Any) -> tuple[str, str] | None:
 def check_pairs_path(path: str | os.PathLike[str]) -> None:
     """Raise an error if the pairs could not be read again under this name."""
     if not uncompressed_name(path).lower().endswith(".jsonl"):
-        raise SpecError(f"cannot write pairs to {os.fspath(path)}: expected a name that ends in .jsonl or .jsonl.xz")
+        raise SpecError(
+            f"cannot write pairs to {os.fspath(path)}: expected a name that ends in .jsonl or .jsonl.xz",
+            code="cannot_write",
+        )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from metrist.data.faults import HARMLESS, KINDS, Concern, Edit, Text, quote
+from metrist.data.faults import HARMLESS, KINDS, Concern, Edit, EditableText, Kind, quote
 from metrist.errors import SpecError, did_you_mean
 from metrist.language import is_other_language
 from metrist.metrics.errors.aspect_tables import choose_table
@@ -56,11 +56,15 @@ _ASPECTS: Mapping[str, Mapping[Concern, str]] = {
 }  # fmt: skip
 
 
+def find_kind(name: str) -> Kind:
+    return KINDS.get(name) or HARMLESS[name]
+
+
 def choose_aspect(kind: str, task: str | None) -> str:
     """The aspect that a fault of this kind counts for in the table of a task."""
     if kind == "repetition" and choose_table(task).task == "story":
         return "Language"
-    return find_aspect(KINDS[kind].concern if kind in KINDS else "style", task)
+    return find_aspect(find_kind(kind).concern, task)
 
 
 def find_aspect(concern: Concern, task: str | None) -> str:
@@ -107,7 +111,10 @@ def check_kinds(names: Sequence[str]) -> None:
     for name in names:
         if name not in KINDS and name not in HARMLESS:
             known = [*KINDS, *HARMLESS]
-            raise SpecError(f"there is no fault {name!r}{did_you_mean(name, known)} (available: {', '.join(known)})")
+            raise SpecError(
+                f"there is no fault {name!r}{did_you_mean(name, known)} (available: {', '.join(known)})",
+                code="unknown_name",
+            )
 
 
 def perturb(
@@ -119,32 +126,22 @@ def perturb(
     if not all(can_perturb(name, record, donor) for name in kinds):
         return None
     rng = random.Random(f"{seed}\0{record.item}\0{record.system}\0{','.join(kinds)}")
-    text = Text(
+    text = EditableText(
         output=record.output,
         source=record.source or "",
         donor_output=donor.output if donor else "",
         donor_source=(donor.source or "") if donor else "",
     )
     edits: list[Edit] = []
-    # The kinds that need much room come first.
-    for name in sorted(
-        kinds, key=lambda name: name not in ("empty", "truncation", "shuffle", "gibberish", "role_swap")
-    ):
-        edit = _propose(name, text, rng)
+    large = ("empty", "truncation", "shuffle", "gibberish", "role_swap")
+    for name in sorted(kinds, key=lambda name: name not in large):  # Those that need much room come first.
+        proposals = (find_kind(name).propose(text, rng) for _ in range(4))
+        edit = next((edit for edit in proposals if edit and edit.text != text.output[edit.start : edit.end]), None)
         if edit is None:
             return None
         edits.append(edit)
         text = replace(text, taken=(*text.taken, (edit.start, edit.end)))
     return apply_edits(record, edits)
-
-
-def _propose(name: str, text: Text, rng: random.Random) -> Edit | None:
-    propose = KINDS[name].propose if name in KINDS else HARMLESS[name]
-    for _ in range(4):
-        edit = propose(text, rng)
-        if edit is not None and edit.text != text.output[edit.start : edit.end]:
-            return edit
-    return None
 
 
 def apply_edits(record: Record, edits: Iterable[Edit]) -> Perturbed:
@@ -160,26 +157,23 @@ def apply_edits(record: Record, edits: Iterable[Edit]) -> Perturbed:
         start = size + edit.start - end
         size = start + len(edit.text)
         end = edit.end
-        errors.append(_describe(record, edit, start, size))
+        kind, explanation = find_kind(edit.kind), edit.explanation
+        if edit.evidence is not None and record.source:
+            explanation += f" The source: {quote(record.source[slice(*edit.evidence)], 160)}."
+        errors.append(
+            Error(
+                aspect=choose_aspect(edit.kind, record.task),
+                severity=kind.severity,
+                penalty=kind.penalty,
+                explanation=explanation,
+                revision=record.output[edit.start : edit.end],
+                text=edit.text,
+                start=start,
+                end=size,
+            )
+        )
     new = "".join([*pieces, record.output[end:]])
     return Perturbed(record=replace(record, output=new), original=record.output, edits=ordered, errors=tuple(errors))
-
-
-def _describe(record: Record, edit: Edit, start: int, end: int) -> Error:
-    kind = KINDS.get(edit.kind)
-    explanation = edit.explanation
-    if edit.evidence is not None and record.source:
-        explanation += f" The source: {quote(record.source[slice(*edit.evidence)], 160)}."
-    return Error(
-        aspect=choose_aspect(edit.kind, record.task),
-        severity=kind.severity if kind else None,
-        penalty=kind.penalty if kind else 0.0,
-        explanation=explanation,
-        revision=record.output[edit.start : edit.end],
-        text=edit.text,
-        start=start,
-        end=end,
-    )
 
 
 def choose_donor(record: Record, peers: Sequence[Record], rng: random.Random) -> Record | None:
@@ -193,7 +187,7 @@ def choose_donor(record: Record, peers: Sequence[Record], rng: random.Random) ->
 
 def can_perturb(name: str, record: Record, donor: Record | None = None) -> bool:
     """Whether a record has what a kind of fault needs."""
-    needs = KINDS[name].needs if name in KINDS else frozenset({"English"} if name in ("paraphrase", "padding") else ())
+    needs = find_kind(name).needs
     return (
         not ("source" in needs and not record.source)
         and not ("donor" in needs and donor is None)

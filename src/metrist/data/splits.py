@@ -74,8 +74,42 @@ def check_shares(shares: Sequence[float]) -> None:
     if not (valid and abs(sum(shares) - 1) < 1e-6 and shares[0] > 0):
         values = ", ".join(f"{share:g}" for share in shares)
         raise SpecError(
-            f"a split needs the shares of train, dev and test, which sum to 1, such as 0.8,0.1,0.1; got {values}"
+            f"a split needs the shares of train, dev and test, which sum to 1, such as 0.8,0.1,0.1; got {values}",
+            code="missing_value",
         )
+
+
+def parse_share(dev: str | None) -> float | None:
+    """Return the share that `dev` names; None if it is a file name or None."""
+    try:
+        share = float(dev) if dev is not None else math.nan
+    except ValueError:
+        return None
+    if math.isnan(share):
+        return None
+    if not 0 < share < 1:
+        raise InputError(
+            f"`dev` must be a file or a share of the pairs between 0 and 1, such as 0.05, got {dev}",
+            code="invalid_value",
+        )
+    return share
+
+
+def hold_out(rows: Sequence[Sequence[str]], share: float, rng: np.random.Generator) -> set[int]:
+    """Draw about this share of rows of texts, as numbers. Rows connected by a chain of shared texts stay together."""
+    groups = group_by_shared_texts(rows)
+    target = max(1, round(share * len(rows)))
+    chosen: set[int] = set()
+    for at in rng.permutation(len(groups)):
+        if len(chosen) + len(groups[at]) <= target:
+            chosen.update(groups[at])
+    return chosen
+
+
+def group_by_shared_texts(rows: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Group the numbers of rows of texts that a chain of shared texts connects."""
+    numbers: dict[str, int] = {}
+    return group_units([[numbers.setdefault(text, len(numbers)) for text in texts] for texts in rows])
 
 
 def assign_sides(
@@ -97,7 +131,7 @@ def assign_sides(
             sides |= _cut_group(group_texts, criteria, overfull, dict(zip(SPLITS, shares, strict=True)), rng)
         else:
             uncut.append(group)
-    _GroupBalancer(units, sides, shares).assign(uncut, rng)
+    _balance_groups(uncut, units, sides, shares, rng)
     _check_sides(sides, shares, max(map(len, groups), default=0))
     return [sides[index] for index in range(len(units))]
 
@@ -111,12 +145,14 @@ def _check_sides(sides: Mapping[int, str | None], shares: Shares, largest_group:
         requested = ", ".join(f"{share:g}" for share in shares)
         raise InputError(
             f"nothing is left for {' and '.join(empty)}: there are only {len(sides):,} to split, too few for the "
-            f"shares {requested}; add data, or give these sides a larger share or none, as in 1,0,0"
+            f"shares {requested}; add data, or give these sides a larger share or none, as in 1,0,0",
+            code="too_little_data",
         )
     raise InputError(
         f"nothing is left for {' and '.join(empty)}: {largest_group:,} of {len(sides):,} are linked by texts or items "
         "that they share or almost share; count fewer texts as near-duplicates (`near`) or as parts of others "
-        "(`inside`), or split by position"
+        "(`inside`), or split by position",
+        code="too_little_data",
     )
 
 
@@ -130,40 +166,38 @@ def _find_overfull(counts: Counter[str], totals: Counter[str], shares: Shares) -
     ]
 
 
-class _GroupBalancer:
-    """Assigns whole groups to the sides that lack most."""
+def _balance_groups(
+    groups: Sequence[Sequence[int]],
+    units: Sequence[SplitUnit],
+    sides: dict[int, str | None],
+    shares: Shares,
+    rng: np.random.Generator,
+) -> None:
+    """Assign whole groups to the sides that lack most. Groups too large for dev and test come first, while train lacks
+    most; the others follow in random order, so that every side gets small and large ones."""
+    columns = {name: column for column, name in enumerate(dict.fromkeys(unit.criterion for unit in units))}
+    column_of = [columns[unit.criterion] for unit in units]
 
-    def __init__(self, units: Sequence[SplitUnit], sides: dict[int, str | None], shares: Shares) -> None:
-        self._sides = sides
-        self._shares = np.array(shares)
-        columns = {name: column for column, name in enumerate(dict.fromkeys(unit.criterion for unit in units))}
-        self._columns = [columns[unit.criterion] for unit in units]
-        self._assigned = np.zeros((len(SPLITS), len(columns)))
-        usable = [index for index in range(len(units)) if index not in sides or sides[index] is not None]
-        self._totals = np.maximum(self._count(usable), 1)
-        for index, side in sides.items():
-            if side is not None:
-                self._assigned[SPLITS.index(side), self._columns[index]] += 1
+    def count(members: Sequence[int]) -> np.ndarray:
+        return np.bincount([column_of[index] for index in members], minlength=len(columns))
 
-    def assign(self, groups: Sequence[Sequence[int]], rng: np.random.Generator) -> None:
-        """Assign groups too large for dev and test first, while train lacks most. The others follow in random order, so
-        that every side gets small and large ones."""
-        counts = [self._count(group) for group in groups]
-        smallest = self._shares[self._shares > 0].min()
-        large = [bool((count > smallest * self._totals / 2).any()) and count.sum() > 1 for count in counts]
-        for index in sorted(rng.permutation(len(groups)).tolist(), key=lambda index: not large[index]):
-            side = self._select_side(counts[index])
-            self._assigned[side] += counts[index]
-            self._sides.update(dict.fromkeys(groups[index], SPLITS[side]))
-
-    def _select_side(self, counts: np.ndarray) -> int:
-        lacking = self._shares[:, None] - self._assigned / self._totals
-        need = (lacking * (counts / self._totals)).sum(axis=1)
-        need[self._shares == 0] = -np.inf
-        return int(np.argmax(need))
-
-    def _count(self, members: Sequence[int]) -> np.ndarray:
-        return np.bincount([self._columns[index] for index in members], minlength=self._assigned.shape[1])
+    assigned = np.zeros((len(SPLITS), len(columns)))
+    for index, side in sides.items():
+        if side is not None:
+            assigned[SPLITS.index(side), column_of[index]] += 1
+    usable = [index for index in range(len(units)) if index not in sides or sides[index] is not None]
+    totals = np.maximum(count(usable), 1)
+    wanted = np.array(shares)
+    counts = [count(group) for group in groups]
+    smallest = wanted[wanted > 0].min()
+    large = [bool((sizes > smallest * totals / 2).any()) and sizes.sum() > 1 for sizes in counts]
+    for index in sorted(rng.permutation(len(groups)).tolist(), key=lambda index: not large[index]):
+        lacking = wanted[:, None] - assigned / totals
+        need = (lacking * (counts[index] / totals)).sum(axis=1)
+        need[wanted == 0] = -np.inf
+        chosen = int(np.argmax(need))
+        assigned[chosen] += counts[index]
+        sides.update(dict.fromkeys(groups[index], SPLITS[chosen]))
 
 
 # A group of linked pairs too large for any one side is cut: its texts are assigned to sides, and pairs whose texts are

@@ -33,8 +33,7 @@ from metrist.run.loading import UnavailableMetric as UnavailableMetric
 from metrist.run.loading import load_run
 from metrist.run.manifest import StoredMetric
 from metrist.run.query import quote_text
-from metrist.run.run import Run, open_run
-from metrist.run.stores import is_run
+from metrist.run.run import Run, is_run, open_run
 from metrist.scores import FailureKind, Scores
 from metrist.train import HELD_OUT, split_settings
 from metrist.train.consistency import SupportExample, SupportFiles, find_places, find_rating
@@ -65,13 +64,13 @@ def read_judged_run(
     """
     results = load(run)
     _refuse_changes(results, texts)
-    name = metric or _only_name([one.label for one in results.metrics], run)
+    name = metric or _only_name([own.label for own in results.metrics], run)
     chosen = results.metric(find_metric(results.metrics, name, results.unfinished))
     scores = results.scores[chosen.metric.label if isinstance(chosen, PartMetric) else chosen.label]
     values, left_out = _collect_values(results, chosen)
     known = np.array(list(values.values()))
     if not len(known):
-        raise RunError(f"{run}: {chosen.label} has no scores to learn from")
+        raise RunError(f"{run}: {chosen.label} has no scores to learn from", code="no_data")
     # A metric of another package, or one that sums penalties, does not say how good the best output can be.
     limits = (known.min(), known.max())
     low, high = (float(bound if np.isfinite(bound) else own) for bound, own in zip(chosen.bounds, limits, strict=True))
@@ -108,7 +107,8 @@ def read_judged_run(
         found = f"none of {format_count(seen, 'scored output')} has a source"
         raise RunError(
             f"{run}: {found if seen else 'no scored output is in the files that were read'}; a consistency metric "
-            "learns from outputs with their sources (`texts` names the records)"
+            "learns from outputs with their sources (`texts` names the records)",
+            code="no_data",
         )
     notes = [f"labels: {chosen.label} from {low:g} to {high:g}, scaled to 0 to 1", *reader.remarks]
     notes += [f"{count:,} {reason} left out" for reason, count in left_out.items()]
@@ -121,7 +121,8 @@ def _only_name(names: Sequence[str], run: Any) -> str:
     if len(names) != 1:
         raise SpecError(
             f"{run} has {format_count(len(names), 'metric')}: name the one to learn from with `metric`: "
-            f"{', '.join(names)}"
+            f"{', '.join(names)}",
+            code="missing_value",
         )
     return names[0]
 
@@ -153,7 +154,9 @@ def _refuse_changes(results: Results, texts: _Paths) -> None:
         return
     changed, _ = find_changes(results)
     if changed:
-        raise RunError(f"the scores are not those of the texts: {'; '.join(change.message for change in changed)}")
+        raise RunError(
+            f"the scores are not those of the texts: {'; '.join(change.message for change in changed)}", code="changed"
+        )
 
 
 # ---- Preference: outputs with scores, or choices between two
@@ -175,11 +178,12 @@ def read_judge(
     """
     if not is_run(run):
         raise RunError(
-            f"{format_path(Path(run))} is no run folder: expected one of `metrist score` or `metrist prefer`"
+            f"{format_path(Path(run))} is no run folder: expected one of `metrist score` or `metrist prefer`",
+            code="invalid_value",
         )
     opened = open_run(run)
-    compared = [one for one in opened.manifest.metrics if one.compares]
-    comparators = [one for one in compared if one.finished]
+    compared = [stored for stored in opened.manifest.metrics if stored.compares]
+    comparators = [comparator for comparator in compared if comparator.finished]
     results = None
     try:
         results = load_run(opened)
@@ -188,18 +192,19 @@ def read_judge(
             raise
         if not comparators:
             raise RunError(
-                f"the choices in {opened.name} are not finished: run the same `metrist prefer` again"
+                f"the choices in {opened.name} are not finished: run the same `metrist prefer` again", code="unfinished"
             ) from None
     metrics = results.metrics if results else ()
-    labels = [one.label for one in comparators]
-    name = metric or _only_name([*(one.label for one in metrics), *labels], opened.name)
-    exact = [one for one in comparators if name in (one.label, one.text)]
-    by_name = [one for one in comparators if one.text.partition("(")[0] == name]
+    labels = [comparator.label for comparator in comparators]
+    name = metric or _only_name([*(own.label for own in metrics), *labels], opened.name)
+    exact = [comparator for comparator in comparators if name in (comparator.label, comparator.text)]
+    by_name = [comparator for comparator in comparators if comparator.text.partition("(")[0] == name]
     if exact or len(by_name) == 1:
         return _read_choices(opened, (exact or by_name)[0], texts, criterion)
     if results is None:
         raise RunError(
-            f"{opened.name} has no comparator {name!r}; it has {', '.join(labels)}{did_you_mean(name, labels)}"
+            f"{opened.name} has no comparator {name!r}; it has {', '.join(labels)}{did_you_mean(name, labels)}",
+            code="unknown_name",
         )
     chosen = results.metric(find_metric(metrics, name, results.unfinished))
     return _read_scores(opened, results, chosen, texts, criterion)
@@ -244,28 +249,28 @@ def distill_preference(
 def _read_scores(run: Run, results: Results, metric: Metric, texts: _Paths, criterion: str | None) -> JudgedOutputs:
     if metric.higher_is_better is None:
         raise SpecError(
-            f"{metric.label} has no direction, so it does not say which output is better: learn from another"
+            f"{metric.label} has no direction, so it does not say which output is better: learn from another",
+            code="missing_value",
         )
     _refuse_changes(results, texts)
     owner = metric.metric if isinstance(metric, PartMetric) else metric
     stored = results.scores[owner.label]
     sign = 1.0 if metric.higher_is_better else -1.0
     numbers, left_out = _collect_values(results, metric)
-    spread = _find_spreads(metric, stored)
-    values: dict[Key, float] = {}
+    deviations = _find_spreads(metric, stored)
+    keys = {number: (results.items[number], results.systems[number]) for number in numbers}
+    values = {keys[number]: sign * value for number, value in numbers.items()}
     spreads: dict[Key, float] = {}
-    for number, value in numbers.items():
-        key = results.items[number], results.systems[number]
-        values[key] = sign * value
-        if spread is not None and math.isfinite(spread[number]):
-            spreads[key] = float(spread[number])
+    if deviations is not None:
+        spreads = {key: float(deviations[n]) for n, key in keys.items() if math.isfinite(deviations[n])}
     judged = JudgedRecords.read(read_inputs(run, texts))
     missing = [key for key in values if key not in judged.records]
     if missing:
         raise RunError(
             f"{len(missing):,} of {format_count(len(values), 'scored output')} of {run.name} have no text, or "
             f"another one than was scored, such as item {missing[0][0]!r} of system {missing[0][1]!r}: name the files "
-            "that were scored (`texts`), or score again"
+            "that were scored (`texts`), or score again",
+            code="missing_value",
         )
     stored_metric = run.manifest.metric(owner.text)
     return JudgedOutputs(
@@ -278,7 +283,7 @@ def _read_scores(run: Run, results: Results, metric: Metric, texts: _Paths, crit
         **_describe_judge(metric, criterion),
         **_average_people(judged),
         judge={
-            "run": _base_name(run),
+            "run": Path(run.store.path).name,
             "judge": metric.label,
             "signature": results.signatures[owner.label],
             "judged_outputs": len(values),
@@ -303,15 +308,17 @@ def _find_spreads(metric: Metric, scores: Scores) -> Any:
 
 def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str | None) -> JudgedOutputs:
     if not texts and not run.manifest.inputs:
-        raise RunError(f"{run.name} does not say which files its pairs come from: name them with `texts`")
+        raise RunError(
+            f"{run.name} does not say which files its pairs come from: name them with `texts`", code="missing_value"
+        )
     judged = JudgedRecords.read(read_records(list(texts)) if texts else read_inputs(run))
     version = stored.finished
     assert version is not None
     rows: dict[PairKey, dict[bytes, dict[str, Any]]] = {}
     columns = "pair, item, first, second, choice, incomplete"
     judgments = run.query(f"SELECT {columns} FROM pairs WHERE comparator = {quote_text(stored.label)}")
-    for row in judgments.to_pylist():
-        rows.setdefault((row["item"], row["first"], row["second"]), {})[row["pair"]] = row
+    for judgment in judgments.to_pylist():
+        rows.setdefault((judgment["item"], judgment["first"], judgment["second"]), {})[judgment["pair"]] = judgment
     choices, left_out = dict[PairKey, float](), Counter[str]()
     for (item, first, second), same in rows.items():
         try:
@@ -319,22 +326,24 @@ def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str 
         except KeyError:
             raise RunError(
                 f"item {item!r} has no text of {first!r} or {second!r} in the files: name those that were compared "
-                "(`texts`)"
+                "(`texts`)",
+                code="missing_value",
             ) from None
-        found = same.get(hash_units([pair])[0].tobytes())
-        if found is None:
+        row = same.get(hash_units([pair])[0].tobytes())
+        if row is None:
             raise RunError(
                 f"the texts are not those that {stored.label} compared: name the files as they were then (`texts`), or "
-                "run `metrist prefer` again"
+                "run `metrist prefer` again",
+                code="missing_value",
             )
-        if found["choice"] is None:
+        if row["choice"] is None:
             left_out["pairs without a choice, which failed,"] += 1
-        elif found["incomplete"]:
+        elif row["incomplete"]:
             left_out["pairs with an incomplete choice"] += 1
         elif first <= second:
-            choices[item, first, second] = _SIGNS[found["choice"]]
+            choices[item, first, second] = _SIGNS[row["choice"]]
         else:
-            choices[item, second, first] = -_SIGNS[found["choice"]]
+            choices[item, second, first] = -_SIGNS[row["choice"]]
     try:
         comparator = build(stored.text, allow_import=False, disable_risky_llms=True)
     except MetristError:
@@ -350,17 +359,13 @@ def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str 
         **_describe_judge(comparator, criterion),
         **_average_people(judged),
         judge={
-            "run": _base_name(run),
+            "run": Path(run.store.path).name,
             "judge": stored.label,
             "signature": version.signature,
             "judged_pairs": len(choices),
         },
         cost=_describe_cost(comparator, read_timing(run, stored), "pairs"),
     )
-
-
-def _base_name(run: Run) -> str:
-    return Path(run.store.path).name
 
 
 def _average_people(judged: JudgedRecords) -> dict[str, Any]:

@@ -166,7 +166,9 @@ class MetaPlan:
                 object.__setattr__(self, name, as_names(getattr(self, name)))
         check_settings(self)
         if self.one_sided and self.test not in ("williams", "sign"):
-            raise RunError(f"only `test='williams'` and `test='sign'` can be one-sided, not {self.test}")
+            raise RunError(
+                f"only `test='williams'` and `test='sign'` can be one-sided, not {self.test}", code="conflict"
+            )
 
     @property
     def resample_name(self) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.metrics.base import PART, Metric, PartMetric
 from metrist.names import list_distinct
@@ -34,7 +36,7 @@ def holds_results(source: Any) -> bool:
     """Whether a source is results, or a path or URL of them: a run folder, or a file that `metrist score` wrote."""
     from metrist.run.flat_file import is_flat_file
     from metrist.run.results import Results
-    from metrist.run.stores import is_run
+    from metrist.run.run import is_run
 
     if not isinstance(source, str | os.PathLike):
         return isinstance(source, Results)
@@ -57,7 +59,10 @@ def select_systems(present: Sequence[str], names: Sequence[str] | None) -> list[
         return known
     for name in names:
         if name not in known:
-            raise RunError(f"no system {name!r} in the run, which has {_join_names(known)}{did_you_mean(name, known)}")
+            raise RunError(
+                f"no system {name!r} in the run, which has {_join_names(known)}{did_you_mean(name, known)}",
+                code="unknown_name",
+            )
     return list(dict.fromkeys(names))
 
 
@@ -98,17 +103,19 @@ def find_metric(present: Sequence[Metric], name: str, unfinished: Mapping[str, s
     if len(namesakes) == 1:
         return namesakes[0]
     if namesakes:
-        raise RunError(f"{name!r} could be any of {_join_names(m.label for m in namesakes)}: give its full text")
+        raise RunError(
+            f"{name!r} could be any of {_join_names(m.label for m in namesakes)}: give its full text", code="conflict"
+        )
     if unfinished:
         from metrist.run.results import explain_unfinished
 
         if message := explain_unfinished(unfinished, name, normalize_text(name)):
-            raise RunError(message)
+            raise RunError(message, code="unfinished")
     owner, colon, part = name.rpartition(PART)
     if colon and not re.search(r"[()'\"]", part):
         return PartMetric(find_metric(present, owner, unfinished), part)
     hint = did_you_mean(name, dict.fromkeys([*labels, *(metric.name for metric in present)]))
-    raise RunError(f"no metric {name!r} in the run, which has {_join_names(labels)}{hint}")
+    raise RunError(f"no metric {name!r} in the run, which has {_join_names(labels)}{hint}", code="unknown_name")
 
 
 def describe_other_settings(present: Sequence[Metric], names: Iterable[str] | None) -> list[str]:
@@ -153,7 +160,9 @@ def check_signatures(metric: Metric, runs: Mapping[str, Results], *, force: bool
             )
             if force:
                 return [f"NOT COMPARABLE: {difference}."]
-            raise RunError(f"{difference}; score one of them again with the other's settings and version")
+            raise RunError(
+                f"{difference}; score one of them again with the other's settings and version", code="conflict"
+            )
     return []
 
 
@@ -202,3 +211,15 @@ def choose_decimals(metric: Metric, *scores: float) -> int:
     """The number of decimals for a metric's scores, by its bounds, or by these scores if it is unbounded."""
     bounds = metric.bounds if all(map(math.isfinite, metric.bounds)) else scores
     return decimals_for(min(bounds), max(bounds))
+
+
+def find_decimals(metric: Metric, runs: Sequence[Results]) -> int:
+    """The number of decimals for a metric's scores in these runs."""
+    values = np.concatenate([run[metric].values for run in runs if has_metric(run, metric)])
+    finite = values[np.isfinite(values)]
+    return choose_decimals(metric, finite.min(), finite.max()) if len(finite) else 3
+
+
+def list_decimals(runs: Sequence[Results]) -> dict[str, int]:
+    """The number of decimals for the scores of each metric of the first run."""
+    return {metric.label: find_decimals(metric, runs) for metric in runs[0].columns}

@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from metrist.io.layouts import RowLayout
 
 _KEPT_MESSAGES = 20
-#: Options of the command line, and how they are written in Python.
-_ARGUMENTS = {
-    "--field": "fields={'output': 'COLUMN'}",
-    "--output": "outputs={'SYSTEM': 'COLUMN'} or a pattern",
-    "--item-key": "item_key='FIELD+FIELD'",
-}
 #: Records of a batch, and about how many characters of text.
 BATCH_RECORDS, BATCH_CHARACTERS = 8192, 8_000_000
 #: Judgments are not looked at; left out where they cannot be parsed; or errors there.
@@ -119,8 +113,8 @@ class Observations:
         if self.item_check.disjoint:
             remarks.append(
                 "no item has outputs of two systems, so systems cannot be compared item by item: name the column that "
-                "their rows share (--field item=COLUMN), or --item-key source if the same source is the same item (in "
-                "Python fields={'item': COLUMN}, item_key='source')"
+                "their rows share, `fields={'item': 'COLUMN'}`, or give `item_key='source'` if the same source is the "
+                "same item"
             )
         return remarks
 
@@ -177,7 +171,7 @@ class SourceRows:
             except RowError as error:
                 message = self.describe_error(line, error)
                 if not self.skip_bad:
-                    raise InputError(message) from None
+                    raise InputError(message, code="invalid_row") from None
                 block.errors.append((block.rows, message))
                 if block.rows >= 2 * size:
                     return True
@@ -230,12 +224,7 @@ class SourceRows:
         return parse_judgments(parts, self.source.location(line))
 
     def describe_error(self, line: int, reason: object) -> str:
-        """A message about a row; about one in memory, with the arguments of Python for the options that it names."""
-        message = f"{self.source.location(line)}: {reason}"
-        named = [f"{option} is {argument}" for option, argument in _ARGUMENTS.items() if option in message]
-        if self.source.name is not None or "in Python" in message or not named:
-            return message
-        return f"{message} (in Python: {', '.join(named)})"
+        return f"{self.source.location(line)}: {reason}"
 
 
 @dataclass(slots=True)

@@ -78,7 +78,8 @@ class FileFormat:
             self.delimiter = _DELIMITER_NAMES.get(self.delimiter.lower(), self.delimiter)
             if len(self.delimiter) != 1 or self.delimiter in '"\r\n':
                 raise InputError(
-                    f"the delimiter must be one character, such as ';' or '\\t' (or tab), got {self.delimiter!r}"
+                    f"the delimiter must be one character, such as ';' or '\\t' (or tab), got {self.delimiter!r}",
+                    code="invalid_value",
                 )
         if self.encoding is not None:
             try:
@@ -87,7 +88,8 @@ class FileFormat:
             except (LookupError, ValueError):
                 raise InputError(
                     f"no text encoding is called {self.encoding!r}; common ones are utf-8, cp1252 (Windows), latin-1 "
-                    "and utf-16"
+                    "and utf-16",
+                    code="unknown_name",
                 ) from None
 
 
@@ -151,7 +153,7 @@ class _Transcoded(io.RawIOBase):
                 text = self._decoder.decode(data, self._ended)
             except UnicodeError as error:
                 raise InputError(
-                    f"{self._name}: not {self._encoding} text: {error}; name its encoding with --encoding"
+                    f"{self._name}: not {self._encoding} text: {error}; name its encoding with `encoding`"
                 ) from None
             self._buffer = self._newlines.decode(text, self._ended).encode("utf-8", "surrogatepass")
         count = min(len(buffer), len(self._buffer))
@@ -224,7 +226,9 @@ class _CheckedStream(io.RawIOBase):
             if isinstance(error, EOFError) or "Truncated compressed stream" in str(error):
                 raise InputError(f"{self._name}: the {kind} archive is cut short: its end is missing") from error
             if kind and getattr(error, "errno", None) is None:
-                raise InputError(f"{self._name}: not a {kind} archive, or a damaged one: {error}") from error
+                raise InputError(
+                    f"{self._name}: not a {kind} archive, or a damaged one: {error}", code="damaged"
+                ) from error
             raise InputError(f"{self._name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
     def _check_line(self, data: bytes) -> None:
@@ -234,7 +238,8 @@ class _CheckedStream(io.RawIOBase):
         if self._line > _LONGEST_LINE and self._raw.seekable() and self._line > _HIGHEST_RATIO * self._raw.tell():
             raise InputError(
                 f"{self._name}: {self._raw.tell():,} bytes of the archive unpack to a line of more than "
-                f"{_LONGEST_LINE:,}: it is damaged, or made to fill the memory"
+                f"{_LONGEST_LINE:,}: it is damaged, or made to fill the memory",
+                code="damaged",
             )
 
     def close(self) -> None:
@@ -276,7 +281,7 @@ def undecodable(line: bytes, error: UnicodeDecodeError) -> RowError:
     kind = next((f"; it looks like {kind}" for magic, kind in _BINARY_KINDS.items() if line.startswith(magic)), "")
     byte = line[error.start]
     return RowError(
-        f"not UTF-8 text: byte 0x{byte:02x} at position {error.start + 1} of the line{kind}; use --encoding to name "
+        f"not UTF-8 text: byte 0x{byte:02x} at position {error.start + 1} of the line{kind}; use `encoding` to name "
         "the file's encoding, such as cp1252 or utf-16"
     )
 

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import agree
-from metrist.records import Record, RecordColumns
+from metrist.records import COLUMN_NAMES, CONTEXT_FIELDS, OPTIONAL_FIELDS, Record, RecordColumns
 
-TEXT_FIELDS = ("output", "source", "references", "instruction")
 Numbers = NDArray[np.uint64]
 _LINE_BITS = 40
 
@@ -32,7 +31,7 @@ def read_distinct_records(rows: Sequence[Any]) -> RecordColumns | None:
         return None
     columns = RecordColumns.of(rows)
     required = (columns.items, columns.systems, columns.outputs)
-    others = (columns.sources, columns.instructions, columns.tasks, columns.languages)
+    others = [getattr(columns, COLUMN_NAMES[name]) for name in OPTIONAL_FIELDS]
     if not (
         all(set(map(type, texts)) == {str} for texts in required)
         and all(set(map(type, texts)) <= {str, type(None)} for texts in others)
@@ -147,7 +146,8 @@ def split_place(place: int) -> tuple[int, int]:
 
 def differing_field(record: Record, other: Record) -> str:
     """The first field in which two records differ; empty for columns that are not texts."""
-    return next((name for name in TEXT_FIELDS if getattr(record, name) != getattr(other, name)), "")
+    names = ("output", "source", "references", *CONTEXT_FIELDS)  # References are named before an instruction.
+    return next((name for name in names if getattr(record, name) != getattr(other, name)), "")
 
 
 #: Share of differing sources that are those of other items, from which on sources tell items apart and items were
@@ -193,13 +193,12 @@ class SourceCheck:
             where = agree(mixed, "that source belongs to another item", "those sources belong to other items")
             return [
                 f"{what} of the same item, and {where}: the files do not number or name their items alike, so that "
-                "outputs of different inputs would be compared. Score all of the files with --item-key source (in "
-                "Python item_key='source'), in a new folder, to pair outputs by their source"
+                "outputs of different inputs would be compared. Score all of the files with `item_key='source'`, in a "
+                "new folder, to pair outputs by their source"
             ]
         return [
-            f"{what} of the same item: if the files use the same numbers for different inputs, use --item-key (such as "
-            "language+item, or source where the same source is the same item; in Python item_key='language+item') to "
-            "tell them apart"
+            f"{what} of the same item: if the files use the same numbers for different inputs, tell them apart by "
+            "`item_key`, such as language+item, or source where the same source is the same item"
         ]
 
 
@@ -234,8 +233,8 @@ def _hash_contents(records: RecordColumns) -> Numbers:
     extras: Iterable[str | None] = repeat(None, len(r))
     if r.extras:
         extras = [_canonical_extra(extra) if extra else None for extra in r.extras]
-    columns = (r.outputs, r.sources, r.references, r.instructions, r.tasks, r.languages)
-    return hash_all(zip(*columns, extras, strict=True), len(r))
+    columns = [getattr(r, COLUMN_NAMES[name]) for name in OPTIONAL_FIELDS]
+    return hash_all(zip(r.outputs, r.references, *columns, extras, strict=True), len(r))
 
 
 def _canonical_extra(extra: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -12,18 +11,18 @@ from typing import Any
 
 from metrist.errors import InputError, did_you_mean
 from metrist.io.row_model import RowError, format_value
+from metrist.records import TAG_FIELDS, TEXT_FIELDS
 
-TEXTS = ("output", "source", "references", "reference", "instruction")
 #: How many outputs or pairs a sampled row stands for.
 SAMPLING_WEIGHT = "sampling_weight"
 JUDGMENTS = ("ratings", "raters", "rater", "errors", "scores", SAMPLING_WEIGHT, "rater_notes")
-FIELDS = ("item", "system", *TEXTS, "task", "language", "systems", "outputs", *JUDGMENTS)
+FIELDS = (*TEXT_FIELDS, "references", "reference", "systems", "outputs", *JUDGMENTS)
 FAMILIES = ("rating:", "score:", "reference_")
 _LONGEST_NAME = 200
 _SHOWN_COLUMNS = 20
 
 #: Fields that may have another name in a file; judgments are never guessed.
-_RECOGNISED = ("item", "system", "output", "source", "references", "instruction", "task", "language")
+_RECOGNISED = frozenset({*TEXT_FIELDS, "references"})
 
 
 def _names(text: str) -> frozenset[str]:
@@ -91,7 +90,7 @@ def guess_column(field: str, columns: Iterable[str]) -> str | None:
 
 
 def list_wide_patterns(columns: Iterable[str]) -> list[str]:
-    """Return patterns for --output that match at least two columns: `*_output`, `summary_*`."""
+    """Return patterns of outputs that match at least two columns: `*_output`, `summary_*`."""
     found: Counter[str] = Counter()
     for column in columns:
         before, _, last = column.rpartition("_")
@@ -112,7 +111,9 @@ def check_fields(fields: Mapping[str, str]) -> None:
     """Check that each entry maps a field of metrist to a column, or drops a column."""
     for field, column in fields.items():
         if column and field not in FIELDS and not field.startswith(FAMILIES):
-            raise InputError(f"metrist has no field named {format_value(field)}{did_you_mean(field, FIELDS)}")
+            raise InputError(
+                f"metrist has no field named {format_value(field)}{did_you_mean(field, FIELDS)}", code="unknown_name"
+            )
 
 
 class ColumnCheck:
@@ -147,7 +148,7 @@ class ColumnCheck:
         shown = ", ".join(map(format_value, list(self.columns)[:_SHOWN_COLUMNS]))
         listed = f"columns are {shown}{', …' if len(self.columns) > _SHOWN_COLUMNS else ''}"
         return (
-            f"no column {format_value(column)}, which --field maps to {field!r}"
+            f"no column {format_value(column)}, which `fields` maps to {field!r}"
             f"{near + ' The ' if near else '; the '}{listed}"
         )
 
@@ -157,7 +158,7 @@ class ColumnMap:
 
     `known` are the columns that were looked at; a row with others must be passed to `learn` before it is parsed.
     `samples` has the first value of each column. `fields` maps fields to columns for `rename`; `recognised` has those
-    mappings that nobody asked for. `unread` is a column of systems that --system overrules.
+    mappings that nobody asked for. `unread` is a column of systems that `system` overrules.
     """
 
     def __init__(self, fields: Mapping[str, str], item_key: Iterable[str] = (), has_system: bool = False) -> None:
@@ -198,7 +199,7 @@ class ColumnMap:
             other = found_here.get(field) or field
             raise RowError(
                 f"{format_value(other)} where earlier rows have {format_value(column)}: both may be the {field}; give "
-                f"them one name, or name one: --field {quote_flag(field, column)} or --field {quote_flag(field, other)}"
+                f"them one name, or name one: {name_field(field, column)} or {name_field(field, other)}"
             )
         self.recognised = found
         self.known.update(row)
@@ -216,7 +217,7 @@ class ColumnMap:
         own = [column for column in own if column not in self._used and column not in self.fields]
         if mapped and own:
             mapped.append(f"references = {', '.join(own)}")
-        unread = [f"{self.unread} is not read (--system)"] if self.unread else []
+        unread = [f"{self.unread} is not read (`system`)"] if self.unread else []
         return [*mapped, *unread]
 
     def rename(self, row: dict[str, Any]) -> None:
@@ -264,10 +265,9 @@ class ColumnMap:
         return found
 
 
-def quote_flag(field: str, column: str) -> str:
-    """Return `output=prediction`, or `'output=the text'` for a shell."""
-    text = f"{field}={column}"
-    return text if re.fullmatch(r"[\w.,:/+=-]+", text) else shlex.quote(text)
+def name_field(field: str, column: str) -> str:
+    """Return the argument that reads a field from a column, or drops a column, for a message."""
+    return f"`fields={ {field: column}!r}`"
 
 
 def _has_column(row: Mapping[str, Any], column: str) -> bool:
@@ -298,7 +298,7 @@ def _match_fields(samples: Mapping[str, Any], explicit: set[str], has_item: bool
     by_name: dict[str, str] = {}
     for column in samples:
         by_name.setdefault(normalise_name(column), column)
-    own = {field for field in _RECOGNISED if field in samples} | (explicit & set(_RECOGNISED))
+    own = {field for field in _RECOGNISED if field in samples} | (explicit & _RECOGNISED)
     own |= {"item"} if has_item else set()
     if "outputs" in samples or "systems" in samples or "outputs" in explicit or "systems" in explicit:
         own |= {"output", "system"}
@@ -329,7 +329,7 @@ def _match_fields(samples: Mapping[str, Any], explicit: set[str], has_item: bool
         take("output", candidates("output", _OUTPUT) or candidates("output", _names("text")))
     if "references" not in own:
         take("references", _reference_candidates(candidates("references", _REFERENCES), by_name, samples))
-    for field in ("task", "language"):
+    for field in TAG_FIELDS:
         if field not in own:
             take(field, candidates(field, frozenset())[:1])
     if "instruction" not in own:
@@ -381,14 +381,14 @@ def _fits(field: str, value: Any) -> bool:
 
 def _describe_competition(field: str, columns: list[str]) -> str:
     listed = " and ".join(map(format_value, columns)) if len(columns) == 2 else ", ".join(map(format_value, columns))
-    flags = " or ".join(f"--field {quote_flag(field, column)}" for column in columns)
+    flags = " or ".join(name_field(field, column) for column in columns)
     more = ""
     if field == "item":
-        more = f", or --item-key {'+'.join(columns)} if only together they name an item"
+        more = f", or `item_key='{'+'.join(columns)}'` if only together they name an item"
     elif field == "output":
-        more = "; if one of them is the reference, add --field references=COLUMN"
+        more = "; if one of them is the reference, add `fields={'references': 'COLUMN'}`"
     elif field == "references":
-        more = f", or --field {quote_flag(field, ','.join(columns))} for all of them"
+        more = f", or {name_field(field, ','.join(columns))} for all of them"
     return f"{listed} may {'both' if len(columns) == 2 else 'all'} be the {field}: use {flags}{more}"
 
 
@@ -405,7 +405,7 @@ def as_text(field: str, value: Any) -> str:
     inner = (
         next((key for key, text in value.items() if isinstance(text, str)), None) if isinstance(value, dict) else None
     )
-    hint = f"; use --field {quote_flag(field, f'{field}.{inner}')} for a text inside it" if inner else ""
+    hint = f"; use {name_field(field, f'{field}.{inner}')} for a text inside it" if inner else ""
     raise RowError(f"{field!r} must be a text, got {format_value(value)}{hint}")
 
 

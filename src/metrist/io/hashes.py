@@ -16,7 +16,7 @@ def hash_records(records: RecordColumns) -> Hashes:
     """For each record, a hash of everything that metrics see of it, one row of bytes each."""
     r = records
     texts, starts = kernels.json_arrays(
-        # The last entry is that of the extra columns.
+        # The order is that of `hash_units`; the last entry is that of the extra columns.
         [r.items, r.systems, r.outputs, r.sources, r.references, r.instructions, r.tasks, r.languages, [None] * len(r)]
     )
     view = memoryview(texts)
@@ -35,4 +35,4 @@ def hash_file(path: str) -> str:
         with open(path, "rb") as file:
             return file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
+        raise RunError(f"cannot read {path}: {error.strerror}", code="unreadable") from error

@@ -176,7 +176,7 @@ def find_rows(value: Row, name: str | None) -> str | None:
         return None
     common = [key for key in lists if key.lower() in _ROW_LISTS]
     if len(lists) > 1 and len(common) != 1:
-        flags = " or ".join(f"--sheet {key}" for key in lists)
+        flags = " or ".join(f"`sheet={key!r}`" for key in lists)
         raise InputError(f"the file holds several lists of rows: use {flags}")
     return (common or lists)[0]
 

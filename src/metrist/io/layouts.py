@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from metrist.errors import InputError, format_count
-from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, is_number, normalise_name, quote_flag
+from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, is_number, name_field, normalise_name
 from metrist.io.row_model import RowError, format_value
 from metrist.io.table_rows import Cells
 
@@ -106,7 +106,9 @@ class _WideRows:
         leave_out: Callable[[str], None] | None,
     ) -> None:
         if columns.fields.get("output"):
-            raise InputError("the outputs are named twice: use either --output or --field output=COLUMN")
+            raise InputError(
+                "the outputs are named twice: use either `outputs` or `fields={'output': 'COLUMN'}`", code="conflict"
+            )
         self._named, self._patterns = _parse_outputs(outputs, {name for row in sample for name in row})
         self._layout = layout
         self._leave_out = leave_out
@@ -127,7 +129,8 @@ class _WideRows:
             chosen = self._choose(first)
         if not chosen:
             pattern = next(iter(self._patterns))
-            raise InputError(f"no column matches {pattern!r}; the columns are {', '.join(map(format_value, first))}")
+            listed = ", ".join(map(format_value, first))
+            raise InputError(f"no column matches {pattern!r}; the columns are {listed}", code="unknown_name")
         layout.notes.append("outputs = " + ", ".join(f"{column} ({system})" for system, column in chosen.items()))
         layout.notes += [f"no outputs but numbers = {', '.join(numbers)}"] if self._numbers else []
         self._seen = chosen
@@ -147,8 +150,7 @@ class _WideRows:
                     if chosen.get(system, column) != column:
                         raise InputError(
                             f"two columns are named as outputs of {system!r}: {chosen[system]!r} and {column!r}; name "
-                            f"each on its own: --output {quote_flag(chosen[system], chosen[system])} --output "
-                            f"{quote_flag(column, column)}"
+                            f"each on its own: `outputs={[chosen[system], column]!r}`"
                         )
                     chosen[system] = column
         return chosen
@@ -159,9 +161,11 @@ class _WideRows:
         missing = next((column for column in chosen.values() if column not in row), None)
         if missing is not None and (type(row) is Cells or all(column not in row for column in chosen.values())):
             listed = ", ".join(map(format_value, row))
-            raise RowError(f"no column {format_value(missing)}, which --output names; the columns are {listed}")
+            raise RowError(f"no column {format_value(missing)}, which `outputs` names; the columns are {listed}")
         if "system" in row and "system" not in self._dropped:
-            raise RowError("'system' in a row with the outputs of several systems: drop it with --field system=")
+            raise RowError(
+                "'system' in a row with the outputs of several systems: drop it with `fields={'system': ''}`"
+            )
         rest = {
             name: value
             for name, value in row.items()
@@ -172,7 +176,7 @@ class _WideRows:
         if judged and len(chosen) > 1:
             reason = (
                 f"{format_value(judged[0])} in a row with the outputs of several systems: which of them it judges is "
-                f"not said; write a row per system, or drop it with --field {judged[0]}="
+                f"not said; write a row per system, or drop it with {name_field(judged[0], '')}"
             )
             if self._leave_out is None:
                 raise RowError(reason)
@@ -188,7 +192,7 @@ class _WideRows:
                 rows.append(
                     RowError(
                         f"{format_value(column)} has no text: fill it with '' to score an empty output, or skip bad "
-                        "rows (--skip-bad, in Python skip_bad=True)"
+                        "rows (`skip_bad=True`)"
                     )
                 )
             else:
@@ -206,7 +210,7 @@ class _WideRows:
 def _parse_outputs(
     outputs: Mapping[str, str] | Sequence[str] | str, columns: Container[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Return system → column, and the patterns, of `--output v1=v1_output` and `--output '*_output'`. `v1,v2` names two
+    """Return system → column, and the patterns, of `v1=v1_output` and `*_output`. `v1,v2` names two
     columns unless one of `columns` has that name."""
     if isinstance(outputs, Mapping):
         entries = [f"{system}={column}" for system, column in outputs.items()]
@@ -223,17 +227,21 @@ def _parse_outputs(
         system, equals, column = entry.partition("=")
         if equals:
             if not system or not column:
-                raise InputError(f"--output must be SYSTEM=COLUMN, or a pattern such as '*_output', got {entry!r}")
+                raise InputError(
+                    f"`outputs` must be SYSTEM=COLUMN, or a pattern such as '*_output', got {entry!r}",
+                    code="invalid_value",
+                )
             if system in named:
-                raise InputError(f"--output names the system {system!r} twice")
+                raise InputError(f"`outputs` names the system {system!r} twice", code="invalid_value")
             if column in named.values():
-                raise InputError(f"--output names the column {column!r} twice")
+                raise InputError(f"`outputs` names the column {column!r} twice", code="invalid_value")
             named[system] = column
         elif entry.count("*") == 1 and entry != "*":
             patterns.append(entry)
         elif "*" in entry or not entry:
             raise InputError(
-                f"--output must be SYSTEM=COLUMN, or a pattern with one *, such as '*_output', got {entry!r}"
+                f"`outputs` must be SYSTEM=COLUMN, or a pattern with one *, such as '*_output', got {entry!r}",
+                code="invalid_value",
             )
         else:
             named[entry] = entry
@@ -312,7 +320,9 @@ def _battle_layout(
     """Two outputs in columns of their own, with a column that names the winner (Chatbot Arena and others)."""
     if len(stems) > 1:
         listed = ", ".join(by_name[stem + suffix] for stem in stems for suffix in suffixes)
-        raise RowError(f"several pairs of columns may be the outputs: {listed}; drop some with --field COLUMN=")
+        raise RowError(
+            f"several pairs of columns may be the outputs: {listed}; drop some with `fields={{'COLUMN': ''}}`"
+        )
     sides = by_name[stems[0] + suffixes[0]], by_name[stems[0] + suffixes[1]]
     names = (by_name[models[0] + suffixes[0]], by_name[models[0] + suffixes[1]]) if models else ()
     winners = _find_winners(by_name, suffixes)
@@ -341,7 +351,7 @@ def _battle_layout(
         if judge and isinstance(rest.get(judge), str) and "rater" not in rest:
             rest["rater"] = rest.pop(judge)
         if rest.get("system") is not None:
-            raise RowError("'system' in a row of two outputs: drop it with --field system=")
+            raise RowError("'system' in a row of two outputs: drop it with `fields={'system': ''}`")
         _convert_prompt(rest, context)
         return [_build_pair(row, rest, context, systems, outputs, choice)]
 
@@ -409,7 +419,7 @@ def _build_pair(
 ) -> dict[str, Any]:
     if choice is not None:
         if rest.get("ratings"):
-            raise RowError("'ratings' in a row that names its winner: drop one of them with --field COLUMN=")
+            raise RowError("'ratings' in a row that names its winner: drop one of them with `fields={'COLUMN': ''}`")
         rest["ratings"] = {PREFERENCE: choice}
     return _rebuild(row, {**context, **rest, "systems": list(systems), "outputs": list(outputs)})
 
@@ -544,7 +554,9 @@ def _find_winners(by_name: Mapping[str, str], suffixes: tuple[str, str]) -> tupl
         return tuple(by_name[name] for name in (*flags, "winner_tie") if name in by_name)
     named = [by_name[name] for name in _WINNERS if name in by_name]
     if len(named) > 1:
-        raise RowError(f"several columns may name the winner: {', '.join(named)}; drop one with --field COLUMN=")
+        raise RowError(
+            f"several columns may name the winner: {', '.join(named)}; drop one with `fields={{'COLUMN': ''}}`"
+        )
     return tuple(named)
 
 

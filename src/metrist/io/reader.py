@@ -25,7 +25,7 @@ from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.row_parser import RowParser
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
-from metrist.records import Record, RecordColumns
+from metrist.records import TAG_FIELDS, Record, RecordColumns
 
 #: Rows between two reports of progress.
 _REPORTED = 1 << 12
@@ -68,14 +68,18 @@ def read_records(
     if isinstance(item_key, str):
         item_key = item_key.split("+") if item_key else ()
         if not all(item_key):
-            raise InputError(f"item_key must name fields, such as 'doc+segment', got {'+'.join(item_key)!r}")
+            raise InputError(
+                f"item_key must name fields, such as 'doc+segment', got {'+'.join(item_key)!r}", code="invalid_value"
+            )
     form = FileFormat(delimiter, encoding, sheet)
     if delimiter or encoding:
         form.check()
     try:
         sources = resolve_sources(source, form)
     except MissingFile as error:
-        raise InputError(f"{error}; to name another column, repeat --output" if outputs else str(error)) from None
+        if outputs:
+            error.args = (f"{error}; to name another column, repeat `outputs`",)
+        raise
     return Reader(
         sources=sources,
         item_key=tuple(item_key),
@@ -397,15 +401,17 @@ class Reader:
             read = rows.position - source.first_row
             self._last_source = rows.layout is not None, rows.parser.items_are_named, read
             if not read:
-                raise InputError(f"{name}: no rows")
+                raise InputError(f"{name}: no rows", code="no_data")
             if not good:
                 count = agree(rows.position, "its only row is", f"all {rows.position:,} rows are")
-                raise InputError(f"{name}: {count} bad; the first error: {observed.skipped.messages[0]}")
+                first = observed.skipped.messages[0]
+                raise InputError(f"{name}: {count} bad; the first error: {first}", code="invalid_row")
         for field_name in checks[0].missing if checks else ():
             if all(field_name in check.missing for check in checks):
-                raise InputError(f"{', '.join(self.names) or 'the input'}: {checks[0].describe(field_name)}")
+                names = ", ".join(self.names) or "the input"
+                raise InputError(f"{names}: {checks[0].describe(field_name)}", code="unknown_name")
         if not any_record and judgments != "required":
-            raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output")
+            raise InputError(f"{', '.join(self.names) or 'the input'}: no row has an output", code="no_data")
 
     def _open(self, file: int, judgments: Judgments, checks: list[ColumnCheck]) -> SourceRows:
         """Begin to read a source: its first row decides on the layout of all."""
@@ -456,7 +462,8 @@ class Reader:
                 return
             for field_name in check.missing:
                 if not judgments or len(self.sources) == 1 or field_name in check.columns:
-                    raise InputError(f"{source.name or 'the input'}: {check.describe(field_name)}")
+                    name = source.name or "the input"
+                    raise InputError(f"{name}: {check.describe(field_name)}", code="unknown_name")
             checks.append(check)
 
         def look(row: Any) -> None:
@@ -529,17 +536,17 @@ class Reader:
         elif field_name:
             other = f"a different text in {format_value(field_name)}"
         else:
-            names = ", ".join(["task", "language", *map(format_value, record.extra)])
+            names = ", ".join([*TAG_FIELDS, *map(format_value, record.extra)])
             other = f"different values in one of {names}"
         more = ""
         if "system" in rows.columns.recognised and len(self.sources) > 1:
-            more = ", or --field system= if the files are the systems"
+            more = ", or `fields={'system': ''}` if the files are the systems"
         elif "item" in rows.columns.recognised:
-            more = ", or --field item= to number the rows instead"
+            more = ", or `fields={'item': ''}` to number the rows instead"
         return (
             f"item {format_value(record.item)} of system {format_value(record.system)} already occurs at {first} with "
-            f"{other}; use --item-key to build the item from several fields, --field system=COLUMN to name the "
-            "systems' column, or --field COLUMN= to drop a column"
+            f"{other}; use `item_key` to build the item from several fields, `fields={{'system': 'COLUMN'}}` to name "
+            "the systems' column, or `fields={'COLUMN': ''}` to drop a column"
             f"{more}"
         )
 

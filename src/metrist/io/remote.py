@@ -62,17 +62,20 @@ def local_path(url: str) -> Path:
     refused."""
     match = _URL.fullmatch(url)
     if match is None:
-        raise InputError(f"{url}: expected a URL such as s3://bucket/file.jsonl")
+        raise InputError(f"{url}: expected a URL such as s3://bucket/file.jsonl", code="invalid_value")
     scheme, rest = match.groups()
     if _PASSWORD.match(rest):  # The message does not repeat it.
         raise InputError(
             f"a {scheme}:// URL has a password in it, which would be written to files and messages: give it to the "
             "store's library by its own settings (its environment variables or key files, or fsspec's configuration "
-            "in ~/.config/fsspec)"
+            "in ~/.config/fsspec)",
+            code="untrusted",
         )
     parts = [part for part in rest.split("/") if part]
     if not parts or any(part in (".", "..") or "\\" in part or "\0" in part for part in parts) or "::" in url:
-        raise InputError(f"{url}: expected a URL such as s3://bucket/file.jsonl, without '..' and '::'")
+        raise InputError(
+            f"{url}: expected a URL such as s3://bucket/file.jsonl, without '..' and '::'", code="invalid_value"
+        )
     return local_folder().joinpath(re.sub(r"[^a-z0-9]", "-", scheme), *parts)
 
 
@@ -120,12 +123,14 @@ def fetch(url: str) -> Path:
             if retry(_copy, store, path, url, target, digests):
                 return target
     except FileNotFoundError:
-        raise InputError(f"{url}: no such file") from None
+        raise InputError(f"{url}: no such file", code="missing_file") from None
     except MetristError:
         raise
     except Exception as error:
         raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
-    raise InputError(f"{url}: it changed each time while it was read: try again when it is no longer written")
+    raise InputError(
+        f"{url}: it changed each time while it was read: try again when it is no longer written", code="changed"
+    )
 
 
 def find_copy(url: str, run: str) -> Path | None:
@@ -212,7 +217,7 @@ def expand(url: str) -> list[str]:
     except Exception as error:
         raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
     if not urls:
-        raise InputError(f"{url}: no file matches this pattern")
+        raise InputError(f"{url}: no file matches this pattern", code="missing_file")
     return urls
 
 
@@ -245,7 +250,7 @@ def put_bytes(store: Any, path: str, data: bytes) -> None:
     try:
         call_store(f"write {path}", put)
     except FileNotFoundError as error:
-        raise RunError(f"cannot write {path}: {error}") from error
+        raise RunError(f"cannot write {path}: {error}", code="cannot_write") from error
 
 
 def make_folder(store: Any, path: str, error: Exception) -> None:
@@ -255,5 +260,7 @@ def make_folder(store: Any, path: str, error: Exception) -> None:
     if bucket and not store.exists(bucket):
         if not isinstance(error, FileNotFoundError):
             raise error
-        raise RunError(f"cannot write {path}: the store has no bucket {bucket!r}, and metrist makes none") from error
+        raise RunError(
+            f"cannot write {path}: the store has no bucket {bucket!r}, and metrist makes none", code="cannot_write"
+        ) from error
     store.makedirs(path.rpartition("/")[0], exist_ok=True)

@@ -9,7 +9,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-from metrist.errors import format_count, quote_word
+from metrist.errors import format_count
 from metrist.io.fields import (
     FAMILIES,
     FIELDS,
@@ -25,7 +25,7 @@ from metrist.io.fields import (
     guess_column,
     is_number,
     list_wide_patterns,
-    quote_flag,
+    name_field,
 )
 from metrist.io.row_model import (
     Location,
@@ -39,15 +39,15 @@ from metrist.io.row_model import (
 )
 from metrist.io.table_rows import Cells, parse_cells
 from metrist.ratings import Choice, Error, Preference, Rating, Side
-from metrist.records import Record
+from metrist.records import CONTEXT_FIELDS, OPTIONAL_FIELDS, Record
 
 _NUMBERED_REFERENCE = re.compile(r"reference_(\d{1,9})")
 _SHOWN_FIELDS = 8
-#: Columns in a suggestion of --output.
+#: Columns in a suggestion of outputs.
 _SHOWN_OUTPUTS = 4
 _NUMBER = re.compile(r"\s*[-+]?[\d.,]*(e[-+]?\d+)?\s*", re.IGNORECASE)
 _DEEPEST = 100
-_TEXTS = ("source", "instruction", "references", "reference")
+_CONTEXT = (*CONTEXT_FIELDS, "references", "reference")
 Keys = tuple[tuple[str, str], ...]
 
 
@@ -106,10 +106,9 @@ class RowParser:
                 column = self.columns.fields.get("output") or "output"
                 name = "'output'" if column == "output" else f"{column!r} (output)"
                 raise RowError(
-                    f'{name} is null: expected a text, "" for an empty one (--skip-bad skips such rows, in Python '
-                    "skip_bad=True)"
+                    f'{name} is null: expected a text, "" for an empty one (`skip_bad=True` skips such rows)'
                 )
-            return RowParts(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _TEXTS})
+            return RowParts(((item, system),), (), judged, {k: v for k, v in row.items() if k not in _CONTEXT})
         if type(output) is not str:
             output = as_text("output", output)
         record = Record(item=item, system=system, output=output, **_context_fields(row))
@@ -177,7 +176,7 @@ def _join_key(row: dict[str, Any], fields: tuple[str, ...]) -> str:
 def _context_fields(row: dict[str, Any]) -> dict[str, Any]:
     """Return the other fields of a record besides item, system and output; unknown columns become `extra`."""
     context: dict[str, Any] = {}
-    for field in ("source", "instruction", "task", "language"):
+    for field in OPTIONAL_FIELDS:
         value = row.pop(field, None)
         if value is not None:
             context[field] = value if type(value) is str else as_optional_text(field, value)
@@ -203,7 +202,8 @@ def _check_depth(row: dict[str, Any]) -> None:
             depth += 1
             if depth > _DEEPEST:
                 raise RowError(
-                    f"{format_value(name)} is nested more than {_DEEPEST} levels deep; drop it with --field {name}="
+                    f"{format_value(name)} is nested more than {_DEEPEST} levels deep; drop it with "
+                    f"{name_field(name, '')}"
                 )
             parts = chain.from_iterable(part.values() if type(part) is dict else part for part in level)
             level = [part for part in parts if type(part) in (dict, list)]
@@ -233,25 +233,22 @@ def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     patterns = list_wide_patterns(row)
     if patterns:
         return (
-            f"{missing}; the columns are {listed}: use --output '{patterns[0]}' if each such column has a system's "
+            f"{missing}; the columns are {listed}: use `outputs={patterns[0]!r}` if each such column has a system's "
             "outputs"
         )
     if column:
-        return (
-            f"{missing}, but {column!r}: use --field {quote_flag('output', column)} to read that (in Python: "
-            f'fields={{"output": {format_value(column)}}}); the columns are {listed}'
-        )
+        return f"{missing}, but {column!r}: use {name_field('output', column)} to read that; the columns are {listed}"
     mark = max(";\t|,", key=names[0].count) if len(row) == 1 and names else ""
     if mark and mark in names[0]:  # A table that was split at another character.
-        return f"{missing}; the only column is {listed}: use --delimiter {'tab' if mark == chr(9) else repr(mark)}"
+        return f"{missing}; the only column is {listed}: use `delimiter={'tab' if mark == chr(9) else mark!r}`"
     # A column per system: texts that are no field.
     used = {part for column in fields.values() for part in (column, *column.split(","))}
     free = [name for name in row if name not in FIELDS and not name.startswith(FAMILIES) and name not in used]
     texts = [name for name in free if isinstance(row[name], str) and not _NUMBER.fullmatch(row[name])]
-    wide = " ".join(f"--output {quote_word(name)}" for name in texts[:_SHOWN_OUTPUTS])
-    wide += " …" if len(texts) > _SHOWN_OUTPUTS else ""
+    wide = f"`outputs={texts[:_SHOWN_OUTPUTS]!r}`" + (" …" if len(texts) > _SHOWN_OUTPUTS else "")
     return (
-        f"{missing}; the fields are {listed or 'none'}: use --field output=COLUMN to name the one that has the text"
+        f"{missing}; the fields are {listed or 'none'}: use `fields={{'output': 'COLUMN'}}` to name the one that has "
+        "the text"
         + (f" or, with a column per system, {wide}" if len(texts) > 1 else "")
         + " (`metrist convert` reads other layouts)"
         + _suggest_ratings(row, fields)
@@ -264,9 +261,10 @@ def _suggest_ratings(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     numbers = [name for name, value in row.items() if name not in (item, "item", "system") and is_number(value)]
     if not numbers:
         return ""
-    flags = [quote_flag(f"rating:{name}", name) for name in numbers[:_SHOWN_FIELDS]]
-    flags += [quote_flag("item", item)] if item and item != "item" else []
-    return f", or, if it holds ratings of outputs in a run: {' '.join(f'--field {flag}' for flag in flags)}"
+    mapped = {f"rating:{name}": name for name in numbers[:_SHOWN_FIELDS]}
+    if item and item != "item":
+        mapped["item"] = item
+    return f", or, if it holds ratings of outputs in a run: `fields={mapped!r}`"
 
 
 def _check_record(record: Record) -> Record:
@@ -274,7 +272,7 @@ def _check_record(record: Record) -> Record:
     for field in ("item", "system", "output"):
         if not isinstance(getattr(record, field), str):
             raise RowError(f"{field!r} of a Record must be a text, got {format_value(getattr(record, field))}")
-    for field in ("source", "instruction", "task", "language"):
+    for field in OPTIONAL_FIELDS:
         if not isinstance(getattr(record, field), (str, type(None))):
             raise RowError(f"{field!r} of a Record must be a text or None, got {format_value(getattr(record, field))}")
     references = record.references

@@ -159,7 +159,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[Location, Row]]:
     file = open_source(path)
     for line, row in file.read():
         if isinstance(row, RowError):
-            raise InputError(f"{file.location(line)}: {row}")
+            raise InputError(f"{file.location(line)}: {row}", code="invalid_row")
         if isinstance(row, dict):
             yield file.location(line), row
 
@@ -202,7 +202,7 @@ def expand_pattern(path: str | os.PathLike[str]) -> list[str | os.PathLike[str]]
 
     files = sorted(file for file in glob.glob(text, recursive=True) if not os.path.isdir(file))
     if not files:
-        raise InputError(f"{display_name(text)}: no file matches this pattern")
+        raise InputError(f"{display_name(text)}: no file matches this pattern", code="missing_file")
     return list(files)
 
 

@@ -52,7 +52,7 @@ class WholeFile:
         is_here = self.url is None or os.path.exists(self.path)
         source = open_source(self.path if is_here else str(self.url), form)
         if hash_file(str(source.path)) != self.sha256:
-            raise InputError(f"{self.name} changed while it was read")
+            raise InputError(f"{self.name} changed while it was read", code="changed")
         return replace(read_records([], **options), sources=(replace(source, name=self.name, system=self.system),))
 
 
@@ -98,7 +98,7 @@ class FileSlice:
             checksum = zlib.crc32(block, checksum)
             yield start, block
         if checksum != self.checksum:
-            raise InputError(f"{self.name} changed while it was read")
+            raise InputError(f"{self.name} changed while it was read", code="changed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,7 +164,7 @@ class _Lines:
                 self._is_utf8 = True
                 if self._is_windows:
                     self._error = self._error or RowError(
-                        "UTF-8 text after text in Windows-1252: the file mixes encodings; use --encoding to name one"
+                        "UTF-8 text after text in Windows-1252: the file mixes encodings; use `encoding` to name one"
                     )
             yield text
 
@@ -189,7 +189,7 @@ def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
         else:
             return RowError(
                 f"must have {format_count(len(header), 'cell')} like the header, got {len(cells)}; put texts that "
-                "contain the delimiter in quotes, or skip such rows with --skip-bad"
+                "contain the delimiter in quotes, or skip such rows with `skip_bad=True`"
             )
     return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
 
@@ -206,7 +206,7 @@ def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowEr
         # With `data_only`, a cell with a formula has the value that Excel computed last.
         book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
     except Exception as error:  # openpyxl raises whatever the damage leads to
-        raise InputError(f"{name}: not an .xlsx file, or a damaged one: {error}") from error
+        raise InputError(f"{name}: not an .xlsx file, or a damaged one: {error}", code="damaged") from error
     try:
         sheet = _choose_sheet(book, name, form)
         sheet.reset_dimensions()  # What the file says about its size may be wrong.
@@ -225,7 +225,7 @@ def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowEr
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{name}: a damaged .xlsx file: {error}") from error
+        raise InputError(f"{name}: a damaged .xlsx file: {error}", code="damaged") from error
     finally:
         book.close()
 
@@ -250,12 +250,14 @@ def _check_archive(path: str, name: str) -> None:
 def _choose_sheet(book: Any, name: str, form: FileFormat) -> Any:
     names = [sheet.title for sheet in book.worksheets]
     if not names:
-        raise InputError(f"{name}: has no sheet with cells")
+        raise InputError(f"{name}: has no sheet with cells", code="no_data")
     if form.sheet is not None:
         if form.sheet not in names:
-            raise InputError(f"{name}: no sheet {form.sheet!r}{did_you_mean(form.sheet, names)}; it has {names}")
+            raise InputError(
+                f"{name}: no sheet {form.sheet!r}{did_you_mean(form.sheet, names)}; it has {names}", code="unknown_name"
+            )
         return book[form.sheet]
-    others = f" of {len(names)} (--sheet)" if len(names) > 1 else ""
+    others = f" of {len(names)} (`sheet`)" if len(names) > 1 else ""
     form.notes.append(f"sheet {names[0]!r}{others}")
     return book[names[0]]
 
@@ -296,14 +298,14 @@ def read_parquet(
                 yield from enumerate(map(Cells, batch.slice(first).to_pylist()), read + first + 1)
                 read += batch.num_rows
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{name}: not a Parquet file, or a damaged one: {error}") from error
+        raise InputError(f"{name}: not a Parquet file, or a damaged one: {error}", code="damaged") from error
 
 
 def frame_rows(source: Any) -> Callable[[], Iterator[Cells]] | None:
     """Return a function that iterates over a frame's rows; None if the source is not a frame. Frames are recognized by
     their methods, so that no library is imported."""
     if hasattr(source, "collect") and hasattr(source, "collect_schema"):
-        raise InputError("a lazy frame has no rows yet: call .collect() on it first")
+        raise InputError("a lazy frame has no rows yet: call .collect() on it first", code="no_data")
     if hasattr(source, "itertuples") and hasattr(source, "columns"):
         return lambda: _name_values(source.columns, source.itertuples(index=False, name=None))
     if hasattr(source, "iter_rows") and hasattr(source, "columns"):

@@ -26,18 +26,18 @@ _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 def check_writable(path: Path) -> None:
     """Raise if a file cannot be written, before any work is done for it."""
     if path.is_dir():
-        raise RunError(f"cannot write {path}: it is a folder")
+        raise RunError(f"cannot write {path}: it is a folder", code="cannot_write")
     if not path.parent.is_dir():
-        raise RunError(f"cannot write {path}: there is no folder {path.parent}")
+        raise RunError(f"cannot write {path}: there is no folder {path.parent}", code="cannot_write")
     if not os.access(path.parent, os.W_OK):
-        raise RunError(f"cannot write {path}: the folder {path.parent} is not writable")
+        raise RunError(f"cannot write {path}: the folder {path.parent} is not writable", code="cannot_write")
 
 
 def check_distinct(path: Path, inputs: Iterable[str | os.PathLike[str]], what: str = "the records are") -> None:
     """Raise if a file would be overwritten while it is read."""
     for name in inputs:
         if path.exists() and os.path.exists(name) and path.samefile(name):
-            raise RunError(f"cannot write {path}: {what} read from it")
+            raise RunError(f"cannot write {path}: {what} read from it", code="cannot_write")
 
 
 @contextmanager
@@ -76,14 +76,14 @@ def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         # Other errors may come from files that the block itself opens.
         if error.errno not in _DISK_ERRORS:
             raise
-        raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
+        raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}", code="cannot_write") from error
 
 
 def _open_new(target: Path, path: str | os.PathLike[str], mode: str) -> Any:
     try:
         return target.open(mode)
     except OSError as error:
-        raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
+        raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}", code="cannot_write") from error
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def _replace_at_end(target: Path, path: str | os.PathLike[str]) -> Iterator[IO[b
                 part.chmod(stat.S_IMODE(target.stat().st_mode))
             os.replace(part, target)
         except OSError as error:
-            raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}") from error
+            raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}", code="cannot_write") from error
         sync_folder(target.parent)
     except BaseException:
         with suppress(OSError):
@@ -133,7 +133,10 @@ def _open_compressor(raw: IO[bytes], suffix: str) -> Any:
 def write_rows(rows: Iterable[dict[str, Any]], out: str | os.PathLike[str]) -> int:
     """Write one JSON object per line, compressed according to the suffix, and return the number of rows."""
     if Path(uncompressed_name(out)).suffix not in (".jsonl", ".ndjson"):
-        raise RunError(f"{out}: rows are written as JSON lines; name the file .jsonl, also .jsonl.gz, .xz or .zst")
+        raise RunError(
+            f"{out}: rows are written as JSON lines; name the file .jsonl, also .jsonl.gz, .xz or .zst",
+            code="cannot_write",
+        )
     count = 0
     with atomic_write(out) as file:
         for row in rows:
@@ -178,7 +181,9 @@ def json_line(row: dict[str, Any]) -> str:
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False)
     except RecursionError:
-        raise InputError(f"the row of item {row.get('item')!r} is nested too deeply to be written") from None
+        raise InputError(
+            f"the row of item {row.get('item')!r} is nested too deeply to be written", code="too_large"
+        ) from None
     except ValueError:
         return json.dumps(_replace_nan(row), ensure_ascii=False)
 
@@ -189,3 +194,8 @@ def _replace_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_replace_nan(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def encodable(text: str) -> str:
+    """The text for formats that hold only valid Unicode: a lone surrogate becomes its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -176,17 +176,31 @@ def build_llm(llm: str | Spec | LLM) -> LLM:
         return llm
     spec = parse_llm(llm) if isinstance(llm, str) else llm
     if spec.name not in _BUILTIN:
-        raise SpecError(_describe_unknown(spec.name))
+        raise SpecError(_describe_unknown(spec.name), code="unknown_name")
     module, attribute = _BUILTIN[spec.name]
     cls: type[LLM] = getattr(importlib.import_module(module), attribute)
-    _check_settings(cls, spec)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    known = [field.name for field in fields]
+    for name in spec.settings:
+        if name not in known:
+            raise SpecError(
+                f"{spec.name} has no setting {name!r}{did_you_mean(name, known)} (available: {', '.join(known)})",
+                code="unknown_name",
+            )
+    for field in fields:
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if required and field.name not in spec.settings:
+            raise SpecError(
+                f"{spec.name} needs the setting {field.name!r}: {spec.name}({field.name}='…')", code="missing_value"
+            )
+    # The class itself checks the values.
     return cls(**spec.settings)
 
 
 def parse_llm(text: str) -> Spec:
     """Parse an LLM spec. The bare name of a model, a common mistake, is answered with a suggestion."""
     if "(" not in text and text.strip() not in _BUILTIN:
-        raise SpecError(_describe_unknown(text.strip()))
+        raise SpecError(_describe_unknown(text.strip()), code="unknown_name")
     try:
         return parse(text)
     except SpecError as error:
@@ -200,22 +214,7 @@ def _describe_unknown(name: str) -> str:
     return f"no LLM named {name!r}{near} (available: {', '.join(_BUILTIN)}){model}"
 
 
-def _check_settings(cls: type[LLM], spec: Spec) -> None:
-    """Refuse unknown settings, and missing ones that have no default. The class itself checks the values."""
-    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-    known = [field.name for field in fields]
-    for name in spec.settings:
-        if name not in known:
-            raise SpecError(
-                f"{spec.name} has no setting {name!r}{did_you_mean(name, known)} (available: {', '.join(known)})"
-            )
-    for field in fields:
-        required = field.default is field.default_factory is dataclasses.MISSING
-        if required and field.name not in spec.settings:
-            raise SpecError(f"{spec.name} needs the setting {field.name!r}: {spec.name}({field.name}='…')")
-
-
-class _Stored:
+class _StoredCount:
     """The number of completions that this process has stored in the cache."""
 
     def __init__(self) -> None:
@@ -223,7 +222,7 @@ class _Stored:
         self.count = 0
 
 
-_stored = _Stored()
+_stored = _StoredCount()
 
 
 def report_requests(count: int) -> None:

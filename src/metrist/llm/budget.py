@@ -55,7 +55,14 @@ class Budget:
             if count:
                 return count
             if not state.pending:
-                raise ModelError(self._describe_exhausted(state, costs))
+                lost = f", and ${state.reserved:.4f} is reserved for requests without an answer"
+                raise ModelError(
+                    f"the limit of ${self._limit:g} on the cost of a run is reached: ${state.paid:.4f} is spent"
+                    f"{lost if state.reserved > 1e-9 else ''}; the next request could cost ${costs[0]:.4f}, and at "
+                    f"least {len(costs):,} are left. Run again with a higher limit (`max_cost`, "
+                    f"{VARIABLES['max_cost']}) to continue; no answer is paid for twice",
+                    code="budget",
+                )
             time.sleep(_POLL)
 
     def try_reserve(self, cost: float) -> bool:
@@ -99,14 +106,6 @@ class Budget:
             "ON CONFLICT (run, process) DO UPDATE SET paid = paid + excluded.paid, "
             "reserved = reserved + excluded.reserved, changed = excluded.changed",
             (self._run, self._process, paid, reserved, time.time()),
-        )
-
-    def _describe_exhausted(self, state: BudgetState, costs: Sequence[float]) -> str:
-        lost = f", and ${state.reserved:.4f} is reserved for requests without an answer" * (state.reserved > 1e-9)
-        return (
-            f"the limit of ${self._limit:g} on the cost of a run is reached: ${state.paid:.4f} is spent{lost}; the "
-            f"next request could cost ${costs[0]:.4f}, and at least {len(costs):,} are left. Run again with a higher "
-            f"limit (--max-cost, {VARIABLES['max_cost']}) to continue; no answer is paid for twice"
         )
 
 

@@ -322,7 +322,7 @@ class AnswerCache:
         by_key = {request.key: request for request in requests}
         query = "SELECT key, answer, arrived, parser FROM answers LEFT JOIN unreadable USING (key) WHERE key IN"
         stored: dict[bytes, StoredCompletion] = {}
-        with self._storing():
+        with self._faults(storing=True):
             for key, blob, arrived, parser in self._store.find(query, list(by_key)):
                 completion = _parse_blob(blob, completion_from_json)
                 if completion is not None and has_requested_parts(by_key[key], completion):
@@ -358,12 +358,12 @@ class AnswerCache:
 
     def sync(self) -> None:
         """Flush what was stored to disk."""
-        with self._storing():
+        with self._faults(storing=True):
             self._store.read(lambda connection: connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
 
     def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Work on the file in a transaction while LLMs are called."""
-        with self._storing():
+        with self._faults(storing=True):
             return self._store.write(work)
 
     def entries(self, scope: Scope | None = None) -> Iterator[CachedAnswer]:
@@ -414,7 +414,7 @@ class AnswerCache:
             connection.execute("DELETE FROM unreadable WHERE key NOT IN (SELECT key FROM answers)")
             return max(0, count)
 
-        with self._inspecting():
+        with self._faults(storing=False):
             count = self._store.write(delete)
             self._store.compact()
             return count
@@ -424,32 +424,25 @@ class AnswerCache:
         self._store.close()
 
     def _query(self, query: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._inspecting():
+        with self._faults(storing=False):
             return self._store.read(lambda connection: connection.execute(query, values).fetchall())
 
     @contextmanager
-    def _storing(self) -> Iterator[None]:
-        """Around work on the file while LLMs are called."""
+    def _faults(self, *, storing: bool) -> Iterator[None]:
+        """Raise ModelError for faults of the file; `storing` tells whether LLMs are called meanwhile."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            if not storing:
+                raise ModelError(
+                    f"cannot read or change the answers in {self.path}: {reason}", code="unreadable"
+                ) from error
             raise ModelError(
-                f"LLM answers cannot be stored in {self.path} ({_describe_fault(error)}), so no LLM is called; free "
-                f"some space, or set another folder with {VARIABLES['llm_cache']}"
+                f"LLM answers cannot be stored in {self.path} ({reason}), so no LLM is called; free some space, or set "
+                f"another folder with {VARIABLES['llm_cache']}",
+                code="cannot_write",
             ) from error
-
-    @contextmanager
-    def _inspecting(self) -> Iterator[None]:
-        """Around work on the file while no LLM is called."""
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            reason = _describe_fault(error)
-            raise ModelError(f"cannot read or change the answers in {self.path}: {reason}") from error
-
-
-def _describe_fault(error: sqlite3.Error | OSError) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def _insert(connection: sqlite3.Connection, answer: CachedAnswer, replaced: float | None) -> Completion:

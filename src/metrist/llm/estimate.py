@@ -66,7 +66,7 @@ class CallEstimate:
         conversations: Sequence[Conversation],
         sampling: Sampling,
         runtime: Runtime,
-        parser: AnswerParser | None = None,
+        parser: AnswerParser | None,
     ) -> list[Completion]:
         """Count the requests; the result has the form of real completions."""
         requests = build_requests(llm, conversations, sampling)

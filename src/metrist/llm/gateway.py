@@ -36,8 +36,8 @@ from metrist.scores import Failure, FailureKind
 from metrist.spec import Spec
 
 
-class Estimate(Protocol):
-    """Takes all calls in a dry run, instead of LLMs."""
+class DryRun(Protocol):
+    """Takes all calls, instead of LLMs."""
 
     def complete(
         self,
@@ -49,8 +49,8 @@ class Estimate(Protocol):
     ) -> list[Completion]: ...
 
 
-#: The estimate of the dry run in this context. A dry run in one thread does not affect others.
-dry_run: ContextVar[Estimate | None] = ContextVar("dry_run", default=None)
+#: The dry run of this context. One in one thread does not affect others.
+dry_run: ContextVar[DryRun | None] = ContextVar("dry_run", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def complete(
             own = [request for key, request in missing.items() if key not in current and key not in sent]
             if own:
                 replaced = {key: stored[key].arrived for key in stored.keys() - current.keys()}
-                batch = _Batch(llm, cache, own, runtime, replaced=replaced, reader=reader)
+                batch = RequestBatch(llm, cache, own, runtime, replaced=replaced, reader=reader)
                 completions |= batch.run(sampling, completions)
         missing = {key: request for key, request in missing.items() if key not in completions}
         for key in missing:
@@ -216,7 +216,7 @@ def _run_tally(_run: str, _llm: str, _caller: str) -> _Tally:
     return _Tally()
 
 
-class _Batch(Call):
+class RequestBatch(Call):
     """Requests on their way to an LLM: reserves their cost, stores and collects their completions."""
 
     def __init__(
@@ -277,7 +277,8 @@ class _Batch(Call):
         if self._price is None:
             raise ModelError(
                 f"no price is known for {self._llm}, so the limit of ${limit:g} on cost cannot be enforced: "
-                f"{pricing.price_hint(self._llm)}"
+                f"{pricing.price_hint(self._llm)}",
+                code="budget",
             )
         return Budget(open_cache(self.runtime), limit, self.runtime.run_id)
 
@@ -306,7 +307,10 @@ class _Batch(Call):
         if self._error:
             raise self._error
         if len(completions) != len(requests):
-            raise ModelError(f"{self._llm} returned {len(completions)} completions for {len(requests)} conversations")
+            raise ModelError(
+                f"{self._llm} returned {len(completions)} completions for {len(requests)} conversations",
+                code="llm_failed",
+            )
         # An LLM may deliver nothing before it returns.
         for index, completion in enumerate(completions):
             self.deliver(index, completion)
@@ -354,7 +358,8 @@ class _Batch(Call):
             raise ModelError(
                 f"{self._llm}: the first {MAX_USELESS} answers are all empty or cannot be read, so the records are not "
                 f"the cause (the last answer: {last}{cut}). Try one question with this model, or another model; "
-                f"the same command goes on"
+                f"the same command goes on",
+                code="llm_failed",
             )
 
     def _is_useful(self, key: bytes, completion: Completion) -> bool:

@@ -7,6 +7,7 @@ shuts the connection of a request down at its deadline.
 from __future__ import annotations
 
 import base64
+import json
 import logging
 import os
 import re
@@ -15,7 +16,7 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -25,7 +26,6 @@ from urllib.parse import quote, urlsplit
 
 from metrist._version import __version__
 from metrist.errors import MissingExtra, ModelError, escape_controls
-from metrist.llm.openai_format import UnreadableResponse, decode_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -77,6 +77,19 @@ def is_secret_field(name: str, value: object) -> bool:
     return isinstance(value, str) and (by_name or bool(_SECRET_VALUE.match(value)))
 
 
+class UnreadableResponse(ValueError):
+    """A body that is no completion although the status says success."""
+
+
+def decode_body(body: bytes) -> Any:
+    """The JSON value in a body."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        start = repr(body[:60].decode("utf-8", "replace"))
+        raise UnreadableResponse(f"the body is not JSON ({len(body):,} bytes, starting with {start})") from None
+
+
 @dataclass(frozen=True)
 class Response:
     """What a server sent, complete, with secrets masked. `is_masked`: the body held one."""
@@ -126,20 +139,26 @@ class Credentials:
     def __repr__(self) -> str:
         return f"Credentials({', '.join(self._headers) or 'none'})"
 
-    def __bool__(self) -> bool:
-        return bool(self._headers)
-
     def add(self, header: str, variable: str, purpose: str, prefix: str = "") -> None:
         """Read the value of a header from an environment variable."""
-        _check_key(variable, purpose)
+        if not os.environ.get(variable, "").strip():
+            raise ModelError(
+                f"{purpose} needs a key: set the environment variable {variable}, or name another one with key=…",
+                code="missing_value",
+            )
+        if not (os.environ[variable].strip().isascii() and os.environ[variable].strip().isprintable()):
+            raise ModelError(
+                f"the environment variable {variable} (for {purpose}) contains characters that a key cannot have"
+            )
         self.variables.append(variable)
         self._headers[header.lower()] = prefix + os.environ[variable].strip()
         if len(os.environ[variable].strip()) >= _SHORTEST_SECRET:
             self._forms |= set(_list_forms(os.environ[variable].strip()))
 
-    def apply_to(self, headers: MutableMapping[str, str]) -> None:
-        """Add the secret headers."""
-        headers.update(self._headers)
+    def authorize(self, request: httpx2.Request) -> httpx2.Request:
+        """Add the secret headers to a request."""
+        request.headers.update(self._headers)
+        return request
 
     def mask(self, text: str) -> str:
         """The text with all secrets masked: servers and libraries quote them in error messages."""
@@ -173,18 +192,6 @@ def _list_forms(secret: str) -> Iterator[str]:
         yield encoded[(0, 2, 3)[shift] : end]
 
 
-def _check_key(variable: str, purpose: str) -> None:
-    """Raise ModelError unless the variable holds a value that a header can carry. No local variable holds it."""
-    if not os.environ.get(variable, "").strip():
-        raise ModelError(
-            f"{purpose} needs a key: set the environment variable {variable}, or name another one with key=…"
-        )
-    if not (os.environ[variable].strip().isascii() and os.environ[variable].strip().isprintable()):
-        raise ModelError(
-            f"the environment variable {variable} (for {purpose}) contains characters that a key cannot have"
-        )
-
-
 class _MaskFilter(logging.Filter):
     """Masks secrets in log records: libraries log what a server sent, which may be anything."""
 
@@ -202,14 +209,6 @@ class _MaskFilter(logging.Filter):
 
 
 _mask_filter = _MaskFilter()
-
-
-def mask_in_logs(credentials: Credentials, loggers: Iterable[str]) -> None:
-    """Mask the credentials in the messages of these loggers for as long as the credentials exist."""
-    _mask_filter.credentials.add(credentials)
-    for name in loggers:
-        logging.getLogger(name).addFilter(_mask_filter)  # Adding it twice has no effect.
-
 
 _MAX_BYTES = 64 * 2**20
 _CONNECT_TIMEOUT = 15.0
@@ -229,9 +228,12 @@ class HttpClient:
     def __init__(self, url: str, headers: Mapping[str, str], credentials: Credentials, *, timeout: float) -> None:
         library = _load_library()
         self._url = url
-        self._credentials = credentials
+        self.credentials = credentials
         self._timeout = timeout
-        mask_in_logs(credentials, _LOGGERS)
+        # The credentials are masked for as long as they exist; adding a filter twice has no effect.
+        _mask_filter.credentials.add(credentials)
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_mask_filter)
         self._options: dict[str, Any] = {
             "headers": {
                 "User-Agent": f"metrist/{__version__}",
@@ -239,7 +241,7 @@ class HttpClient:
                 "Accept-Encoding": "gzip, deflate",
                 **headers,
             },
-            "auth": self._authorize,
+            "auth": credentials.authorize,
             "timeout": library.Timeout(timeout, connect=min(_CONNECT_TIMEOUT, timeout)),
             # With one connection, the last that was opened is the one on which the request runs.
             "limits": library.Limits(max_connections=1, max_keepalive_connections=1),
@@ -280,18 +282,18 @@ class HttpClient:
         with connection.client.stream("POST", self._url, content=body, extensions=extensions) as response:
             encoding = response.headers.get("content-encoding", "").strip().lower()
             if encoding not in _ENCODINGS:
-                quoted = self._credentials.mask(f"{encoding!r:.60}")
+                quoted = self.credentials.mask(f"{encoding!r:.60}")
                 return TransportError(f"the response is encoded as {quoted}, expected gzip, deflate or none")
             content = bytearray()
             for chunk in response.iter_bytes():
                 content += chunk
                 if len(content) > _MAX_BYTES:
                     return TransportError(f"the response was not complete after {_MAX_BYTES:,} bytes")
-            return self._credentials.mask_response(response.status_code, response.headers, bytes(content))
+            return self.credentials.mask_response(response.status_code, response.headers, bytes(content))
 
     def _describe(self, error: Exception) -> TransportError:
         library = _load_library()
-        message = escape_controls(self._credentials.mask(" ".join(str(error).split()))) or type(error).__name__
+        message = escape_controls(self.credentials.mask(" ".join(str(error).split()))) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in message:
             hint = "the server's certificate is not trusted (SSL_CERT_FILE can name other authorities)"
             return TransportError(f"{hint}: {message}", "untrusted")
@@ -300,10 +302,6 @@ class HttpClient:
         if isinstance(error, library.TimeoutException):
             return TransportError(f"no complete response within {format_seconds(self._timeout)}")
         return TransportError(f"the connection broke off: {message}")
-
-    def _authorize(self, request: httpx2.Request) -> httpx2.Request:
-        self._credentials.apply_to(request.headers)
-        return request
 
     def _watch(self) -> None:
         """End requests at their deadlines, until the client is closed."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from metrist.llm.http import UnreadableResponse
 from metrist.llm.messages import (
     Completion,
     Conversation,
@@ -58,36 +59,29 @@ class RequestShape:
     tokens_field: str
 
 
-class ChatSettings(Protocol):
-    """The settings of an LLM that shape its requests."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def turns(self) -> Turns: ...
-    @property
-    def system(self) -> str: ...
-    @property
-    def omit(self) -> Sequence[str]: ...
-    @property
-    def body(self) -> str | None: ...
-
-
 def build_body(
-    llm: ChatSettings, conversation: Conversation, sampling: Sampling, shape: RequestShape
+    conversation: Conversation,
+    sampling: Sampling,
+    shape: RequestShape,
+    *,
+    model: str,
+    turns: Turns,
+    system: str,
+    omit: Sequence[str],
+    user_body: str | None,
 ) -> dict[str, Any]:
-    """The fields of a request to /chat/completions, or to /completions if `turns` is 'none'. The user's own fields
-    (`body`) come last."""
-    plain = llm.turns == "none"
-    prompt = {"prompt": join_text(conversation)} if plain else {"messages": _build_messages(conversation, llm.system)}
-    body: dict[str, Any] = {"model": llm.model, **prompt, "temperature": sampling.temperature}
+    """The fields of a request to /chat/completions, or to /completions if `turns` is 'none'. The user's own fields come
+    last."""
+    plain = turns == "none"
+    prompt = {"prompt": join_text(conversation)} if plain else {"messages": _build_messages(conversation, system)}
+    body: dict[str, Any] = {"model": model, **prompt, "temperature": sampling.temperature}
     if sampling.temperature > 0:  # Greedy answers do not depend on top_p, and many reasoning models reject it.
         body["top_p"] = sampling.top_p
     if sampling.seed is not None:
         body["seed"] = sampling.seed + sampling.sample  # With one seed, all samples would be the same draw.
     if sampling.stop:
         body["stop"] = list(sampling.stop)
-    for name in llm.omit:
+    for name in omit:
         body.pop(name, None)
     body[shape.tokens_field] = sampling.max_tokens
     if shape.logprobs:
@@ -95,7 +89,7 @@ def build_body(
     if shape.schema:
         schema = {"name": "answer", "strict": True, "schema": sampling.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return body | (json.loads(llm.body) if llm.body else {})
+    return body | (json.loads(user_body) if user_body else {})
 
 
 def _build_messages(conversation: Conversation, system: str) -> list[dict[str, str]]:
@@ -127,19 +121,6 @@ _FINISHES: Mapping[str, Finish] = {
     "safety": "filter",
     "refusal": "filter",
 }
-
-
-class UnreadableResponse(ValueError):
-    """A body that is no completion although the status says success."""
-
-
-def decode_body(body: bytes) -> Any:
-    """The JSON value in a body."""
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        start = repr(body[:60].decode("utf-8", "replace"))
-        raise UnreadableResponse(f"the body is not JSON ({len(body):,} bytes, starting with {start})") from None
 
 
 def parse_chat_completion(data: Any) -> Completion:

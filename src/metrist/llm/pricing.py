@@ -8,38 +8,42 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 from urllib.parse import urlsplit
 
+import msgspec
+
 from metrist.documents import parse_toml, read_text
-from metrist.errors import ModelError, did_you_mean
+from metrist.errors import ModelError
 from metrist.llm.base import LLM
 from metrist.llm.cache import Request
-from metrist.llm.messages import Completion, Message
+from metrist.llm.messages import Completion
 from metrist.runtime import VARIABLES, Runtime
 
 _DATE_SUFFIX = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
-_FIELDS = ("model", "host", "input", "output", "seen")
 #: The servers of LLMs whose spec names no address.
 _DEFAULT_URLS = {"openai": "https://api.openai.com/v1"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Dollars = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """US dollars per million tokens. `seen` is the date on which the price was looked up, if known."""
 
-    model: str
+    model: _Text
     host: str | None = None
-    input: float
-    output: float
+    input: _Dollars
+    output: _Dollars
     seen: datetime.date | None = None
 
     def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
@@ -59,15 +63,11 @@ def find_price(llm: LLM, runtime: Runtime | None = None) -> Price | None:
     """The first price that covers the LLM, the user's before the shipped ones; None if there is none."""
     if llm.free:
         return _FREE
-    model, host = str(getattr(llm, "model", "")), server_host(llm)
+    url = getattr(llm, "url", None) or _DEFAULT_URLS.get(llm.llm_name, "")
+    model, host = str(getattr(llm, "model", "")), urlsplit(str(url)).hostname or ""
     path = (runtime or Runtime.current()).prices
     prices = (*(_read_user_prices(path) if path else ()), *_read_shipped_prices())
     return next((price for price in prices if price.covers(model, host)), None)
-
-
-def server_host(llm: LLM) -> str:
-    """The host name of the LLM's server; empty if it has none."""
-    return urlsplit(str(getattr(llm, "url", None) or _DEFAULT_URLS.get(llm.llm_name, ""))).hostname or ""
 
 
 def price_hint(llm: LLM) -> str:
@@ -95,7 +95,9 @@ def _read_user_prices(path: Path) -> tuple[Price, ...]:
     try:
         changed = path.stat().st_mtime_ns
     except OSError as error:
-        raise ModelError(f"{VARIABLES['prices']} names {path}, which cannot be read: {error.strerror}") from None
+        raise ModelError(
+            f"{VARIABLES['prices']} names {path}, which cannot be read: {error.strerror}", code="unreadable"
+        ) from None
     return _read_prices(path, changed)
 
 
@@ -110,34 +112,20 @@ def _read_shipped_prices() -> tuple[Price, ...]:
     return _parse_prices(file.read_text(encoding="utf-8"), str(file))
 
 
+class _PriceFile(msgspec.Struct):
+    price: tuple[Price, ...]
+
+
 def _parse_prices(content: str, where: str) -> tuple[Price, ...]:
     data = parse_toml(content, where, ModelError)
-    tables = data.get("price")
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise ModelError(f"{where} must hold [[price]] tables with model, input and output, got {sorted(data)}")
-    return tuple(_parse_price(table, f"{where}, price {number}") for number, table in enumerate(tables, 1))
-
-
-def _parse_price(data: Mapping[str, Any], where: str) -> Price:
-    for name in data:
-        if name not in _FIELDS:
-            raise ModelError(
-                f"{where}: no field {name!r}{did_you_mean(name, _FIELDS)} (available: {', '.join(_FIELDS)})"
-            )
-    for name in ("model", "host"):
-        if not isinstance(data.get(name, ""), str):
-            raise ModelError(f"{where}: {name} must be text, got {data[name]!r}")
-    if not data.get("model"):
-        raise ModelError(f"{where}: 'model' is missing; give the model's name as in its spec, or '*'")
-    for name in ("input", "output"):
-        value = data.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-            raise ModelError(f"{where}: {name} must be US dollars per million tokens, got {value!r}")
-    seen = data.get("seen")
-    if seen is not None and not isinstance(seen, datetime.date):
-        raise ModelError(f"{where}: seen must be a date such as 2026-01-31, got {seen!r}")
-    amounts = {name: float(data[name]) for name in ("input", "output")}
-    return Price(model=data["model"], host=data.get("host"), seen=seen, **amounts)
+    try:
+        return msgspec.convert(data, _PriceFile).price
+    except msgspec.ValidationError as error:
+        raise ModelError(
+            f"{where}: {error}; each [[price]] needs model, input and output in US dollars per million tokens, and may "
+            "have host and seen",
+            code="invalid_value",
+        ) from None
 
 
 #: Bytes per token, averaged over languages and tokenizers; a third more or less is common.
@@ -159,12 +147,8 @@ def estimate_prompt_tokens(request: Request) -> int:
 
 def max_prompt_tokens(request: Request) -> int:
     """The most tokens that the prompt can take: no current tokenizer makes more tokens than a text has bytes."""
-    return max_message_tokens(request.messages) + _count_bytes(_schema_text(request))
-
-
-def max_message_tokens(messages: Sequence[Message]) -> int:
-    """As `max_prompt_tokens`, without a schema."""
-    return sum(_count_bytes(message.text) + _TOKENS_PER_MESSAGE for message in messages) + _TOKENS_PER_MESSAGE
+    messages = sum(_count_bytes(message.text) + _TOKENS_PER_MESSAGE for message in request.messages)
+    return messages + _TOKENS_PER_MESSAGE + _count_bytes(_schema_text(request))
 
 
 def max_cost(request: Request, price: Price) -> float:

@@ -7,7 +7,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from functools import lru_cache
 from queue import Empty, SimpleQueue
 
 from metrist.errors import ModelError
@@ -76,16 +75,12 @@ def rate_limiter(url: str, runtime: Runtime) -> RateLimiter:
     """The limiter of the server at this address. All calls of this process with the same limits share it, also from
     several runs at once, since a server counts all requests of an account."""
     with _limiters_lock:
-        return _rate_limiter(url, runtime.rpm, runtime.tpm)
+        return _limiters.setdefault((url, runtime.rpm, runtime.tpm), RateLimiter(runtime.rpm, runtime.tpm))
 
 
-#: Two threads at once must not get one limiter each.
+#: By address and limits. Two threads at once must not get one limiter each.
+_limiters: dict[tuple[str, int | None, int | None], RateLimiter] = {}
 _limiters_lock = threading.Lock()
-
-
-@lru_cache(maxsize=64)
-def _rate_limiter(_url: str, requests: int | None, tokens: int | None) -> RateLimiter:
-    return RateLimiter(requests, tokens)
 
 
 #: Seconds given to requests in flight after a fatal error: their answers may be paid for.
@@ -143,7 +138,12 @@ def run_requests(
                 continue
             in_flight -= 1
             try:
-                completions[number] = _deliver(number, result, deliver)
+                if result is None:
+                    raise ModelError("the run was stopped before this conversation was answered", code="run_failed")
+                if isinstance(result, ModelError):
+                    raise result
+                deliver(number, result)
+                completions[number] = result
             except Exception as fault:
                 if error is None:
                     error, until = fault, time.monotonic() + GRACE
@@ -161,12 +161,3 @@ def run_requests(
     for thread in threads:
         thread.join()
     return [completions[number] for number in range(count)]
-
-
-def _deliver(number: int, result: Result, deliver: Callable[[int, Completion], None]) -> Completion:
-    if result is None:
-        raise ModelError("the run was stopped before this conversation was answered")
-    if isinstance(result, ModelError):
-        raise result
-    deliver(number, result)
-    return result

@@ -39,8 +39,12 @@ _WRITER = "`metrist answers export`"
 
 def write_answers(answers: Iterable[CachedAnswer], path: Path) -> int:
     """Write a file, which appears complete or not at all; .gz, .xz and .zst are compressed. The number of answers."""
+    count = 0
     with atomic_write(path) as file:
-        return sum(1 for answer in answers if file.write(format_line(answer) + "\n"))
+        for answer in answers:
+            file.write(format_line(answer) + "\n")
+            count += 1
+    return count
 
 
 def format_line(answer: CachedAnswer) -> str:
@@ -139,7 +143,8 @@ class Replay(LLM):
             status = path.stat()
         except OSError as error:
             raise ModelError(
-                f"cannot replay {self.file}: {error.strerror}; expected a file written by {_WRITER}"
+                f"cannot replay {self.file}: {error.strerror}; expected a file written by {_WRITER}",
+                code="invalid_value",
             ) from None
         return _read_recording(path, self.of, self.fact, status.st_size, status.st_mtime_ns)
 
@@ -159,19 +164,16 @@ class _Recording:
         if (other := self.other_llms.get(request.content_key)) is not None:
             return f", but {other} got the same request: select the LLM with of='…'"
         if (sampling := self.sampling_of.get(request.messages)) is not None:
-            return f", but the same messages with {_describe_difference(sampling, request.sampling)}"
+            differences = []
+            for name in (field.name for field in dataclasses.fields(Sampling)):
+                before, now = getattr(sampling, name), getattr(request.sampling, name)
+                if before != now:
+                    differences.append(
+                        "another schema" if name == "schema" else f"{name} {before!r} instead of {now!r}"
+                    )
+            # Equal schemas with their properties in another order are answered in another order.
+            return f", but the same messages with {', '.join(differences) or 'another schema'}"
         return ": no request in the file has these messages, so the prompt, the rubric or the record differs"
-
-
-def _describe_difference(recorded: Sampling, requested: Sampling) -> str:
-    values = ((f.name, getattr(recorded, f.name), getattr(requested, f.name)) for f in dataclasses.fields(Sampling))
-    differences = [
-        "another schema" if name == "schema" else f"{name} {before!r} instead of {now!r}"
-        for name, before, now in values
-        if before != now
-    ]
-    # Equal schemas with their properties in another order are answered in another order.
-    return ", ".join(differences) or "another schema"
 
 
 @lru_cache(maxsize=4)
@@ -195,7 +197,7 @@ def _read_recording(path: Path, of: str | None, fact: str | None, _size: int, _c
 
 def _select_llm(path: Path, of: str | None, known: Sequence[str]) -> str:
     if not known:
-        raise ModelError(f"{path} has no answers; {_WRITER} writes them")
+        raise ModelError(f"{path} has no answers; {_WRITER} writes them", code="no_data")
     if of is None and len(known) == 1:
         return known[0]
     if of in known:
@@ -203,7 +205,9 @@ def _select_llm(path: Path, of: str | None, known: Sequence[str]) -> str:
     available = ", ".join(sorted(known))
     if of is None:
         raise ModelError(f"{path} has answers of {len(known)} LLMs ({available}): select one with of='…'")
-    raise ModelError(f"{path} has no answers of {of}{did_you_mean(of, known)} (available: {available})")
+    raise ModelError(
+        f"{path} has no answers of {of}{did_you_mean(of, known)} (available: {available})", code="unknown_name"
+    )
 
 
 def _select_model(path: Path, llm: str, fact: str | None, answers: Sequence[CachedAnswer]) -> list[CachedAnswer]:
@@ -215,7 +219,9 @@ def _select_model(path: Path, llm: str, fact: str | None, answers: Sequence[Cach
         return selected
     available = sorted({f"{name}={value}" for answer in answers for name, value in answer.request.facts.items()})
     if not models:
-        raise ModelError(f"{path} has no answers of {llm} with {fact}{did_you_mean(fact or '', available)}")
+        raise ModelError(
+            f"{path} has no answers of {llm} with {fact}{did_you_mean(fact or '', available)}", code="unknown_name"
+        )
     raise ModelError(
         f"{path} has answers of {len(models)} models that are all called {llm}: select one with fact='…', one of "
         + ", ".join(map(repr, available))
@@ -248,7 +254,10 @@ class FakeLLM(LLM):
         completions = []
         for index, conversation in enumerate(conversations):
             self.requests.append(conversation)
-            completions.append(_as_completion(self._answer(conversation, sampling)))
+            answer = self._answer(conversation, sampling)
+            if isinstance(answer, FailureKind):
+                answer = Completion(failure=Failure(answer, f"the fake LLM failed ({answer.value})"))
+            completions.append(answer if isinstance(answer, Completion) else Completion(text=answer))
             call.deliver(index, completions[-1])
         return completions
 
@@ -267,11 +276,3 @@ class FakeLLM(LLM):
             count = format_count(len(answers), "answer")
             raise ModelError(f"FakeLLM: request {len(self.requests)} has no answer; the list has only {count}")
         return answers[len(self.requests) - 1]
-
-
-def _as_completion(answer: FakeAnswer) -> Completion:
-    if isinstance(answer, Completion):
-        return answer
-    if isinstance(answer, FailureKind):
-        return Completion(failure=Failure(answer, f"the fake LLM failed ({answer.value})"))
-    return Completion(text=answer)

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 
 from metrist.errors import escape_controls
-from metrist.llm.http import Response
+from metrist.llm.http import Response, UnreadableResponse
 from metrist.llm.messages import Completion, Finish, Usage
-from metrist.llm.openai_format import UnreadableResponse
 from metrist.scores import Failure, FailureKind
 
 #: Seconds before the second attempt; each further wait is twice as long, up to the longest.

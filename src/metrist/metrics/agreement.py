@@ -95,7 +95,7 @@ def _judge_rows(rows: Sequence[DatasetAgreement], metric: str) -> str:
     rows = [row for row in rows if row.whole]
     supporting = [row for row in rows if row.supports(metric)]
     contradicting = [row for row in rows if row.contradicts(metric)]
-    beyond = [row for row in rows if row.given_length.get(metric, _NOTHING).low > 0]
+    beyond = [row for row in rows if metric in row.given_length and row.given_length[metric].low > 0]
     if contradicting:
         places = ", ".join(row.name for row in contradicting)
         if supporting:
@@ -104,9 +104,6 @@ def _judge_rows(rows: Sequence[DatasetAgreement], metric: str) -> str:
     if beyond:
         return "it agrees with people, also beyond length" if len(beyond) == len(rows) else "it agrees on some data"
     return "it agrees with people no more than length does" if supporting else "it says little or nothing"
-
-
-_NOTHING = AgreementFigure(math.nan, math.nan, math.nan)
 
 
 def describe_direction(metric: str) -> str:

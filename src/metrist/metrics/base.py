@@ -18,16 +18,25 @@ import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist._version import __version__
-from metrist.errors import InputError, MetristError, RunError, SpecError, describe_exception, did_you_mean, label_item
+from metrist.errors import (
+    InputError,
+    MetristError,
+    NeedsError,
+    RunError,
+    SpecError,
+    describe_exception,
+    did_you_mean,
+    label_item,
+)
 from metrist.llm.base import LLM, build_llm
 from metrist.records import Need, Pair, Record, RecordColumns
 from metrist.runtime import Runtime
@@ -35,6 +44,8 @@ from metrist.scores import Failure, FailureKind, Score, Scores
 from metrist.spec import Spec
 
 Reduce = Literal["native", "max", "mean"]
+Best = Literal["highest", "lowest"]
+Numbers = NDArray[np.float64]
 #: Short names of metrics. A colon, a comma, brackets, quotes and = have a meaning where metrics are named.
 NAME = re.compile(r"\w[\w.+-]*")
 #: Columns that tables have beside those of metrics.
@@ -76,6 +87,8 @@ class Metric:
     reports_errors: ClassVar[bool] = False
     #: Settings that name a program to run: like import paths, they are accepted from Python and the command line only.
     programs: ClassVar[tuple[str, ...]] = ()
+    #: The metric with settings to show it with, if it cannot be built without.
+    catalog_example: ClassVar[str | None] = None
     #: The short name that `named` gave; never part of the settings, of equality or of the signature.
     short_name: str | None = None
 
@@ -85,11 +98,14 @@ class Metric:
             raise SpecError(f"{cls.__qualname__}: a setting cannot be called {min(taken)!r}, which every metric has")
 
     def __post_init__(self) -> None:
-        declared: Iterable[dataclasses.Field[Any]] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        for field in declared:
+        cls: Any = type(self)  # For mypy, which takes the hash of a class for that of its objects.
+        types = _setting_types(cls)
+        for field in _declared(self):
             value = getattr(self, field.name)
             if isinstance(value, list) or re.search(r"\b(LLM|Metric|Comparator)\b", str(field.type)):
                 object.__setattr__(self, field.name, _parse_setting(str(field.type), value))
+            if get_origin(types.get(field.name)) is Literal:
+                check_choice(self, field.name, get_args(types[field.name]))
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -194,10 +210,9 @@ class Metric:
     def _settings(self) -> dict[str, tuple[Any, Any]]:
         """Value and default of each setting. A field declared with `field(compare=False)`, such as a path of this
         machine or a time limit, is not part of the metric's identity."""
-        declared: Iterable[dataclasses.Field[Any]] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
         return {
             f.name: (getattr(self, f.name), f.default)
-            for f in declared
+            for f in _declared(self)
             if f.init and f.compare and f.name not in self.in_name
         }
 
@@ -309,6 +324,18 @@ def check_within(metric: Metric, setting: str, low: float, high: float) -> None:
         raise SpecError(f"{metric.name}: {setting} must be {low:g} to {high:g}, got {value!r}")
 
 
+def _declared(metric: Metric) -> Iterable[dataclasses.Field[Any]]:
+    return dataclasses.fields(metric) if dataclasses.is_dataclass(metric) else ()
+
+
+@cache
+def _setting_types(cls: type) -> Mapping[str, Any]:
+    try:
+        return get_type_hints(cls)
+    except Exception:  # A user's class may name types that only a type checker imports, or that nothing can evaluate.
+        return {}
+
+
 _builders: dict[str, Callable[[str], Any]] = {"LLM": build_llm}
 
 
@@ -348,7 +375,8 @@ def _score_record(metric: Metric, record: Record) -> Score:
     place = f"item {label_item(record.item)!r} of system {record.system!r}"
     raise RunError(
         f"{metric.text}: score_record returned a {type(value).__name__} for {place}; return one number, a Score, or "
-        "None where there is no score (several numbers go into Score(value=…, parts={…}))"
+        "None where there is no score (several numbers go into Score(value=…, parts={…}))",
+        code="metric_failed",
     )
 
 
@@ -447,3 +475,53 @@ def pairs_of(shard: Shard) -> Pairs:
         np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
     )
     return pairs
+
+
+# --- From pairs to records
+#
+# A metric first scores pairs; the pairs of record r are `starts[r]:starts[r + 1]`, as in `Pairs.starts`. Each metric
+# defines what `reduce='native'` means; for most it is the best reference.
+
+
+def best_pairs(
+    values: Numbers | NDArray[np.int64], starts: NDArray[np.int64], best: Best = "highest"
+) -> NDArray[np.int64]:
+    """The number of each record's best pair; the first of several equally good ones."""
+    counts = _count_pairs(starts)
+    if not len(counts):
+        return np.empty(0, np.int64)
+    choose = np.maximum if best == "highest" else np.minimum
+    optimum = np.repeat(choose.reduceat(values, starts[:-1]), counts)
+    numbers = np.where(values == optimum, np.arange(len(values)), len(values))
+    return np.minimum.reduceat(numbers, starts[:-1]).astype(np.int64)
+
+
+def mean_rows(rows: Numbers | NDArray[np.int64], starts: NDArray[np.int64]) -> Numbers:
+    """The mean over each record's pairs, of one number per pair (p,) or of a row of numbers (p, k)."""
+    counts = _count_pairs(starts)
+    if not len(counts):
+        return np.empty((0, *rows.shape[1:]))
+    sums = np.add.reduceat(rows.astype(np.float64), starts[:-1], axis=0)
+    return sums / counts.reshape(-1, *[1] * (rows.ndim - 1))
+
+
+def reduce_references(
+    rows: Numbers, values: Numbers, starts: NDArray[np.int64], reduce: str, best: Best = "highest"
+) -> Numbers:
+    """Per record, the mean of its pairs' rows (reduce='mean'), or the row of its best pair by `values` (otherwise)."""
+    if (np.diff(starts) == 1).all():
+        return rows  # One reference each.
+    if reduce == "mean":
+        return mean_rows(rows, starts)
+    chosen: Numbers = rows[best_pairs(values, starts, best)]
+    return chosen
+
+
+def _count_pairs(starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    counts: NDArray[np.int64] = np.diff(starts)
+    if len(counts) and not counts.all():
+        record = int(np.flatnonzero(counts == 0)[0])
+        raise NeedsError(
+            f"record {record} of the shard has no references; leave out such records before scoring", code="conflict"
+        )
+    return counts

@@ -27,7 +27,7 @@ from metrist._version import __version__
 from metrist.errors import MetristError
 from metrist.metrics import registry
 from metrist.metrics.agreement import describe_direction, format_agreement, summarize_tasks
-from metrist.metrics.base import Metric, iterate_nested
+from metrist.metrics.base import Metric, PartMetric, iterate_nested
 from metrist.models.devices import no_downloads
 
 _SHARED_SETTINGS = "settings.toml"
@@ -74,6 +74,13 @@ def display_name(metric: Metric) -> str:
     return title.format_map(vars(metric)) or metric.text
 
 
+def name_in_papers(metric: Metric) -> str:
+    """The metric's short name, or its name in papers; a part of its scores has the metric's name before its own."""
+    if isinstance(metric, PartMetric):
+        return f"{name_in_papers(metric.metric)} {metric.part}"
+    return metric.short_name or display_name(metric)
+
+
 def citation_keys(metric: Metric) -> list[str]:
     """The keys in `citations.bib` of what to cite for the metric and for metrics within it."""
     keys: dict[str, None] = {}
@@ -92,17 +99,16 @@ def short_citation(key: str) -> str:
     authors, year = (re.search(rf"^  {name} = \{{(.*)\}},$", entry, re.MULTILINE) for name in ("author", "year"))
     assert authors
     assert year
-    names = [_ACCENTS.sub(_combine, author.split(",")[0]).strip("{}") for author in authors[1].split(" and ")]
+    last_names = [author.split(",")[0] for author in authors[1].split(" and ")]
+    combined = [_ACCENTED.sub(lambda match: match[2] + _ACCENTS[match[1]], name) for name in last_names]
+    names = [unicodedata.normalize("NFC", name).strip("{}") for name in combined]
     shown = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
     return f"{shown}, {year[1]}"
 
 
-_ACCENTS = re.compile(r"\{\\(['\"])(\w)\}")
-
-
-def _combine(match: re.Match[str]) -> str:
-    """A letter with the accent that BibTeX writes before it."""
-    return unicodedata.normalize("NFC", match[2] + {"'": "\u0301", '"': "\u0308"}[match[1]])
+#: A letter with the accent that BibTeX writes before it, and the accents of Unicode.
+_ACCENTED = re.compile(r"\{\\(['\"])(\w)\}")
+_ACCENTS = {"'": "\u0301", '"': "\u0308"}
 
 
 def format_bibliography(
@@ -131,12 +137,8 @@ def format_bibliography(
 def _bibliography() -> Mapping[str, str]:
     """The entries of `citations.bib` by their keys."""
     text = (resources.files("metrist.metrics") / "citations.bib").read_text(encoding="utf-8")
-    entries = re.findall(r"^@\w+\{([^,]+),\n.*?^\}", text, re.MULTILINE | re.DOTALL)
-    bodies = re.findall(r"^@.*?^\}", text, re.MULTILINE | re.DOTALL)
-    return {
-        key: body.replace("VERSION", __version__) if key == "metrist" else body
-        for key, body in zip(entries, bodies, strict=True)
-    }
+    entries = {m[1]: m[0] for m in re.finditer(r"^@\w+\{([^,]+),\n.*?^\}", text, re.MULTILINE | re.DOTALL)}
+    return {**entries, "metrist": entries["metrist"].replace("VERSION", __version__)}
 
 
 def _one_line(text: str) -> str:
@@ -159,13 +161,16 @@ def describe(metric: Metric, width: int = 88) -> str:
         "Bounds": "{:g} to {:g}".format(*metric.bounds),
         **({"Extra": f"pip install 'metrist[{metric.extra}]'"} if metric.extra else {}),
     }
+    guidance = [
+        f"  {entry.aspects}\n      {entry.use}\n{_indent(entry.why, width, indent=' ' * 6)}" for entry in card.guidance
+    ]
     blocks = [
         metric.text,
         *_paragraph("What it measures", card.measures, width),
         *_paragraph("Range", card.range, width),
         *_paragraph("How to read it", card.reading, width),
         *_paragraph("When not to trust it", card.distrust, width),
-        *_guidance(card.guidance, width),
+        *(["\n".join(["What to use for which aspect", *guidance])] if guidance else []),
         *_agreement(metric, width),
         "\n".join(_indent(fact, width, f"{title + ':':<11}", " " * 11) for title, fact in facts.items()),
         *_settings(metric, card, width),
@@ -208,14 +213,6 @@ def _indent(text: str, width: int, indent: str = "  ", following: str | None = N
     )
 
 
-def _guidance(advice: Sequence[Advice], width: int) -> Iterator[str]:
-    if advice:
-        entries = (
-            f"  {entry.aspects}\n      {entry.use}\n{_indent(entry.why, width, indent=' ' * 6)}" for entry in advice
-        )
-        yield "\n".join(["What to use for which aspect", *entries])
-
-
 def _settings(metric: Metric, card: Card, width: int) -> Iterator[str]:
     declared: tuple[dataclasses.Field[Any], ...] = (
         dataclasses.fields(metric) if dataclasses.is_dataclass(metric) else ()
@@ -243,8 +240,10 @@ def _from_docstring(metric: Metric) -> Card:
 def _cards() -> Mapping[str, Card]:
     folder = resources.files("metrist.metrics") / "cards"
     shared = _read_toml(folder / _SHARED_SETTINGS)
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
-    tables = {key: table for file in files if file.name != _SHARED_SETTINGS for key, table in _read_toml(file).items()}
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".toml"))
+    tables = {
+        key: table for name in names if name != _SHARED_SETTINGS for key, table in _read_toml(folder / name).items()
+    }
     cards = {}
     for key, own in tables.items():
         table = own

@@ -80,6 +80,7 @@ class ByScore(Comparator):
     """Prefer the output with the better score; scores that differ by at most `tie` are a tie."""
 
     catalog_name: ClassVar[str | None] = "by_score"
+    catalog_example: ClassVar[str | None] = "by_score(metric=rougeL)"
 
     metric: Metric
     tie: float = 0.0
@@ -104,11 +105,9 @@ class ByScore(Comparator):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What the inner metric needs."""
         return self.metric.needs
 
     def facts(self) -> Mapping[str, str]:
-        """The facts of the inner metric."""
         return self.metric.facts()
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:

@@ -142,7 +142,8 @@ def _to_conversation(name: str, prompt: str | Sequence[Message | Mapping[str, st
     except (TypeError, LookupError):
         raise RunError(
             f'{name}: prompt must return a text or a list of messages such as {{"role": "user", "content": "…"}}, '
-            f"got {prompt!r:.200}"
+            f"got {prompt!r:.200}",
+            code="invalid_value",
         ) from None
 
 
@@ -427,7 +428,7 @@ def describe_replay(name: str, total: Mapping[str, Any]) -> list[str]:
     answers = total["calls"] - total.get("probes", 0)
     share = f"{replayed:,} of {answers:,} answers" if answers > 1 else "the answer"
     if not (unreadable := total.get("unreadable_cached", 0)):
-        return [f"{name}: {share} came from the cache (--fresh asks again)"]
+        return [f"{name}: {share} came from the cache (`fresh` asks again)"]
     which = "it is" if replayed == 1 else f"{unreadable:,} of them {'is' if unreadable == 1 else 'are'}"
-    again = "--retry-failed asks for those again, --fresh for all"
+    again = "`retry_failed` asks for those again, `fresh` for all"
     return [f"{name}: {share} came from the cache, {which} unreadable ({again})"]

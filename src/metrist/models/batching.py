@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from metrist.models.protocols import Likelihoods
-from metrist.models.tokenization import Ids
-
 #: The failure of an item that does not fit into memory alone.
 TOO_LARGE = "does not fit into the device's memory even alone ({tokens} tokens); use a smaller max_tokens or model"
 
@@ -100,68 +94,3 @@ def _batch_end(lengths: Sequence[int], start: int, tokens: int, padded: bool) ->
         if at > start and (longest * (at - start + 1) if padded else total) > tokens:
             return at
     return len(lengths)
-
-
-# ---- Pairs of texts
-
-
-class DistinctPairs:
-    """The distinct conditions of pairs, and the distinct targets of each. Both are referred to by number."""
-
-    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
-        conditions: dict[str, int] = {}
-        targets: dict[str, int] = {}
-        distinct: dict[tuple[int, int], int] = {}
-        #: For every input pair, the number of its distinct pair.
-        self.numbers = np.empty(len(pairs), dtype=np.int64)
-        for at, (condition, target) in enumerate(pairs):
-            key = (conditions.setdefault(condition, len(conditions)), targets.setdefault(target, len(targets)))
-            self.numbers[at] = distinct.setdefault(key, len(distinct))
-        self.conditions, self.targets, self.pairs = list(conditions), list(targets), list(distinct)
-        self._by_condition: list[list[int]] = [[] for _ in conditions]
-        for pair, (condition_number, _) in enumerate(self.pairs):
-            self._by_condition[condition_number].append(pair)
-
-    def select(self, conditions: Sequence[int]) -> list[int]:
-        """Return the pairs of some conditions, condition by condition."""
-        return [pair for condition in conditions for pair in self._by_condition[condition]]
-
-    def first_needed(self, conditions: Sequence[int]) -> list[int]:
-        """Return the targets in the order in which these conditions need them."""
-        return list(dict.fromkeys(self.pairs[pair][1] for pair in self.select(conditions)))
-
-
-class LikelihoodBuilder:
-    """Collects the results of distinct pairs until all are known."""
-
-    def __init__(self, work: DistinctPairs) -> None:
-        self._work = work
-        self.labels: list[Ids] = [np.empty(0, dtype=np.int64)] * len(work.pairs)
-        self.condition_cut = np.zeros(len(work.conditions), dtype=np.int64)
-        self.target_cut = np.zeros(len(work.targets), dtype=np.int64)
-        self.failures: dict[int, str] = {}
-        #: Distinct pairs in the order of their log-probabilities.
-        self.order: list[int] = []
-
-    def to_likelihoods(self, logprobs: NDArray[np.float32]) -> Likelihoods:
-        """Arrange log-probabilities, computed in `order`, in the order of the input pairs."""
-        work = self._work
-        lengths = np.zeros(len(work.pairs), dtype=np.int64)
-        lengths[self.order] = [len(self.labels[pair]) for pair in self.order]
-        begin = np.zeros(len(work.pairs), dtype=np.int64)
-        begin[self.order] = np.cumsum(lengths[self.order]) - lengths[self.order]
-        tokens = np.concatenate([np.empty(0, dtype=np.int64), *(self.labels[pair] for pair in self.order)])
-        sizes = lengths[work.numbers]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        at = np.repeat(begin[work.numbers] - starts[:-1], sizes) + np.arange(starts[-1])
-        texts = np.array(work.pairs, dtype=np.int64).reshape(-1, 2)[work.numbers]
-        return Likelihoods(
-            logprobs=logprobs[at],
-            tokens=tokens[at],
-            starts=starts,
-            condition_cut=self.condition_cut[texts[:, 0]],
-            target_cut=self.target_cut[texts[:, 1]],
-            failures={
-                at: self.failures[pair] for at, pair in enumerate(work.numbers.tolist()) if pair in self.failures
-            },
-        )

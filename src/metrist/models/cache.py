@@ -76,14 +76,11 @@ class CacheFile:
                 self._attempt(lambda group=group: self._store.write(lambda connection: self._insert(connection, group)))  # type: ignore[misc]
 
     def contents(self) -> CacheContents:
-        """Count the entries and their bytes."""
         query = "SELECT count(*) FROM entries"
         count = self._attempt(lambda: self._store.read(lambda connection: connection.execute(query).fetchone()[0]))
         return CacheContents(entries=count or 0, size=self._store.size())
 
     def clear(self) -> None:
-        """Delete all entries and release their space."""
-
         def delete() -> None:
             self._store.write(lambda connection: connection.execute("DELETE FROM entries"))
             self._store.compact()
@@ -150,7 +147,7 @@ class _CachedModel:
         settings: object,
         inputs: Sequence[Any],
         compute: Callable[[list[Any]], Likelihoods | States],
-    ) -> tuple[list[_Entry], dict[int, str]]:
+    ) -> tuple[list[_CachedText], dict[int, str]]:
         """The entries of all inputs, cached ones and new ones, and the failures by index. Inputs that failed are not
         stored."""
         # A connection must not cross a fork, so each process has its own.
@@ -223,7 +220,7 @@ def _hash_inputs(
     return keys
 
 
-class _Entry(NamedTuple):
+class _CachedText(NamedTuple):
     """One text of a block: its rows of each column, and its numbers."""
 
     columns: list[NDArray[Any]]
@@ -238,21 +235,21 @@ class _Layout:
     columns: Mapping[str, tuple[str, type]]
     numbers: tuple[str, ...]
 
-    def split(self, block: Likelihoods | States) -> list[_Entry]:
+    def split(self, block: Likelihoods | States) -> list[_CachedText]:
         columns = [getattr(block, name) for name in self.columns]
         numbers = zip(*(getattr(block, name).tolist() for name in self.numbers), strict=True)
         starts = block.starts.tolist()
         rows = (slice(start, stop) for start, stop in pairwise(starts))
-        return [_Entry([column[row] for column in columns], own) for row, own in zip(rows, numbers, strict=True)]
+        return [_CachedText([column[row] for column in columns], own) for row, own in zip(rows, numbers, strict=True)]
 
-    def pack(self, entry: _Entry) -> bytes:
+    def pack(self, entry: _CachedText) -> bytes:
         # Vectors are stored uncompressed: zstd saves 8 % and takes as long as reading them.
         head = _HEAD.pack(*entry.columns[0].shape, *entry.numbers)
         types = (stored for stored, _ in self.columns.values())
         parts = (column.astype(stored).tobytes() for column, stored in zip(entry.columns, types, strict=True))
         return head + b"".join(parts)
 
-    def unpack(self, data: bytes) -> _Entry:
+    def unpack(self, data: bytes) -> _CachedText:
         head = _HEAD.unpack_from(data)
         # The first column may be a matrix.
         shape, numbers = head[: -len(self.numbers)], head[-len(self.numbers) :]
@@ -263,9 +260,9 @@ class _Layout:
             start += column.nbytes
             columns.append(column)
             shape = shape[:1]
-        return _Entry(columns, numbers)
+        return _CachedText(columns, numbers)
 
-    def join(self, entries: Sequence[_Entry]) -> dict[str, Any]:
+    def join(self, entries: Sequence[_CachedText]) -> dict[str, Any]:
         """The fields of the block."""
         fields: dict[str, Any] = {}
         for index, (name, (_, kind)) in enumerate(self.columns.items()):

@@ -12,25 +12,29 @@ target matter most.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from transformers import DynamicCache
 
 from metrist.errors import ModelError
 from metrist.models import devices, tokenization, weights
-from metrist.models.batching import TokenBudget
-from metrist.models.causal_passes import Floats, NotCausal, Passes, Row, Schedule, probe_passes
-from metrist.models.devices import Options
+from metrist.models.batching import MemoryShortage, TokenBudget, longest_first, run_in_batches
+from metrist.models.devices import Options, Placement
+from metrist.models.head import Head, reduce_logits
+from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
 from metrist.models.protocols import Likelihoods
-from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
 from metrist.models.windows import split_text
 from metrist.runtime import Runtime
 
-_Tokens = tuple[int, ...]
+Floats = NDArray[np.float32]
+_TokenIds = tuple[int, ...]
 
 #: The room for a condition is rounded to multiples of 1/16 of the context: conditions of targets of similar length are
 #: then cut alike, and read once.
@@ -41,8 +45,8 @@ _CONTEXT_STEPS = 16
 class Opening:
     """The tokens before a text: `always`, and `at_least` if there would be none otherwise."""
 
-    always: _Tokens
-    at_least: _Tokens
+    always: _TokenIds
+    at_least: _TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,6 @@ class Causal:
 
     @classmethod
     def load(cls, options: Options, runtime: Runtime | None = None) -> Causal:
-        """Load the model that the options name, on the device of the runtime."""
         files = weights.find_weights(options)
         if files.runs_on_numpy or files.config.get("is_encoder_decoder"):
             raise ModelError(_explain_not_causal(files, "is a sequence-to-sequence model"))
@@ -97,7 +100,6 @@ class Causal:
         return self._facts
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        """Return log-probabilities of the targets' tokens; those of the conditions are not computed."""
         distinct = list(dict.fromkeys(pairs))
         ids = self._ids({text for pair in distinct for text in pair})
         token_pairs = {pair: self._make_pair(ids[pair[0]], ids[pair[1]], max_tokens) for pair in distinct}
@@ -119,18 +121,16 @@ class Causal:
         return self.spelled(self._ids({target})[target][: _minimum(max_tokens, self._target_limit)])
 
     def spelled(self, tokens: Sequence[int]) -> list[str]:
-        """Return each token as readable text."""
         return tokenization.readable_tokens(self._tokenizer, tokens)
 
     def in_windows(self, text: str, max_tokens: int | None = None) -> int:
-        """Return in how many windows `running` reads a text."""
         return max(1, len(self._make_windows(self._ids({text})[text], max_tokens)))
 
     @property
     def _target_limit(self) -> int | None:
         return None if self._context is None else max(1, self._context * 3 // 4)
 
-    def _ids(self, texts: set[str]) -> dict[str, _Tokens]:
+    def _ids(self, texts: set[str]) -> dict[str, _TokenIds]:
         """Return the texts' tokens without special tokens."""
         ordered = sorted(texts)
         before, after = self._side.before, self._side.after
@@ -139,23 +139,23 @@ class Causal:
             for text, ids in zip(ordered, self._side.ids(ordered), strict=True)
         }
 
-    def _make_pair(self, condition: _Tokens, target: _Tokens, max_tokens: int | None) -> _TokenPair:
+    def _make_pair(self, condition: _TokenIds, target: _TokenIds, max_tokens: int | None) -> _TokenPair:
         cut_target = target[: _minimum(max_tokens, self._target_limit)]
-        limit = _minimum(max_tokens, self._condition_limit(len(cut_target)))
+        limit = max_tokens
+        if self._context is not None:
+            step = max(1, self._context // _CONTEXT_STEPS)
+            limit = _minimum(max_tokens, max(1, self._context - -(-len(cut_target) // step) * step))
+        cut_condition = condition
         if limit is not None:
-            limit = max(0, limit - len(self._opening.always))
-        cut_condition = _remove_middle(condition, limit)
+            room = max(0, limit - len(self._opening.always))
+            if len(condition) > room:
+                first = room // 2
+                cut_condition = (*condition[:first], *condition[len(condition) - (room - first) :])
         before = (*self._opening.always, *cut_condition) or self._opening.at_least
         row, failure = _make_row(before, cut_target)
         return _TokenPair(row, failure, len(condition) - len(cut_condition), len(target) - len(cut_target))
 
-    def _condition_limit(self, target: int) -> int | None:
-        if self._context is None:
-            return None
-        step = max(1, self._context // _CONTEXT_STEPS)
-        return max(1, self._context - -(-target // step) * step)
-
-    def _make_windows(self, text: _Tokens, max_tokens: int | None) -> list[_TokenPair]:
+    def _make_windows(self, text: _TokenIds, max_tokens: int | None) -> list[_TokenPair]:
         opening = self._opening.always or self._opening.at_least
         size = _minimum(max_tokens, self._context)
         if size is None or len(opening) + len(text) <= size:
@@ -178,8 +178,9 @@ class Causal:
         scored = [
             [pair.row for pair in parts if pair.row] if i not in failures else [] for i, parts in enumerate(texts)
         ]
+        computed = [values for parts in scored for row in parts if (values := logprobs[number[row]]) is not None]
         return Likelihoods(
-            logprobs=_concatenate([logprobs[number[row]] for parts in scored for row in parts]),
+            logprobs=np.concatenate([np.empty(0, np.float32), *computed]),
             tokens=np.array([token for parts in scored for row in parts for token in row.target], np.int64),
             starts=np.cumsum([0, *(sum(len(row.target) for row in parts) for parts in scored)], dtype=np.int64),
             condition_cut=np.array([sum(pair.condition_cut for pair in parts) for parts in texts], np.int64),
@@ -188,7 +189,7 @@ class Causal:
         )
 
 
-def _make_row(before: _Tokens, target: _Tokens) -> tuple[Row | None, str]:
+def _make_row(before: _TokenIds, target: _TokenIds) -> tuple[Row | None, str]:
     """Return the row to score, or None and the reason."""
     if not target:
         return None, "the text to score has no tokens"
@@ -208,20 +209,8 @@ def _find_failure(parts: Sequence[_TokenPair], number: Mapping[Row, int], failed
     return ""
 
 
-def _concatenate(arrays: Sequence[Floats | None]) -> Floats:
-    known = [array for array in arrays if array is not None]
-    return np.concatenate(known) if known else np.empty(0, np.float32)
-
-
 def _minimum(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _remove_middle(tokens: _Tokens, limit: int | None) -> _Tokens:
-    if limit is None or len(tokens) <= limit:
-        return tokens
-    first = limit // 2
-    return (*tokens[:first], *tokens[len(tokens) - (limit - first) :])
 
 
 def _find_opening(tokenizer: Any, config: Any, passes: Passes) -> Opening:
@@ -236,3 +225,304 @@ def _find_opening(tokenizer: Any, config: Any, passes: Passes) -> Opening:
 def _explain_not_causal(files: weights.Weights, reason: str) -> str:
     kind = files.config.get("model_type", "no model_type")
     return f"{files.name} ({kind}) {reason}; expected a causal language model such as GPT-2 or Llama"
+
+
+# ---- Passes: log-probabilities without computing shared tokens twice
+#
+# Work comes as token ids (`Row`). The model reads all of a row but its last token; its outputs at the positions before
+# each target token go through the vocabulary head, in chunks. Rows with a common beginning are read in two passes: the
+# beginning once, with its keys and values stored, then the rest of each row. Not every model supports this:
+# `probe_passes` tests a model on a few tokens when it is loaded, against the model's own forward pass.
+
+
+class Row(NamedTuple):
+    """Token ids: a condition and the target to score after it, each with at least one token."""
+
+    condition: tuple[int, ...]
+    target: tuple[int, ...]
+
+    @property
+    def beginning(self) -> tuple[int, ...]:
+        """What the model reads before it must predict. The condition's last token predicts the target's first, so it
+        belongs to the rest."""
+        return self.condition[:-1]
+
+    @property
+    def rest(self) -> tuple[int, ...]:
+        """What is read after the beginning: the token before each of the target's."""
+        return (self.condition[-1], *self.target[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a model does exactly, as tested: share a beginning's keys and values among rows; have its head applied to
+    selected positions only."""
+
+    shares: bool
+    has_plain_head: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beginnings:
+    """The keys and values of beginnings, padded on the left, and their lengths."""
+
+    cache: DynamicCache
+    lengths: torch.Tensor
+
+
+class _SharedCache(DynamicCache):  # type: ignore[misc, unused-ignore]
+    """Beginnings as the rows' past. Each layer's keys and values are expanded to the rows on request and never added
+    to, so that only one layer exists in as many copies as there are rows."""
+
+    def __init__(self, beginnings: DynamicCache, indices: torch.Tensor) -> None:
+        super().__init__()
+        self.layers = beginnings.layers
+        self._indices = indices
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        past: Any = self.layers[layer_idx]
+        indices = self._indices.to(past.keys.device)
+        keys = torch.cat([past.keys.index_select(0, indices), key_states], dim=-2)
+        return keys, torch.cat([past.values.index_select(0, indices), value_states], dim=-2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Passes:
+    """A causal model and the ways to run it. Callers choose the batches, and call all methods in torch's inference
+    mode."""
+
+    model: Any
+    head: Head | None
+    abilities: Abilities
+
+    def read(self, rows: Sequence[Row]) -> list[Floats]:
+        """Return the log-probabilities of each row's target tokens, reading every row in full."""
+        inputs = self._pad([(*row.beginning, *row.rest) for row in rows])
+        # The padding's value does not matter: it comes last, and a causal model does not look ahead.
+        outputs = self._run(input_ids=inputs, use_cache=False)
+        return self._score(outputs, rows, [len(row.beginning) for row in rows])
+
+    def read_beginnings(self, beginnings: Sequence[tuple[int, ...]]) -> Beginnings:
+        # A cache built from the model's config would drop tokens outside a sliding window, counting padding.
+        cache = DynamicCache()
+        self._base(input_ids=self._pad(beginnings), past_key_values=cache, use_cache=True)
+        lengths = torch.tensor([len(beginning) for beginning in beginnings], device=self._device)
+        layers: Any = cache.layers
+        for layer in layers:
+            layer.keys, layer.values = _align_right(layer.keys, lengths), _align_right(layer.values, lengths)
+        return Beginnings(cache, lengths)
+
+    def read_rests(self, beginnings: Beginnings, rows: Sequence[Row], indices: Sequence[int]) -> list[Floats]:
+        """Return the log-probabilities of each row's target tokens; row r continues beginning `indices[r]`."""
+        selected = torch.tensor(indices, device=self._device)
+        inputs, lengths = self._pad([row.rest for row in rows]), beginnings.lengths[selected]
+        longest = int(beginnings.lengths.max())
+        padding = torch.arange(longest, device=self._device)[None] < (longest - lengths)[:, None]
+        mask = torch.cat([(~padding).long(), torch.ones_like(inputs)], dim=1)
+        arguments: dict[str, Any] = {"input_ids": inputs, "attention_mask": mask, "use_cache": True}
+        if "position_ids" in inspect.signature(self.model.forward).parameters:
+            # Padding keeps the position of the last token: beyond the context there may be none.
+            sizes = torch.tensor([len(row.rest) for row in rows], device=self._device)
+            steps = torch.arange(inputs.shape[1], device=self._device)[None].minimum(sizes[:, None] - 1)
+            arguments["position_ids"] = lengths[:, None] + steps
+        outputs = self._run(past_key_values=_SharedCache(beginnings.cache, selected), **arguments)
+        return self._score(outputs, rows, [0] * len(rows))
+
+    def reference(self, ids: Sequence[int]) -> torch.Tensor:
+        """Return the log-probabilities at every position of one text by the model's own forward pass."""
+        return torch.log_softmax(self.model(self._pad([ids])).logits[0].float(), dim=-1)
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the model computes in float32, which allows tighter tolerances."""
+        return bool(self.model.dtype == torch.float32)
+
+    @property
+    def _device(self) -> torch.device:
+        device: torch.device = self.model.get_input_embeddings().weight.device
+        return device
+
+    @property
+    def _base(self) -> Any:
+        return self.model.base_model
+
+    def _run(self, **arguments: Any) -> torch.Tensor:
+        """Return the head's inputs, or logits if the head cannot be separated from the model."""
+        if self.abilities.has_plain_head:
+            states: torch.Tensor = self._base(**arguments).last_hidden_state
+            return states
+        logits: torch.Tensor = self.model(**arguments).logits
+        return logits
+
+    def _score(self, outputs: torch.Tensor, rows: Sequence[Row], starts: Sequence[int]) -> list[Floats]:
+        """Return log-probabilities; row r's target is predicted from position `starts[r]` on."""
+        sizes = [len(row.target) for row in rows]
+        parts = [outputs[r, start : start + size] for r, (start, size) in enumerate(zip(starts, sizes, strict=True))]
+        labels = torch.tensor([token for row in rows for token in row.target], device=outputs.device)
+        score = self.head.log_probs if self.head and self.abilities.has_plain_head else reduce_logits
+        logprobs = score(torch.cat(parts), labels)
+        return np.split(logprobs.cpu().numpy(), np.cumsum(sizes)[:-1])
+
+    def _pad(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
+        table = np.zeros((len(sequences), max(map(len, sequences))), dtype=np.int64)
+        for row, sequence in zip(table, sequences, strict=True):
+            row[: len(sequence)] = sequence
+        return torch.from_numpy(table).to(self._device)
+
+
+def _align_right(states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Move the padding of (texts, heads, positions, size) from the end of each text to its start."""
+    longest = states.shape[2]
+    lengths = lengths.to(states.device)
+    positions = torch.arange(longest, device=states.device)[None] - (longest - lengths)[:, None]
+    indices = positions.clamp(min=0)[:, None, :, None].expand(-1, states.shape[1], -1, states.shape[3])
+    return states.gather(2, indices)
+
+
+class NotCausal(Exception):
+    """The model's outputs for a text's beginning depend on later tokens."""
+
+
+def probe_passes(model: Any, place: Placement) -> Passes:
+    """Test on a few tokens which ways to run a model are exact; raise NotCausal if it looks ahead."""
+    with torch.inference_mode():
+        head = Head(model, place) if model.get_output_embeddings() is not None else None
+        passes = Passes(model, head, Abilities(shares=False, has_plain_head=head is not None))
+        ids = [int(n) % passes.vocabulary for n in np.random.default_rng(5).integers(5, 1 << 30, size=13)]
+        _check_causal(passes, ids)
+        rows = [Row(tuple(ids[:7]), tuple(ids[7:10])), Row(tuple(ids[2:5]), tuple(ids[8:13]))]
+        rows.append(Row(rows[0].condition, rows[1].target))
+        expected = [_score_by_reference(passes, row) for row in rows]
+        if not _reproduces(expected, lambda: passes.read(rows), passes.is_exact):
+            passes = replace(passes, abilities=Abilities(shares=False, has_plain_head=False))
+        shares = _reproduces(expected, lambda: _read_shared(passes, rows), passes.is_exact)
+        return replace(passes, abilities=replace(passes.abilities, shares=shares))
+
+
+def _check_causal(passes: Passes, ids: Sequence[int]) -> None:
+    alone, within = passes.reference(ids[:6]), passes.reference(ids)[:6]
+    # The tolerance is wide: a model that looks ahead is far off, and large models round.
+    if not np.allclose(alone.cpu().numpy(), within.cpu().numpy(), rtol=0.1, atol=0.1 if passes.is_exact else 0.5):
+        raise NotCausal
+
+
+def _score_by_reference(passes: Passes, row: Row) -> Floats:
+    table = passes.reference((*row.condition, *row.target))
+    at = torch.arange(len(row.target), device=table.device) + len(row.condition) - 1
+    logprobs: Floats = table[at, torch.tensor(row.target, device=table.device)].cpu().numpy()
+    return logprobs
+
+
+def _read_shared(passes: Passes, rows: Sequence[Row]) -> list[Floats]:
+    distinct = list(dict.fromkeys(row.beginning for row in rows))
+    return passes.read_rests(passes.read_beginnings(distinct), rows, [distinct.index(row.beginning) for row in rows])
+
+
+def _reproduces(expected: Sequence[Floats], compute: Callable[[], list[Floats]], is_exact: bool) -> bool:
+    """Whether `compute` returns the expected values. Unsupported models raise different errors: any error means no."""
+    try:
+        results = compute()
+    except Exception:
+        return False
+    tolerance = 2e-5 if is_exact else 5e-2
+    return all(
+        np.allclose(result, values, rtol=tolerance, atol=tolerance)
+        for result, values in zip(results, expected, strict=True)
+    )
+
+
+# ---- Batching of rows
+
+#: A beginning's token costs a row the memory of one layer's keys and values and no computation: this many of them count
+#: as one token.
+_CACHED_PER_TOKEN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedBeginning:
+    """Row numbers with a common beginning."""
+
+    beginning: tuple[int, ...]
+    members: list[int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """Runs a model's passes within a token budget."""
+
+    passes: Passes
+    budget: TokenBudget
+    free: Callable[[], None]
+
+    def log_probs(self, rows: Sequence[Row]) -> tuple[list[Floats | None], dict[int, str]]:
+        """Return each row's log-probabilities, and the failures of rows that do not fit into memory."""
+        results: list[Floats | None] = [None] * len(rows)
+        alone, groups = self._group_rows(rows)
+        failures = self._read_alone(rows, alone, results)
+        failures |= self._read_groups(rows, groups, results)
+        return results, failures
+
+    def _group_rows(self, rows: Sequence[Row]) -> tuple[list[int], list[_SharedBeginning]]:
+        by_beginning: dict[tuple[int, ...], list[int]] = {}
+        for number, row in enumerate(rows):
+            by_beginning.setdefault(row.beginning, []).append(number)
+        groups = [_SharedBeginning(*group) for group in by_beginning.items()]
+        shared = [
+            group for group in groups if self.passes.abilities.shares and group.beginning and len(group.members) > 1
+        ]
+        grouped = {number for group in shared for number in group.members}
+        return [number for number in range(len(rows)) if number not in grouped], shared
+
+    def _read_alone(self, rows: Sequence[Row], numbers: Sequence[int], results: list[Floats | None]) -> dict[int, str]:
+        lengths = [len(rows[n].beginning) + len(rows[n].rest) for n in numbers]
+        order = longest_first(lengths)
+
+        def work(batch: list[int]) -> None:
+            at = [numbers[order[i]] for i in batch]
+            _store(results, at, self.passes.read([rows[n] for n in at]))
+
+        failed = run_in_batches([lengths[i] for i in order], self.budget, work, self.free)
+        return {numbers[order[i]]: reason for i, reason in failed.items()}
+
+    def _read_groups(
+        self, rows: Sequence[Row], groups: Sequence[_SharedBeginning], results: list[Floats | None]
+    ) -> dict[int, str]:
+        lengths = [len(group.beginning) for group in groups]
+        order = longest_first(lengths)
+        failures: dict[int, str] = {}
+
+        def work(batch: list[int]) -> None:
+            failures.update(self._read_group_batch(rows, [groups[order[i]] for i in batch], results))
+
+        failed = run_in_batches([lengths[i] for i in order], self.budget, work, self.free)
+        return failures | {n: reason for i, reason in failed.items() for n in groups[order[i]].members}
+
+    def _read_group_batch(
+        self, rows: Sequence[Row], groups: Sequence[_SharedBeginning], results: list[Floats | None]
+    ) -> dict[int, str]:
+        beginnings = self.passes.read_beginnings([group.beginning for group in groups])
+        numbers = [(n, index) for index, group in enumerate(groups) for n in group.members]
+        cached = len(groups[0].beginning) // _CACHED_PER_TOKEN
+        lengths = [len(rows[n].rest) + cached for n, _ in numbers]
+        order = longest_first(lengths)
+
+        def work(batch: list[int]) -> None:
+            at = [numbers[order[i]] for i in batch]
+            logprobs = self.passes.read_rests(beginnings, [rows[n] for n, _ in at], [group for _, group in at])
+            _store(results, [n for n, _ in at], logprobs)
+
+        failed = run_in_batches([lengths[i] for i in order], self.budget, work, self.free)
+        if failed and len(groups) > 1:
+            raise MemoryShortage
+        return {numbers[order[i]][0]: reason for i, reason in failed.items()}
+
+
+def _store(results: list[Floats | None], at: Sequence[int], values: Sequence[Floats]) -> None:
+    for number, value in zip(at, values, strict=True):
+        results[number] = value

@@ -73,19 +73,6 @@ def runs_on_cpu(feature: str) -> bool:
     return bool(_resolve_device(import_torch(feature), Runtime.current().device).type == "cpu")
 
 
-def dtype_problem(dtype: object) -> str | None:
-    """Say why models cannot compute in this dtype; None if they can."""
-    known = get_args(Dtype)
-    if dtype in known:
-        return None
-    if dtype == "int8":
-        return (
-            "dtype='int8' was removed in metrist 0.1.0 together with its ctranslate2 backend; "
-            "leave dtype out (float32), or use dtype='bfloat16' on a GPU"
-        )
-    return f"dtype must be one of {', '.join(map(repr, known))}, got {dtype!r}"
-
-
 @contextmanager
 def no_downloads() -> Iterator[None]:
     """Inside, a model that is not on this machine is an error: describing a metric is no reason to download it."""
@@ -127,8 +114,13 @@ def _resolve_device(torch: Any, name: str) -> Any:
     try:
         device = torch.device(name)
     except (RuntimeError, ValueError):
-        raise ModelError(f"device must be 'auto', 'map' or a torch device such as 'cuda:1', got {name!r}") from None
-    count = _count_devices(torch, device.type)
+        raise ModelError(
+            f"device must be 'auto', 'map' or a torch device such as 'cuda:1', got {name!r}", code="invalid_value"
+        ) from None
+    if device.type == "cuda":
+        count = int(torch.cuda.device_count())
+    else:
+        count = int(device.type == "cpu" or (device.type == "mps" and torch.backends.mps.is_available()))
     if (device.index or 0) >= count:
         raise ModelError(
             f"device {name!r} does not exist: torch sees {count} {device.type} devices here; choose another `device`"
@@ -136,19 +128,10 @@ def _resolve_device(torch: Any, name: str) -> Any:
     return device
 
 
-def _count_devices(torch: Any, kind: str) -> int:
-    if kind == "cpu":
-        return 1
-    if kind == "cuda":
-        return int(torch.cuda.device_count())
-    if kind == "mps":
-        return int(torch.backends.mps.is_available())
-    return 0
-
-
 def _resolve_dtype(torch: Any, options: Options, device: Any) -> Any:
-    if problem := dtype_problem(options.dtype):
-        raise ModelError(f"{options.model}: {problem}")
+    if options.dtype not in get_args(Dtype):
+        known = ", ".join(map(repr, get_args(Dtype)))
+        raise ModelError(f"{options.model}: dtype must be one of {known}, got {options.dtype!r}", code="invalid_value")
     if device.type == "cpu" and options.dtype != "float32":
         raise ModelError(
             f"{options.model}: dtype={options.dtype!r} is too slow on a CPU; set dtype='float32', or use a GPU"

@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import ModelError
-from metrist.models import batching, devices, weights
+from metrist.models import batching, devices
 from metrist.models.devices import Options
+from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
 from metrist.models.protocols import Long, States
 from metrist.models.tokenization import replace_surrogates
+from metrist.models.weights import find_weights
 from metrist.models.windows import CentralWindow, SequenceFormat, split_tokens
 from metrist.runtime import Runtime
 
@@ -37,7 +39,6 @@ class LayerStack(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of layers."""
         layers = getattr(self.owner, self.name)
         return layers if isinstance(layers, int) else len(layers)
 
@@ -58,7 +59,6 @@ def get_encoder(model: Any) -> Any:
 
 
 def find_layers(encoder: Any, name: str) -> LayerStack:
-    """Find the layers of an encoder."""
     if isinstance(getattr(encoder, "n_layers", None), int):
         return LayerStack(encoder, "n_layers")
     parts: list[Any] = [encoder, getattr(encoder, "encoder", None), getattr(encoder, "transformer", None)]
@@ -70,7 +70,8 @@ def find_layers(encoder: Any, name: str) -> LayerStack:
                 return LayerStack(part, key)
     raise ModelError(
         f"{name} ({type(encoder).__name__}) has its layers where metrist does not find them; "
-        "choose another encoder, such as a BERT, RoBERTa, DeBERTa or T5 model"
+        "choose another encoder, such as a BERT, RoBERTa, DeBERTa or T5 model",
+        code="unsupported",
     )
 
 
@@ -102,13 +103,12 @@ class Encoder:
 
     @staticmethod
     def load(options: Options, runtime: Runtime | None = None) -> Encoder:
-        """Load the model on the runtime's device."""
         place = devices.resolve_placement(options, runtime, cpu_tokens=CPU_TOKENS)
-        files = weights.find_weights(options)
-        model = get_encoder(weights.read_model("AutoModel", files, options, place))
+        files = find_weights(options)
+        model = get_encoder(read_model("AutoModel", files, options, place))
         return Encoder(
             model=model,
-            tokenizer=weights.read_tokenizer(files, options),
+            tokenizer=read_tokenizer(files, options),
             stack=find_layers(model, files.name),
             place=place,
             budget=batching.TokenBudget(place.tokens),
@@ -131,7 +131,11 @@ class Encoder:
     def states(self, texts: Sequence[str], layer: int | None = None, long: Long = "windows") -> States:
         """Return each text's vectors after a layer (None: the last; 0: the embeddings). A text longer than the model's
         limit is read in overlapping windows, or truncated."""
-        layer = self._check_layer(layer)
+        layer = self.layers if layer is None else layer
+        if not 0 <= layer <= self.layers:
+            raise ModelError(
+                f"{self.name} has layers 0 (the embeddings) to {self.layers}, got layer={layer}", code="unsupported"
+            )
         distinct = list(dict.fromkeys(texts))
         all_ids = self._ids(distinct)
         ids = [self._format.truncate(full, long) for full in all_ids]
@@ -169,23 +173,16 @@ class Encoder:
 
     @cached_property
     def _format(self) -> SequenceFormat:
-        with weights.quiet_transformers():
+        with quiet_transformers():
             marks = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         opening = next((at for at, mark in enumerate(marks) if not mark), 0)
         closing = next((at for at, mark in enumerate(reversed(marks)) if not mark), 0)
         return SequenceFormat(opening, closing, token_limit(self.model, self.tokenizer))
 
-    def _check_layer(self, layer: int | None) -> int:
-        if layer is None:
-            return self.layers
-        if not 0 <= layer <= self.layers:
-            raise ModelError(f"{self.name} has layers 0 (the embeddings) to {self.layers}, got layer={layer}")
-        return layer
-
     def _ids(self, texts: list[str]) -> list[list[int]]:
         if not texts:
             return []
-        with weights.quiet_transformers():
+        with quiet_transformers():
             clean = [replace_surrogates(text) for text in texts]
             encoded = self.tokenizer(clean, truncation=False, padding=False, return_attention_mask=False)
         return [list(ids) for ids in encoded["input_ids"]]
@@ -193,7 +190,7 @@ class Encoder:
     def _compute_vectors(self, ids: list[list[int]], layer: int) -> NDArray[np.float32]:
         """Return the vectors of all texts, concatenated."""
         starts = np.cumsum([0, *map(len, ids)])
-        vectors = np.empty((int(starts[-1]), self._width), np.float32)
+        vectors = np.empty((int(starts[-1]), int(self.model.config.hidden_size)), np.float32)
         windows = [window for text, row in enumerate(ids) for window in split_tokens(text, row, self._format)]
         windows.sort(key=lambda window: -len(window.ids))
 
@@ -217,8 +214,11 @@ class Encoder:
         """Return the last layer's vectors, (sequence, token, dimension)."""
         import torch
 
+        # Without a padding token any token will do, as padding is masked.
+        known = (self.tokenizer.pad_token_id, getattr(self.model.config, "pad_token_id", None), 0)
+        padding = next(number for number in known if number is not None)
         longest = max(len(window.ids) for window in windows)
-        ids = np.full((len(windows), longest), self._padding, np.int64)
+        ids = np.full((len(windows), longest), padding, np.int64)
         mask = np.zeros((len(windows), longest), np.int64)
         for row, window in enumerate(windows):
             ids[row, : len(window.ids)] = window.ids
@@ -228,16 +228,6 @@ class Encoder:
             outputs = self.model(**dict(zip(("input_ids", "attention_mask"), tensors, strict=True)))
             vectors: NDArray[np.float32] = outputs[0].float().cpu().numpy()
         return vectors
-
-    @property
-    def _padding(self) -> int:
-        """The padding token; any token if there is none, as padding is masked."""
-        known = (self.tokenizer.pad_token_id, getattr(self.model.config, "pad_token_id", None), 0)
-        return next(number for number in known if number is not None)
-
-    @property
-    def _width(self) -> int:
-        return int(self.model.config.hidden_size)
 
 
 def _expand_states(
@@ -269,16 +259,11 @@ def _expand_states(
 def token_limit(model: Any, tokenizer: Any) -> int:
     """Return the model's limit: the smaller of the tokenizer's and that of the model's positions."""
     limits = [tokenizer.model_max_length]
-    config = model.config
-    for key in ("max_encoder_position_embeddings", "max_position_embeddings"):
-        if isinstance(positions := getattr(config, key, None), int):
-            limits.append(positions - _position_offset(model))
-            break
-    return min((number for number in limits if 0 < number < _NO_LIMIT), default=_WINDOW)
-
-
-def _position_offset(model: Any) -> int:
-    """Return the number of unusable positions: RoBERTa and similar models count from the padding token's id on."""
+    # RoBERTa and similar models count positions from the padding token's id on: those before are unusable.
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
-    return 0 if padding is None else int(padding) + 1
+    for key in ("max_encoder_position_embeddings", "max_position_embeddings"):
+        if isinstance(positions := getattr(model.config, key, None), int):
+            limits.append(positions if padding is None else positions - int(padding) - 1)
+            break
+    return min((number for number in limits if 0 < number < _NO_LIMIT), default=_WINDOW)

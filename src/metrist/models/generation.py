@@ -29,11 +29,11 @@ from metrist.llm.messages import (
     has_chat_template,
 )
 from metrist.models import devices, tokenization, weights
-from metrist.models.adapters import Adapter
 from metrist.models.batching import TokenBudget, longest_first, run_in_batches
 from metrist.models.devices import Options
 from metrist.models.lora import load_adapter
-from metrist.models.weights import quiet_transformers, read_model, read_tokenizer
+from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
+from metrist.models.weights import Adapter
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 
@@ -42,7 +42,7 @@ _TOKENS_FACTOR = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Prompt:
+class _EncodedPrompt:
     """The tokens of a conversation, its number, and the most tokens that its answer may have."""
 
     number: int
@@ -65,8 +65,13 @@ class Generator:
         #: By the runtime's batch_tokens: a budget shrinks when memory runs out.
         self._budgets: dict[int | None, TokenBudget] = {}
         self._free = partial(devices.free_memory, place.device)
-        self._end_ids = _find_end_ids(model, tokenizer)
-        self._padding_id = _choose_padding_id(tokenizer, self._end_ids)
+        #: The tokens that end an answer, according to the model and the tokenizer.
+        ends = (getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id)
+        ids = (token for end in ends for token in (end if isinstance(end, list) else [end]))
+        self._end_ids = frozenset(int(token) for token in ids if token is not None)
+        # Any token will do, since the attention mask hides it.
+        padding = tokenizer.pad_token_id
+        self._padding_id = int(padding) if padding is not None else min(self._end_ids, default=0)
         self._depends_on_padding = self._check_padding(place)
 
     @classmethod
@@ -81,7 +86,10 @@ class Generator:
         files = weights.find_weights(options)
         if files.runs_on_numpy or files.config.get("is_encoder_decoder"):
             kind = files.config.get("model_type", "no model_type")
-            raise ModelError(f"{files.name} ({kind}) is not a causal language model; choose a model that can chat")
+            raise ModelError(
+                f"{files.name} ({kind}) is not a causal language model; choose a model that can chat",
+                code="invalid_value",
+            )
         place = devices.resolve_placement(options, runtime)
         model = read_model("AutoModelForCausalLM", files, options, place)
         if adapter is not None:
@@ -103,33 +111,32 @@ class Generator:
         return [completions[number] for number in range(len(conversations))]
 
     def stream(self, conversation: Conversation, sampling: Sampling) -> Iterator[str]:
-        """The answer so far, after each of its tokens."""
         prompt = self._encode(0, conversation, sampling)
         if prompt.max_new <= 0:
             raise ModelError(str(self._too_long(prompt).failure))
         return stream_results(lambda report: self._generate([prompt], sampling, report)[0].text)
 
-    def _encode(self, number: int, conversation: Conversation, sampling: Sampling) -> _Prompt:
+    def _encode(self, number: int, conversation: Conversation, sampling: Sampling) -> _EncodedPrompt:
         ids = encode_prompt(self._tokenizer, conversation, self._turns)
         left = sampling.max_tokens if self._context is None else self._context - len(ids)
-        return _Prompt(number, ids, min(sampling.max_tokens, left))
+        return _EncodedPrompt(number, ids, min(sampling.max_tokens, left))
 
-    def _too_long(self, prompt: _Prompt) -> Completion:
+    def _too_long(self, prompt: _EncodedPrompt) -> Completion:
         message = f"the conversation takes {len(prompt.ids):,} tokens; the model's context has {self._context:,}"
         usage = Usage(prompt_tokens=len(prompt.ids), completion_tokens=0)
         return Completion(failure=Failure(FailureKind.too_long, message), usage=usage)
 
-    def _group(self, prompts: Sequence[_Prompt]) -> list[list[_Prompt]]:
+    def _group(self, prompts: Sequence[_EncodedPrompt]) -> list[list[_EncodedPrompt]]:
         """Prompts that may share a batch. A row that has ended is still computed, so they share the limit on the length
         of answers; where the output depends on padding, they have the same length."""
-        groups: dict[tuple[int, int], list[_Prompt]] = {}
+        groups: dict[tuple[int, int], list[_EncodedPrompt]] = {}
         for prompt in prompts:
             length = len(prompt.ids) if self._depends_on_padding else 0
             groups.setdefault((prompt.max_new, length), []).append(prompt)
         return list(groups.values())
 
     def _complete_group(
-        self, group: Sequence[_Prompt], sampling: Sampling, completions: dict[int, Completion], call: Call
+        self, group: Sequence[_EncodedPrompt], sampling: Sampling, completions: dict[int, Completion], call: Call
     ) -> None:
         ordered = [group[position] for position in longest_first([len(prompt.ids) for prompt in group])]
 
@@ -150,13 +157,13 @@ class Generator:
             call.deliver(number, completions[number])
 
     def _generate(
-        self, prompts: Sequence[_Prompt], sampling: Sampling, report: Callable[[str], None] | None = None
+        self, prompts: Sequence[_EncodedPrompt], sampling: Sampling, report: Callable[[str], None] | None = None
     ) -> list[Completion]:
         started = time.perf_counter()
         inputs, mask = self._pad([prompt.ids for prompt in prompts])
         stops = sampling.stop if self._stops_by_itself else (*sampling.stop, *PLAIN_STOPS)
         criteria = _StopAtText(self._tokenizer, inputs.shape[1], stops, report)
-        sampler = _Sampler(sampling, [_derive_seed(prompt.ids, sampling) for prompt in prompts])
+        sampler = _TokenSampler(sampling, [_derive_seed(prompt.ids, sampling) for prompt in prompts])
         with quiet_transformers(), torch.inference_mode():
             output = self._model.generate(
                 input_ids=inputs,
@@ -183,7 +190,7 @@ class Generator:
         ]
 
     def _parse_row(
-        self, prompt: _Prompt, row: list[int], stops: Sequence[str], steps: list[_Step], seconds: float
+        self, prompt: _EncodedPrompt, row: list[int], stops: Sequence[str], steps: list[_SampledToken], seconds: float
     ) -> Completion:
         end = next((position for position, token in enumerate(row) if token in self._end_ids), len(row))
         ids = row[:end]
@@ -211,7 +218,7 @@ class Generator:
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
-    def _describe_step(self, token: int, step: _Step) -> TokenChoice:
+    def _describe_step(self, token: int, step: _SampledToken) -> TokenChoice:
         texts = tokenization.readable_tokens(self._tokenizer, [token, *step.alternatives])
         return TokenChoice(texts[0], step.logprob, tuple(zip(texts[1:], step.logprobs, strict=True)))
 
@@ -252,7 +259,7 @@ class Generator:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _SampledToken:
     """The candidates at one token of one answer."""
 
     logprob: float
@@ -260,7 +267,7 @@ class _Step:
     logprobs: list[float]
 
 
-class _Sampler(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+class _TokenSampler(LogitsProcessor):  # type: ignore[misc, unused-ignore]
     """Chooses the next token of each row and records the alternatives. Each request draws with its own seed, so that
     its answer does not depend on the rest of the batch."""
 
@@ -268,7 +275,7 @@ class _Sampler(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         self._sampling = sampling
         self._rngs = [np.random.default_rng(seed) for seed in seeds]
         #: By row, including steps after its end.
-        self.steps: list[list[_Step]] = [[] for _ in seeds]
+        self.steps: list[list[_SampledToken]] = [[] for _ in seeds]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
         if self._sampling.temperature <= 0 and not self._sampling.logprobs:
@@ -288,7 +295,7 @@ class _Sampler(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         top = logprobs.topk(min(self._sampling.logprobs, logprobs.shape[1]), dim=-1)
         own = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
         for steps, *step in zip(self.steps, own, top.indices.tolist(), top.values.tolist(), strict=True):
-            steps.append(_Step(*step))
+            steps.append(_SampledToken(*step))
 
 
 class _StopAtText(StoppingCriteria):  # type: ignore[misc, unused-ignore]
@@ -325,18 +332,6 @@ def _draw_token(probabilities: Any, top_p: float, rng: np.random.Generator) -> i
 def _derive_seed(ids: Sequence[int], sampling: Sampling) -> int:
     text = f"{sampling.seed} {sampling.sample} {list(ids)}"
     return int.from_bytes(hashlib.sha256(text.encode("ascii")).digest()[:8], "big")
-
-
-def _find_end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end an answer, according to the model and the tokenizer."""
-    values = (getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id)
-    ids = (token for value in values for token in (value if isinstance(value, list) else [value]))
-    return frozenset(int(token) for token in ids if token is not None)
-
-
-def _choose_padding_id(tokenizer: Any, end_ids: frozenset[int]) -> int:
-    """Any token will do, since the attention mask hides it."""
-    return int(tokenizer.pad_token_id) if tokenizer.pad_token_id is not None else min(end_ids, default=0)
 
 
 def stream_results(work: Callable[[Callable[[str], None]], str]) -> Iterator[str]:

@@ -47,9 +47,9 @@ def export_gguf(model: str, out: str | Path, *, adapter: str | None = None, prec
     """Write a model, with an adapter merged into it where one is named, as a GGUF file; return its path."""
     import torch
 
-    from metrist.models.adapters import find_adapter
     from metrist.models.devices import Options, Placement
-    from metrist.models.weights import find_weights, quiet_transformers, read_model, read_tokenizer
+    from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
+    from metrist.models.weights import find_adapter, find_weights
 
     options = Options(model=model)
     weights = find_weights(options)
@@ -71,7 +71,9 @@ def export_gguf(model: str, out: str | Path, *, adapter: str | None = None, prec
 def write_gguf(folder: Path, out: Path, precision: Precision = "f16") -> None:
     """Write a folder as transformers saves it (config.json, tokenizer.json, safetensors) as a GGUF file."""
     if precision not in get_args(Precision):
-        raise SpecError(f"no precision {precision!r}; expected one of {', '.join(get_args(Precision))}")
+        raise SpecError(
+            f"no precision {precision!r}; expected one of {', '.join(get_args(Precision))}", code="unknown_name"
+        )
     gguf = _import_gguf()
     config = read_json_object(folder / "config.json", ModelError)
     architecture = check_architecture(config)
@@ -95,12 +97,13 @@ def check_architecture(config: Mapping[str, Any]) -> str:
     if kind not in _ARCHITECTURES:
         raise ModelError(
             f"a {kind!r} model cannot be written as GGUF; {', '.join(_ARCHITECTURES)} can. Save a merged model, which "
-            "llama.cpp's own scripts convert"
+            "llama.cpp's own scripts convert",
+            code="cannot_write",
         )
     if config.get("sliding_window") and config.get("use_sliding_window", kind == "mistral"):
-        raise ModelError("a model whose attention has a sliding window cannot be written as GGUF")
+        raise ModelError("a model whose attention has a sliding window cannot be written as GGUF", code="cannot_write")
     if _find_rope(config).get("rope_type", "default") != "default":
-        raise ModelError("a model with scaled positions (rope_scaling) cannot be written as GGUF")
+        raise ModelError("a model with scaled positions (rope_scaling) cannot be written as GGUF", code="cannot_write")
     return _ARCHITECTURES[kind]
 
 
@@ -108,7 +111,7 @@ def _import_gguf() -> Any:
     try:
         import gguf
     except ImportError:
-        raise SpecError("writing GGUF needs the package gguf: pip install gguf") from None
+        raise SpecError("writing GGUF needs the package gguf: pip install gguf", code="missing_dependency") from None
     return gguf
 
 
@@ -146,7 +149,8 @@ def _add_tokenizer(writer: Any, folder: Path, tokenizer: Mapping[str, Any], conf
     if model.get("type") != "BPE" or model.get("byte_fallback") or "ByteLevel" not in json.dumps(tokenizer):
         raise ModelError(
             "only models with a byte-level BPE tokenizer can be written as GGUF, and this one's is "
-            f"{model.get('type')}{' with byte fallback' if model.get('byte_fallback') else ''}; save a merged model"
+            f"{model.get('type')}{' with byte fallback' if model.get('byte_fallback') else ''}; save a merged model",
+            code="unsupported",
         )
     vocabulary: dict[int, str] = {number: text for text, number in model["vocab"].items()}
     added = {int(token["id"]): token for token in tokenizer.get("added_tokens", ())}
@@ -227,7 +231,7 @@ def rename_weight(name: str) -> str:
         return f"{_WHOLE[stem]}.{kind}"
     match = re.fullmatch(r"model\.layers\.(\d+)\.(.+)", stem)
     if match is None or match[2] not in _PARTS:
-        raise ModelError(f"the weight {name!r} cannot be written as GGUF")
+        raise ModelError(f"the weight {name!r} cannot be written as GGUF", code="cannot_write")
     return f"blk.{match[1]}.{_PARTS[match[2]]}.{kind}"
 
 

@@ -77,14 +77,13 @@ def load_seq2seq(options: Options, *, runtime: Runtime | None = None) -> Likelih
     """Load a sequence-to-sequence model: its encoder reads the condition, its decoder scores the target."""
     runtime = runtime or Runtime.current()
     model: LikelihoodModel = _seq2seq_models.get(model_key(options, runtime), lambda: _load_seq2seq(options, runtime))
-    return model if runtime.cache is None else _add_cache(model, runtime)
+    return _add_cache(model, runtime)
 
 
 def load_causal(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
     """Load a causal language model: the condition stands before the target and is not scored."""
     runtime = runtime or Runtime.current()
-    model = _load_causal(options, runtime)
-    return model if runtime.cache is None else _add_cache(model, runtime)
+    return _add_cache(_load_causal(options, runtime), runtime)
 
 
 def load_reader(options: Options, *, runtime: Runtime | None = None) -> TextModel:
@@ -135,7 +134,8 @@ def load_text_encoder(name: str, *, runtime: Runtime | None = None) -> TextEncod
         if files.config.get("architecture") != storage.TEXT_ENCODER:
             raise ModelError(
                 f"{name} is a {files.config.get('architecture') or files.config.get('model_type')!r} model, expected "
-                f"a {storage.TEXT_ENCODER!r} in metrist's own format"
+                f"a {storage.TEXT_ENCODER!r} in metrist's own format",
+                code="invalid_value",
             )
         return TextEncoder(files, runtime)
 
@@ -152,9 +152,11 @@ def model_key(options: Options, runtime: Runtime) -> _Key:
 
 
 def _add_cache(model: LikelihoodModel, runtime: Runtime) -> LikelihoodModel:
+    """The model with a cache, if the runtime has one."""
+    if runtime.cache is None:
+        return model
     from metrist.models.cache import CachedLikelihoodModel
 
-    assert runtime.cache is not None
     return CachedLikelihoodModel(model, runtime.cache, runtime.cache_gb)
 
 
@@ -164,10 +166,12 @@ def _load_seq2seq(options: Options, runtime: Runtime) -> LikelihoodModel:
         from metrist.models.seq2seq import Seq2Seq
 
         return Seq2Seq.load(options, runtime)
-    from metrist.models.numpy_inference.scorers import NumpySeq2Seq
+    from metrist.models.numpy_inference.t5 import NumpySeq2Seq
 
     if options.languages:
-        raise ModelError(f"{options.model} takes no language; leave language={options.languages[1]!r} out")
+        raise ModelError(
+            f"{options.model} takes no language; leave language={options.languages[1]!r} out", code="unsupported"
+        )
     if options.dtype != "float32":
         raise _fixed_format(options)
     return NumpySeq2Seq(files, runtime)

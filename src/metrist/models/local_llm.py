@@ -32,9 +32,8 @@ from metrist.llm.messages import (
     escape_special_tokens,
     join_text,
 )
-from metrist.models.adapters import Adapter, find_adapter
 from metrist.models.devices import MAP, Dtype, Options, import_torch
-from metrist.models.weights import find_weights
+from metrist.models.weights import Adapter, find_adapter, find_weights
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 
@@ -64,18 +63,15 @@ class Transformers(LLM):
 
     @property
     def options(self) -> Options:
-        """What the model is loaded with."""
         return Options(
             model=self.model, revision=self.revision, dtype=self.dtype, trust_remote_code=self.trust_remote_code
         )
 
     def facts(self) -> Mapping[str, str]:
-        """The hash of weights, tokenizer and chat template."""
         return {"weights": find_weights(self.options).fingerprint}
 
     @property
     def adapter_name(self) -> str | None:
-        """The adapter that is added to the weights."""
         return None
 
     def complete_batch(self, conversations: Sequence[Conversation], sampling: Sampling, call: Call) -> list[Completion]:
@@ -109,7 +105,6 @@ class Local(Transformers):
         return self.adapter
 
     def facts(self) -> Mapping[str, str]:
-        """The hashes of the model and of the adapter."""
         own = {} if self.adapter is None else {"adapter": find_adapter(self.adapter).fingerprint}
         return {**super().facts(), **own}
 
@@ -200,13 +195,15 @@ def _import_vllm() -> Any:
         return importlib.import_module("vllm")
     except ImportError as error:
         raise ModelError(
-            f"vllm is not installed ({error}): pip install vllm, or use a vLLM server with openai(model=…, url=…)"
+            f"vllm is not installed ({error}): pip install vllm, or use a vLLM server with openai(model=…, url=…)",
+            code="missing_dependency",
         ) from None
 
 
 @lru_cache(maxsize=1)
 def _load_engine(llm: VLLM, device: str) -> Any:
     library = _import_vllm()
+    gpus = max(1, int(importlib.import_module("torch").cuda.device_count())) if device == MAP else None
     options = {
         "model": llm.model,
         "revision": llm.revision,
@@ -214,7 +211,7 @@ def _load_engine(llm: VLLM, device: str) -> Any:
         "quantization": llm.quantization,
         "max_model_len": llm.max_model_len,
         "trust_remote_code": llm.trust_remote_code,
-        "tensor_parallel_size": _count_gpus() if device == MAP else None,
+        "tensor_parallel_size": gpus,
         "seed": 0,
     }
     try:
@@ -222,11 +219,6 @@ def _load_engine(llm: VLLM, device: str) -> Any:
     except Exception as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ModelError(f"vLLM cannot load {llm.model}: {reason}") from error
-
-
-def _count_gpus() -> int:
-    torch: Any = importlib.import_module("torch")
-    return max(1, int(torch.cuda.device_count()))
 
 
 def _call_engine(

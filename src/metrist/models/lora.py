@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from metrist.errors import ModelError, SpecError
-from metrist.models.adapters import CONFIG, WEIGHTS, Adapter
+from metrist.models.weights import ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter
 
 #: peft puts this before the names of the model's own modules.
 _PREFIX = "base_model.model."
@@ -119,8 +119,8 @@ def save_adapter(model: Any, settings: LoraSettings, base: str, folder: Path) ->
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
-    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    save_file(tensors, folder / WEIGHTS)
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    save_file(tensors, folder / ADAPTER_WEIGHTS)
 
 
 def merge_adapter(model: Any) -> None:
@@ -138,9 +138,9 @@ def load_adapter(model: Any, adapter: Adapter) -> None:
 
     scale = _check_config(adapter)
     try:
-        tensors = dict(load_file(adapter.folder / WEIGHTS))
+        tensors = dict(load_file(adapter.folder / ADAPTER_WEIGHTS))
     except (OSError, SafetensorError) as fault:
-        raise ModelError(f"{adapter.folder / WEIGHTS} cannot be read: {fault}") from None
+        raise ModelError(f"{adapter.folder / ADAPTER_WEIGHTS} cannot be read: {fault}", code="unreadable") from None
     modules = dict(model.named_modules())
     names = {key.removeprefix(_PREFIX).partition(".lora_")[0] for key in tensors}
     with torch.no_grad():
@@ -161,23 +161,31 @@ def load_adapter(model: Any, adapter: Adapter) -> None:
             assert isinstance(layer, nn.Linear)
             _add(layer.weight, down, up, scale)
     if tensors:
-        raise ModelError(f"{adapter.folder / WEIGHTS} has weights that are not plain LoRA, such as {min(tensors)}")
+        raise ModelError(
+            f"{adapter.folder / ADAPTER_WEIGHTS} has weights that are not plain LoRA, such as {min(tensors)}"
+        )
 
 
 def _check_config(adapter: Adapter) -> float:
     """Return the scale of the adapter; raise an error if it is not plain LoRA."""
     config = adapter.config
     if config.get("peft_type") != "LORA":
-        raise ModelError(f"{adapter.name} is an adapter of kind {config.get('peft_type')!r}, expected LORA")
+        raise ModelError(
+            f"{adapter.name} is an adapter of kind {config.get('peft_type')!r}, expected LORA", code="unsupported"
+        )
     for name, values in _PLAIN.items():
         if name in config and config[name] not in values:
             raise ModelError(
-                f"{adapter.name} is not plain LoRA: its {CONFIG} sets {name} to {config[name]!r}; merge it with peft "
-                "(merge_and_unload) and give the merged model"
+                f"{adapter.name} is not plain LoRA: its {ADAPTER_CONFIG} sets {name} to {config[name]!r}; merge "
+                "it with peft (merge_and_unload) and give the merged model",
+                code="unsupported",
             )
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not (isinstance(rank, int) and rank > 0 and isinstance(alpha, int | float)):
-        raise ModelError(f"{adapter.folder / CONFIG} must state r and lora_alpha as numbers, got {rank!r}, {alpha!r}")
+        raise ModelError(
+            f"{adapter.folder / ADAPTER_CONFIG} must state r and lora_alpha as numbers, got {rank!r}, {alpha!r}",
+            code="invalid_value",
+        )
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 

@@ -38,6 +38,7 @@ KEY = "metrist_reward"
 #: The file with the weights of the reward head: 'weight' (1 × width) and 'bias' (1).
 HEAD = "reward_head.safetensors"
 
+_TokenIds = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 _PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – ", ""]
 _CHUNK = 1_000
 
@@ -60,17 +61,20 @@ class RewardLayout:
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 1:
-            raise ModelError(f"a layout's max_length must be at least 1, got {self.max_length}")
+            raise ModelError(f"a layout's max_length must be at least 1, got {self.max_length}", code="invalid_value")
         if self.keep not in ("end", "start", "both"):
-            raise ModelError(f"a layout's keep must be 'end', 'start' or 'both', got {self.keep!r}")
+            raise ModelError(
+                f"a layout's keep must be 'end', 'start' or 'both', got {self.keep!r}", code="invalid_value"
+            )
 
 
-class RewardFrame(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RewardFrame:
     """Special tokens around a row and between its parts."""
 
-    prefix: tuple[int, ...]
-    separator: tuple[int, ...]
-    suffix: tuple[int, ...]
+    prefix: _TokenIds
+    separator: _TokenIds
+    suffix: _TokenIds
 
 
 class RewardRows(NamedTuple):
@@ -113,7 +117,7 @@ def _encode_texts(encode: Encode, inputs: Sequence[RewardInput], layout: RewardL
 
 def _list_texts(item: RewardInput, layout: RewardLayout) -> Iterable[str]:
     if not item.fields:
-        raise ModelError("an input has no fields; its last field must be the answer")
+        raise ModelError("an input has no fields; its last field must be the answer", code="invalid_value")
     yield item.instruction
     for label, text in item.fields:
         if layout.labelled:
@@ -140,7 +144,8 @@ def _build_row(
             shown = item.instruction if len(item.instruction) <= 60 else f"{item.instruction[:60]}…"
             raise ModelError(
                 f"the instruction {shown!r} takes {fixed:,} of {layout.max_length:,} tokens and leaves no room for an "
-                "answer; shorten it, or raise max_length if the model's limit allows"
+                "answer; shorten it, or raise max_length if the model's limit allows",
+                code="invalid_value",
             )
         answer = answer[:room]
         context = _cut_context(context, room - len(answer), separator, layout)
@@ -265,8 +270,7 @@ class RewardSettings:
     spread: float = 1.0
 
     def write(self, folder: Path) -> None:
-        """Write `reward.json` into a model's folder."""
-        facts = {KEY: 1, **asdict(self), "frame": self.frame._asdict()}
+        facts = {KEY: 1, **asdict(self)}
         (folder / NAME).write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @staticmethod
@@ -276,21 +280,24 @@ class RewardSettings:
         if not path.is_file():
             raise ModelError(
                 f"{name} has no {NAME}, so it is not a preference model; `metrist train preference --base {name}` "
-                "trains one from it"
+                "trains one from it",
+                code="invalid_value",
             )
         try:
             return RewardSettings.from_json(read_json(path, ModelError))
         except (ModelError, msgspec.ValidationError) as fault:
-            raise ModelError(f"{path} cannot be used ({fault}); {_suggest_repair(folder)}") from None
+            # Trainings write folders for torch, exports those for numpy.
+            exported = (folder / storage.WEIGHTS).is_file()
+            repair = storage.suggest_repair(folder) if exported else "train the model again"
+            raise ModelError(f"{path} cannot be used ({fault}); {repair}", code="unreadable") from None
 
     @staticmethod
     def from_json(facts: Any) -> RewardSettings:
-        """Validate the content of `reward.json`."""
         stored = msgspec.convert(facts, _StoredSettings)
         return RewardSettings(
             pooling=stored.pooling,
             layout=RewardLayout(**msgspec.structs.asdict(stored.layout)),
-            frame=RewardFrame(**msgspec.structs.asdict(stored.frame)),
+            frame=stored.frame,
             criteria=stored.criteria,
             fields=stored.fields,
             centre=stored.centre,
@@ -298,7 +305,6 @@ class RewardSettings:
         )
 
 
-_Tokens = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 _LARGEST = sys.float_info.max
 
 
@@ -308,26 +314,15 @@ class _StoredLayout(msgspec.Struct):
     keep: Keep
 
 
-class _StoredFrame(msgspec.Struct):
-    prefix: _Tokens
-    separator: _Tokens
-    suffix: _Tokens
-
-
 class _StoredSettings(msgspec.Struct, kw_only=True):
     """The content of `reward.json`. All but one are required: a default for a lost one would change the rewards."""
 
     metrist_reward: Literal[1]
     pooling: Pooling
     layout: _StoredLayout
-    frame: _StoredFrame
+    frame: RewardFrame
     criteria: dict[str, str]
     fields: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]] = {}
     centre: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
     # A model that gives all answers the same reward has a spread of 0.
     spread: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]
-
-
-def _suggest_repair(folder: Path) -> str:
-    """Return what to do about a damaged folder: trainings write folders for torch, exports those for numpy."""
-    return storage.suggest_repair(folder) if (folder / storage.WEIGHTS).is_file() else "train the model again"

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metrist.errors import ModelError
-from metrist.models import batching, devices, weights
+from metrist.models import batching, devices
 from metrist.models.devices import Options, Placement
 from metrist.models.encoder import CPU_TOKENS, get_encoder, token_limit
+from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
 from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import (
     HEAD,
@@ -32,7 +33,7 @@ from metrist.models.reward_layout import (
     unknown_id,
 )
 from metrist.models.trainable_encoder import TrainableReward
-from metrist.models.weights import Weights
+from metrist.models.weights import Weights, find_weights
 from metrist.runtime import Runtime
 
 POOLINGS = ("auto", "answer", "mean", "first", "last")
@@ -64,7 +65,8 @@ class RewardModel(torch.nn.Module):
         super().__init__()
         self.body = body
         self.pooling = pooling
-        self.dropout = torch.nn.Dropout(_find_dropout(body.config))
+        rates = (getattr(body.config, name, None) for name in _DROPOUTS)
+        self.dropout = torch.nn.Dropout(next((rate for rate in rates if isinstance(rate, float)), 0.0))
         self.head = torch.nn.Linear(head.shape[1], 1, bias=False)
         self.head.weight = torch.nn.Parameter(head)
         self._decodes = pooling == "last" and bool(body.config.is_encoder_decoder)
@@ -115,7 +117,7 @@ class RewardModel(torch.nn.Module):
         """Write everything that `TorchReward.load` reads."""
         from safetensors.torch import save_file
 
-        with weights.quiet_transformers():
+        with quiet_transformers():
             self.body.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
         head = self.head.weight.detach().float().cpu().contiguous()
@@ -147,7 +149,6 @@ def init_reward_model(files: Weights, options: Options, place: Placement, poolin
 
 
 def load_reward_model(files: Weights, options: Options, place: Placement, pooling: Pooling) -> RewardModel:
-    """Load a saved reward model."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -155,7 +156,9 @@ def load_reward_model(files: Weights, options: Options, place: Placement, poolin
     try:
         head = load_file(files.folder / HEAD)["weight"].float()
     except (OSError, SafetensorError, KeyError) as fault:
-        raise ModelError(f"{files.name}: {HEAD} cannot be read ({fault}); train the model again") from None
+        raise ModelError(
+            f"{files.name}: {HEAD} cannot be read ({fault}); train the model again", code="unreadable"
+        ) from None
     if head.shape != (1, body.config.hidden_size):
         raise ModelError(
             f"{files.name}: {HEAD} expects vectors of {head.shape[-1]} numbers, but the model has "
@@ -168,7 +171,9 @@ def resolve_pooling(files: Weights, pooling: str) -> Pooling:
     """Resolve 'auto': 'last' for causal models and decoders, whose last token has read all others, and 'answer' for
     encoders and T5, of which only the encoder is used."""
     if pooling not in POOLINGS:
-        raise ModelError(f"pooling must be one of {', '.join(map(repr, POOLINGS))}, got {pooling!r}")
+        raise ModelError(
+            f"pooling must be one of {', '.join(map(repr, POOLINGS))}, got {pooling!r}", code="invalid_value"
+        )
     if pooling != "auto":
         return pooling  # type: ignore[return-value]
     kind = files.config.get("model_type")
@@ -197,7 +202,7 @@ def _is_causal(files: Weights) -> bool:
 
 def _load_body(files: Weights, options: Options, place: Placement, pooling: Pooling) -> Any:
     kind = _ENCODER_CLASSES.get(str(files.config.get("model_type"))) if pooling != "last" else None
-    body = weights.read_model(kind or "AutoModel", files, options, place)
+    body = read_model(kind or "AutoModel", files, options, place)
     if getattr(body, "pooler", None) is not None:
         body.pooler = None  # Not used here.
     if not isinstance(getattr(body.config, "hidden_size", None), int):
@@ -209,14 +214,10 @@ def _load_body(files: Weights, options: Options, place: Placement, pooling: Pool
     if decodes and body.config.decoder_start_token_id is None:
         raise ModelError(
             f"{files.name}: its config.json must set decoder_start_token_id; or set "
-            "pooling='mean', which uses only the encoder"
+            "pooling='mean', which uses only the encoder",
+            code="invalid_value",
         )
     return body
-
-
-def _find_dropout(config: Any) -> float:
-    rates = (getattr(config, name, None) for name in _DROPOUTS)
-    return float(next((rate for rate in rates if isinstance(rate, float)), 0.0))
 
 
 Row = NDArray[np.int32]
@@ -238,12 +239,11 @@ class TorchReward:
 
     @staticmethod
     def load(options: Options, runtime: Runtime | None = None) -> TorchReward:
-        """Load a trained model on the runtime's device."""
         place = devices.resolve_placement(options, runtime, cpu_tokens=CPU_TOKENS)
-        files = weights.find_weights(options)
+        files = find_weights(options)
         settings = RewardSettings.read(files.folder, files.name)
         model = load_reward_model(files, options, place, settings.pooling)
-        return make_torch_reward(model, weights.read_tokenizer(files, options), settings, place, files, options)
+        return make_torch_reward(model, read_tokenizer(files, options), settings, place, files, options)
 
     @staticmethod
     def untrained(
@@ -251,8 +251,8 @@ class TorchReward:
     ) -> TorchReward:
         """Load a base model with a random head, as at the start of a training."""
         place = devices.resolve_placement(options, runtime, cpu_tokens=CPU_TOKENS)
-        files = weights.find_weights(options)
-        tokenizer = weights.read_tokenizer(files, options)
+        files = find_weights(options)
+        tokenizer = read_tokenizer(files, options)
         model = init_reward_model(files, options, place, resolve_pooling(files, pooling), seed)
         settings = make_settings(model.body, tokenizer, layout, model.pooling)
         return make_torch_reward(model, tokenizer, settings, place, files, options)
@@ -307,7 +307,7 @@ def make_torch_reward(
     tokenizer: Any,
     settings: RewardSettings,
     place: devices.Placement,
-    files: weights.Weights,
+    files: Weights,
     options: Options,
 ) -> TorchReward:
     """Wrap a reward model in memory for scoring."""

@@ -3,7 +3,7 @@
 A matrix product takes 7-bit weights and rows that are rounded to 8 bits, block by block, and attention is computed with
 integers too: see `metrist.kernels`. The number of a span therefore depends neither on the rest of the batch nor on the
 number of threads, to the last bit, and with compiled kernels not on the processor either. A BERT that was exported from
-transformers with a reward head is computed in float32 instead: see `numpy_inference.float_layers`.
+transformers with a reward head is computed in float32 instead: see `numpy_inference.encoder_network`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from metrist.runtime import Runtime
 _BATCH_TOKENS, _LEAST_TOKENS = 512, 128
 
 
-class Tokens(NamedTuple):
+class EncodedText(NamedTuple):
     """The tokens of a text without special ones, and the characters of each: [tokens, 2], start and end."""
 
     ids: Ids
@@ -88,12 +88,10 @@ class TextEncoder:
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens of an input, special ones included."""
         return self.sizes.max_tokens
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The names of the heads."""
         return tuple(self._heads)
 
     @property
@@ -109,12 +107,12 @@ class TextEncoder:
         if count > (known := len(self._network.words)):
             raise ValueError(f"its tokens go up to {count - 1:,}, but the weights have {known:,} tokens")
 
-    def encode(self, texts: Sequence[str]) -> list[Tokens]:
+    def encode(self, texts: Sequence[str]) -> list[EncodedText]:
         """Return the tokens of each text, without special ones and without truncation."""
         clean = [replace_surrogates(text) for text in texts]
         encodings = self.tokenizer.encode_batch(clean, add_special_tokens=False) if clean else []
         return [
-            Tokens(np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int64).reshape(-1, 2))
+            EncodedText(np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int64).reshape(-1, 2))
             for encoding in encodings
         ]
 
@@ -169,7 +167,7 @@ class TextEncoder:
         names = (head,) if isinstance(head, str) else tuple(head)
         if unknown := [name for name in names if name not in self._heads]:
             known = ", ".join(map(repr, self._heads)) or "none"
-            raise ModelError(f"this model has no head {unknown[0]!r}; it has {known}")
+            raise ModelError(f"this model has no head {unknown[0]!r}; it has {known}", code="unknown_name")
         matrix, bias = (np.concatenate(arrays) for arrays in zip(*(self._heads[name] for name in names), strict=True))
 
         def apply(number: int, states: Floats) -> NDArray[np.float64]:
@@ -243,9 +241,12 @@ class EncoderReward:
         """Read how answers are laid out; raise ModelError if that or the model's heads do not fit."""
         settings = RewardSettings.read(files.folder, files.name)
         if self.HEAD not in encoder.heads:
-            raise ModelError(f"{files.name} has no head {self.HEAD!r}, so it is not a preference model")
+            raise ModelError(
+                f"{files.name} has no head {self.HEAD!r}, so it is not a preference model", code="unknown_name"
+            )
         try:
-            encoder.check_tokens(1 + max((token for part in settings.frame for token in part), default=0))
+            frame = settings.frame
+            encoder.check_tokens(1 + max((*frame.prefix, *frame.separator, *frame.suffix), default=0))
         except ValueError as fault:
             path, repair = files.folder / REWARD_SETTINGS, storage.suggest_repair(files.folder)
             raise ModelError(f"{path}: {fault}; {repair}") from None
@@ -256,7 +257,6 @@ class EncoderReward:
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Facts for the signature; the folder's hash covers weights, tokenizer and settings."""
         return self._encoder.facts
 
     def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:

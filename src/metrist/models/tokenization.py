@@ -129,15 +129,14 @@ def context_length(tokenizer: Any, config: Any) -> int | None:
 def readable_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Return tokens as text; a word's first token has a space before it."""
     special = set(tokenizer.all_special_ids)
-    return [_readable(tokenizer, int(token), int(token) in special) for token in ids]
-
-
-def _readable(tokenizer: Any, token_id: int, special: bool) -> str:
-    token = str(tokenizer.convert_ids_to_tokens(token_id))
-    if special:
-        return token
-    text = str(tokenizer.convert_tokens_to_string([token]))
-    return f" {text.lstrip()}" if token.startswith(_WORD_STARTS) else text or token
+    texts = []
+    for number in map(int, ids):
+        token = str(tokenizer.convert_ids_to_tokens(number))
+        text = token if number in special else str(tokenizer.convert_tokens_to_string([token]))
+        if number not in special and token.startswith(_WORD_STARTS):
+            text = f" {text.lstrip()}"
+        texts.append(text or token)
+    return texts
 
 
 def replace_surrogates(text: str) -> str:
@@ -159,10 +158,16 @@ def set_languages(tokenizer: Any, options: Options) -> Any:
     if not marks:
         raise ModelError(
             f"{options.model} takes no language: leave out language={options.languages[1]!r}, or set language=None "
-            "if it is the metric's default"
+            "if it is the metric's default",
+            code="conflict",
         )
+    # Tokenizers list their codes under different names, or not at all.
+    known = list(getattr(tokenizer, "lang_code_to_id", None) or getattr(tokenizer, "lang_code_to_token", None) or ())
     for code in options.languages:
-        _check_language(tokenizer, options.model, code)
+        exists = code in known if known else tokenizer.convert_tokens_to_ids(code) != tokenizer.unk_token_id
+        if not exists:
+            hint = did_you_mean(code, known)
+            raise ModelError(f"{options.model} has no language {code!r}{hint}", code="unknown_name")
     tokenizer.src_lang, tokenizer.tgt_lang = options.languages
     return tokenizer
 
@@ -171,11 +176,3 @@ def language_facts(tokenizer: Any) -> dict[str, str]:
     """Return the languages as facts for the signature, if the tokenizer has any."""
     both = getattr(tokenizer, "src_lang", None), getattr(tokenizer, "tgt_lang", None)
     return {"languages": f"{both[0]}->{both[1]}"} if all(both) else {}
-
-
-def _check_language(tokenizer: Any, model: str, code: str) -> None:
-    # Tokenizers list their codes under different names, or not at all.
-    known = list(getattr(tokenizer, "lang_code_to_id", None) or getattr(tokenizer, "lang_code_to_token", None) or ())
-    exists = code in known if known else tokenizer.convert_tokens_to_ids(code) != tokenizer.unk_token_id
-    if not exists:
-        raise ModelError(f"{model} has no language {code!r}{did_you_mean(code, known)}")

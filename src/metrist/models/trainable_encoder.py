@@ -151,7 +151,6 @@ class TrainableReward(torch.nn.Module):
         return self.encoder.score_spans(EncoderReward.HEAD, states, rows, *spans[self.pooling])
 
     def learn(self) -> None:
-        """Make all weights trainable."""
         self.requires_grad_(True)
 
 

@@ -64,39 +64,19 @@ def loop_attention(
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, blocks: AttentionBlocks, causal: bool, scale: float) -> Tensor:
-    output: Tensor = torch.ops.aten._flash_attention_forward(
-        query,
-        key,
-        value,
-        blocks.query_starts,
-        blocks.key_starts,
-        blocks.most_queries,
-        blocks.most_keys,
-        0.0,
-        causal,
-        False,
-        scale=scale,
-    )[0]
+    starts = blocks.query_starts, blocks.key_starts, blocks.most_queries, blocks.most_keys
+    forward = torch.ops.aten._flash_attention_forward
+    output: Tensor = forward(query, key, value, *starts, 0.0, causal, False, scale=scale)[0]
     return output
 
 
 def _efficient(
     query: Tensor, key: Tensor, value: Tensor, blocks: AttentionBlocks, causal: bool, scale: float
 ) -> Tensor:
-    output: Tensor = torch.ops.aten._efficient_attention_forward(
-        query.unsqueeze(0),
-        key.unsqueeze(0),
-        value.unsqueeze(0),
-        None,
-        blocks.query_starts,
-        blocks.key_starts,
-        blocks.most_queries,
-        blocks.most_keys,
-        0.0,
-        1 if causal else 0,
-        False,
-        scale=scale,
-    )[0]
+    query, key, value = (tensor.unsqueeze(0) for tensor in (query, key, value))
+    starts = blocks.query_starts, blocks.key_starts, blocks.most_queries, blocks.most_keys
+    forward = torch.ops.aten._efficient_attention_forward
+    output: Tensor = forward(query, key, value, None, *starts, 0.0, 1 if causal else 0, False, scale=scale)[0]
     return output.squeeze(0)
 
 
@@ -124,7 +104,7 @@ def _starts(lengths: Sequence[int]) -> NDArray[np.int64]:
 # ---- BART-like encoders and decoders over packed tokens
 #
 # BART, mBART, Marian, PEGASUS and LED's decoder have the same parts under the same names, with norms after each part
-# (post) or before it (pre). A model may still differ elsewhere, so `metrist.models.dispatch` uses this path only after
+# (post) or before it (pre). A model may still differ elsewhere, so `metrist.models.seq2seq` uses this path only after
 # comparing its values with the model's own.
 
 
@@ -159,7 +139,6 @@ class VarlenEncoder:
         return _has_parts(stack, _ENCODER_LAYER)
 
     def encode(self, conditions: Sequence[Ids]) -> Encoded:
-        """Return the conditions' states."""
         lengths = [len(ids) for ids in conditions]
         states = _embed(self._stack, conditions)
         blocks = AttentionBlocks(lengths, lengths, states.device)

@@ -1,14 +1,15 @@
-"""Find the folder of a model, identify its content, and read model and tokenizer through transformers."""
+"""Find the folder of a model or an adapter, check its files, and identify its content.
+
+Files that hold code, block, never end, or lead elsewhere are refused before any reader opens them. Links are followed:
+the hub's cache is made of them. What they lead to must be a file.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import re
-import threading
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,15 +17,9 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
-from metrist.documents import read_json
-from metrist.errors import MissingExtra, ModelError, did_you_mean, install_command
-from metrist.models.devices import MAP, Options, Placement, downloads_allowed, import_torch
-from metrist.models.folder_check import (
-    check_config,
-    check_model_folder,
-    check_state_dict_archive,
-    check_tensor_sizes,
-)
+from metrist.documents import read_json, read_json_object
+from metrist.errors import MissingExtra, ModelError, did_you_mean
+from metrist.models.devices import Options, downloads_allowed
 from metrist.models.numpy_inference import storage
 
 #: Prefix of shipped models, which are in metrist-models and the distributions named after it.
@@ -41,11 +36,14 @@ _EXTRAS = {"metrist-models-english-large": "large", "metrist-models-analyst": "a
 #: The key of config.json that marks a model for numpy inference.
 _NUMPY_KEY = "metrist_format"
 
-#: What the folder of an adapter has instead of config.json.
-_ADAPTER_CONFIG = "adapter_config.json"
+#: What the folder of an adapter has instead of config.json and the weights of a model.
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+#: The card of a training of metrist, which names the base.
+_CARD = "card.json"
 #: A training writes it first into its folder, and the model last.
 _TRAINING = "training.json"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+_SETTINGS = ("config.json", "reward.json")
 _WEIGHTS = (".safetensors", ".npz", ".onnx")
 _TOKENIZER = re.compile(
     r"(tokenizer|vocab|merges|special_tokens_map|added_tokens|chat_template).*|.*\.(model|spm|tiktoken)"
@@ -76,7 +74,6 @@ class Weights:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether the folder has a tokenizer."""
         if any(_VOCABULARY.fullmatch(path.name) for path in self.folder.iterdir()):
             return True
         settings = self.folder / "tokenizer_config.json"
@@ -88,7 +85,7 @@ class Weights:
 def find_weights(options: Options) -> Weights:
     """Find a hub model (downloading it if need be), a local folder, or a shipped model ('metrist:NAME')."""
     folder = find_folder(options)
-    check_model_folder(options.model, folder)
+    _check_folder(options.model, folder)
     config = _read_config(options.model, folder)
     runs_on_numpy = _NUMPY_KEY in config
     if not runs_on_numpy and not any(folder.glob("*.safetensors")):
@@ -96,7 +93,10 @@ def find_weights(options: Options) -> Weights:
     # The names and contents of all files that influence numbers, executed code included.
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        relevant = not _NO_NUMBERS.fullmatch(path.name) if runs_on_numpy else _is_relevant(path.name)
+        if runs_on_numpy:
+            relevant = not _NO_NUMBERS.fullmatch(path.name)
+        else:
+            relevant = path.name in _SETTINGS or path.name.endswith(_WEIGHTS) or bool(_TOKENIZER.fullmatch(path.name))
         relevant |= options.trust_remote_code and path.suffix == ".py"
         if relevant and path.is_file():
             digest.update(f"{path.name} {file_digest(path)}\n".encode())
@@ -118,9 +118,13 @@ def find_folder(options: Options) -> Path:
     if local.is_dir():
         return local.resolve()
     if local.is_file():
-        raise ModelError(f"{name} is a file; give the folder with config.json, the tokenizer and *.safetensors")
+        raise ModelError(
+            f"{name} is a file; give the folder with config.json, the tokenizer and *.safetensors", code="unreadable"
+        )
     if not _HUB_NAME.fullmatch(name) or "--" in name or ".." in name:
-        raise ModelError(f"{name!r} is neither a folder nor a hub name such as 'facebook/bart-large-cnn'")
+        raise ModelError(
+            f"{name!r} is neither a folder nor a hub name such as 'facebook/bart-large-cnn'", code="missing_file"
+        )
     return _hub(options)
 
 
@@ -130,7 +134,7 @@ def _find_shipped(name: str) -> Path:
         SHIPPED + folder.name: folder
         for root in packages.values()
         for folder in root.iterdir()
-        if (folder / storage.CONFIG).is_file() or (folder / _ADAPTER_CONFIG).is_file()
+        if (folder / storage.CONFIG).is_file() or (folder / ADAPTER_CONFIG).is_file()
     }
     if name in folders:
         return folders[name]
@@ -140,11 +144,12 @@ def _find_shipped(name: str) -> Path:
         raise MissingExtra(f"the shipped model {name!r}{of}", extra)
     if home != "metrist-models":
         raise ModelError(
-            f"the installed {home} has no {name!r}; a newer one may: pip install --upgrade 'metrist[{extra}]'"
+            f"the installed {home} has no {name!r}; a newer one may: pip install --upgrade 'metrist[{extra}]'",
+            code="missing_dependency",
         )
     known = sorted(folders)
     listed = f"there are {', '.join(map(repr, known))}" if known else "there are none"
-    raise ModelError(f"no shipped model {name!r}: {listed}{did_you_mean(name, known)}")
+    raise ModelError(f"no shipped model {name!r}: {listed}{did_you_mean(name, known)}", code="unknown_name")
 
 
 def distribution_name(name: str) -> str:
@@ -233,12 +238,13 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
         files = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
         raise ModelError(
             f"{name} has no config.json, so it is not a model folder (found: {files}); "
-            "give the folder that save_pretrained wrote"
+            "give the folder that save_pretrained wrote",
+            code="invalid_value",
         )
     config = read_json(path, ModelError)
     if not isinstance(config, dict):
-        raise ModelError(f"{path} must hold a JSON object, got {type(config).__name__}")
-    check_config(path, config)
+        raise ModelError(f"{path} must hold a JSON object, got {type(config).__name__}", code="invalid_value")
+    _check_config(path, config)
     return config
 
 
@@ -246,7 +252,8 @@ def _refuse_unfinished(name: str, folder: Path) -> None:
     if (folder / _TRAINING).is_file():
         raise ModelError(
             f"{name} is an unfinished training; run the same `metrist train` command again to resume it, "
-            "and use the folder when it is done"
+            "and use the folder when it is done",
+            code="unfinished",
         )
 
 
@@ -260,7 +267,8 @@ def _refuse(name: str, folder: Path) -> None:
     state = pickles[0] if not pickles[0].startswith("pytorch_model") else None
     raise ModelError(
         f"{name} has pickled weights only ({', '.join(pickles[:3])}), which can run code when they are read; "
-        f"convert them once, if you trust their source, and give the new folder:\n" + _conversion(folder, kind, state)
+        f"convert them once, if you trust their source, and give the new folder:\n" + _conversion(folder, kind, state),
+        code="untrusted",
     )
 
 
@@ -281,45 +289,6 @@ def _conversion(folder: Path, kind: str, state: str | None) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
-#: Older versions could be made to run code even with weights_only=True (CVE-2025-32434).
-_SAFE_TORCH = (2, 6)
-
-
-def convert_state_dict(path: Path, out: Path) -> None:
-    """Write a pickled state dict (`torch.save(model.state_dict(), path)`) as a safetensors file.
-
-    Nothing in the file runs: torch rebuilds tensors and plain containers, and refuses everything else.
-    """
-    torch = import_torch("a pickled state dict")
-    version = str(torch.__version__)
-    if tuple(int(number) for number in version.split(".")[:2]) < _SAFE_TORCH:
-        raise ModelError(f"reading {path} safely needs torch 2.6 or newer, got {version}: pip install --upgrade torch")
-    from safetensors.torch import save_file
-
-    check_state_dict_archive(path)
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise ModelError(f"cannot read {path}: {error.strerror or error}") from None
-    except Exception as error:  # A damaged file can make the reader fail in any way.
-        first = str(error).strip().splitlines()[:1]
-        raise ModelError(
-            f"{path} is refused: it is not a state dict of tensors, or holds something that would run code when read "
-            f"({type(error).__name__}{': ' if first else ''}{''.join(first)[:120]})"
-        ) from None
-    if not isinstance(content, Mapping) or not all(
-        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in content.items()
-    ):
-        raise ModelError(f"{path} is not a state dict: expected tensors by name, got {type(content).__name__}")
-    check_tensor_sizes(path, dict(content))
-    # Tied tensors share memory, which safetensors does not store.
-    save_file({name: tensor.detach().clone().contiguous() for name, tensor in content.items()}, out)
-
-
-def _is_relevant(name: str) -> bool:
-    return name in ("config.json", "reward.json") or name.endswith(_WEIGHTS) or bool(_TOKENIZER.fullmatch(name))
-
-
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, reading it again only after it changed."""
     blob = path.resolve()
@@ -335,160 +304,125 @@ def _digest(path: Path, _size: int, _changed: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-#: from_pretrained patches functions of transformers while it runs (no initialization, no tied weights). Two threads
-#: that load at once would leave them patched, and later models would get random heads.
-_loading = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
-
-#: What transformers' classes accept.
-_KINDS = {
-    "AutoModelForSeq2SeqLM": "a sequence-to-sequence model, such as BART or T5",
-    "AutoModelForCausalLM": "a causal language model, such as GPT-2 or Llama",
-}
+# ---- Adapters
 
 
-def read_model(kind: str, weights: Weights, options: Options, place: Placement, **settings: Any) -> Any:
-    """Read a model as the transformers class `kind` (such as 'AutoModelForSeq2SeqLM'), ready to score."""
-    import_torch(f"the model {options.model!r}")
-    with _loading, quiet_transformers(), _translate_errors(kind, weights):
-        model, info = _class(kind).from_pretrained(
-            weights.folder,
-            output_loading_info=True,
-            dtype=place.dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=options.trust_remote_code,
-            **({"device_map": "auto"} if _spread(place) else {}),
-            **settings,
-        )
-        _check_complete(kind, weights, model, info["missing_keys"])
-        return (model if place.spread else model.to(place.device)).eval().requires_grad_(False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """The folder of an adapter; `name` is the user's name for it, `base` the fingerprint of the base that it was
+    trained on, where it is known."""
+
+    name: str
+    folder: Path
+    fingerprint: str
+    base: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
-def read_shape(weights: Weights, options: Options) -> Any:
-    """Read a model's architecture as an AutoModel without weights."""
-    torch = import_torch(f"the model {options.model!r}")
-    trusted = {"trust_remote_code": options.trust_remote_code}
-    with _loading, quiet_transformers(), _translate_errors("AutoModel", weights):
-        config = _class("AutoConfig").from_pretrained(weights.folder, local_files_only=True, **trusted)
-        with torch.device("meta"):
-            return _class("AutoModel").from_config(config, **trusted)
-
-
-def _check_complete(kind: str, weights: Weights, model: Any, missing: Iterable[str]) -> None:
-    """Refuse a model that lacks weights: transformers would initialize them at random."""
-    lacking = sorted(name for name in missing if not _is_optional(model, name))
-    if lacking:
-        raise ModelError(
-            f"{weights.name} lacks {len(lacking)} of the weights that {kind} needs ({', '.join(lacking[:3])}), so its "
-            "numbers would be random; give a model that was trained for it"
-        )
-
-
-def _is_optional(model: Any, name: str) -> bool:
-    """Whether a folder may lack this weight: the pooler, which no score uses, or computed position embeddings."""
-    owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
-    return "pooler" in name or "Sinusoidal" in owner
-
-
-def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
-    """Read a model's tokenizer."""
-    if not weights.has_tokenizer and not options.trust_remote_code:
-        # transformers would create one with an empty vocabulary.
-        raise ModelError(
-            f"{weights.name} has no tokenizer (such as tokenizer.json); save it into the same folder: "
-            f"AutoTokenizer.from_pretrained(BASE).save_pretrained({str(weights.folder)!r})"
-        )
-    with _loading, quiet_transformers(), _translate_errors("AutoTokenizer", weights):
-        return _class("AutoTokenizer").from_pretrained(
-            weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code, **settings
-        )
-
-
-class _Quiet:
-    """What transformers and `warnings` were set to before the first of several threads silenced them."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = 0
-        self.restore = contextlib.ExitStack()
-
-
-_quiet = _Quiet()
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Silence warnings and progress bars of transformers inside; the last thread to leave restores the settings."""
-    with _quiet.lock:
-        if not _quiet.count:
-            _quiet.restore.enter_context(_silence())
-        _quiet.count += 1
-    try:
-        yield
-    finally:
-        with _quiet.lock:
-            _quiet.count -= 1
-            if not _quiet.count:
-                _quiet.restore.close()
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    logging: Any = import_module("transformers.utils.logging")
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
-def _class(kind: str) -> Any:
-    import transformers
-
-    return getattr(transformers, kind)
-
-
-def _spread(place: Placement) -> bool:
-    if not place.spread:
-        return False
-    try:
-        import accelerate  # noqa: F401
-    except ImportError:
-        raise MissingExtra(f"device={MAP!r}", "train") from None
-    return True
-
-
-@contextmanager
-def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
-    """Turn what transformers raises into a one-line ModelError."""
-    from metrist.models.batching import is_out_of_memory
-
-    try:
-        yield
-    except (MissingExtra, ModelError):
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
+def find_adapter(name: str) -> Adapter:
+    """Find an adapter in a folder or on the hub, as peft or `metrist train error-analysis` wrote it."""
+    folder = find_folder(Options(model=name))
+    if not (folder / ADAPTER_CONFIG).is_file() or not (folder / ADAPTER_WEIGHTS).is_file():
+        if (folder / _TRAINING).is_file() and not (folder / _CARD).is_file():
             raise ModelError(
-                f"{weights.name} does not fit into the device's memory; `device='{MAP}'` spreads it over all GPUs"
-            ) from error
-        raise ModelError(_explain_read_error(kind, weights, error)) from error
+                f"{name} is an unfinished training; run the same `metrist train` command again to resume it",
+                code="unfinished",
+            )
+        hint = "; it is a model of its own: give it as model=" if (folder / "config.json").is_file() else ""
+        raise ModelError(
+            f"{name} has no adapter: expected {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}{hint}", code="invalid_value"
+        )
+    _check_folder(name, folder)
+    digest = hashlib.sha256()
+    for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+        digest.update(f"{file} {file_digest(folder / file)}\n".encode())
+    return Adapter(
+        name=name,
+        folder=folder,
+        fingerprint=digest.hexdigest()[:12],
+        base=_read_base(folder / _CARD) if (folder / _CARD).is_file() else None,
+        config=read_json_object(folder / ADAPTER_CONFIG, ModelError),
+    )
 
 
-def _explain_read_error(kind: str, weights: Weights, error: Exception) -> str:
-    if "trust_remote_code" in str(error):
-        return f"{weights.name} contains Python code that must run; if you trust it, set trust_remote_code=True"
-    if isinstance(error, ImportError) and "sentencepiece" in str(error).lower():
-        return f"{weights.name}'s tokenizer needs sentencepiece: {install_command('neural')}"
-    if kind in _KINDS and "Unrecognized configuration class" in str(error):
-        return f"{weights.name} is a {weights.config.get('model_type')} model; expected {_KINDS[kind]}"
-    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return f"{weights.name} cannot be read as {kind} ({weights.config.get('model_type', 'no model_type')}): {first}"
+def _read_base(card: Path) -> str | None:
+    base = read_json_object(card, ModelError).get("base")
+    fingerprint = base.get("fingerprint") if isinstance(base, dict) else None
+    return fingerprint if isinstance(fingerprint, str) else None
+
+
+# ---- Checks of a folder's files
+
+#: Bytes of a file that is not weights. The largest tokenizers have 35 MB.
+_LARGEST_TEXT = 1 << 29
+_INDEX = ".safetensors.index.json"
+#: The beginning of other files that may be called .safetensors.
+_BEGINNINGS = {
+    b"PK\x03\x04": "a zip archive, as torch.save writes it, with a pickle in it, which can run code",
+    b"\x80": "a pickle, which can run code when it is read",
+    b"GGUF": "a GGUF file; serve it with llama.cpp, and give its address",
+    b"version https://git-lfs": "a pointer of Git LFS; fetch the file itself with `git lfs pull`",
+    b"\x1f\x8b": "a gzip archive; unpack it first",
+    b"<": "a web page or XML",
+}
+#: Settings that count layers, experts and the like: each one is an object in memory.
+_LAYERS = re.compile(r"(n|num|encoder|decoder)_(\w+_)?(layers?|experts|blocks|groups)")
+_MOST_LAYERS = 10_000
+#: Settings that are sizes of vectors and vocabularies.
+_SIZES = re.compile(r"\w*(_size|_dim|_positions|_heads|d_model|d_ff|n_embd)")
+_LARGEST_SIZE = 1 << 28
+
+
+def _check_folder(name: str, folder: Path) -> None:
+    """Refuse a folder whose files are not what models have; `name` is the user's name for it."""
+    for path in sorted(folder.iterdir()):
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise ModelError(
+                f"{name}: {path.name} cannot be read ({error.strerror}): is it a broken link?", code="unreadable"
+            ) from None
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{name}: {path.name} is a named pipe or a device, expected a file", code="unreadable")
+        if path.name.endswith(".safetensors"):
+            _check_beginning(path)
+        elif path.name.endswith(_INDEX):
+            _check_index(path)
+        elif path.suffix in (".json", ".txt", ".model", ".spm", ".tiktoken") and status.st_size > _LARGEST_TEXT:
+            raise ModelError(
+                f"{path} has {status.st_size:,} bytes, which is too large: at most {_LARGEST_TEXT:,}", code="too_large"
+            )
+
+
+def _check_beginning(path: Path) -> None:
+    """Refuse another kind of file under the name of safetensors, by its first bytes."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    for beginning, kind in _BEGINNINGS.items():
+        # The first 8 bytes of safetensors are the length of its header, the next one opens that.
+        if head.startswith(beginning) and head[8:9] != b"{":
+            raise ModelError(f"{path} is not safetensors: it is {kind}")
+
+
+def _check_index(path: Path) -> None:
+    """Refuse an index that names files elsewhere."""
+    content = read_json(path, ModelError)
+    files = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(files, dict):
+        raise ModelError(f"{path} must hold an object with a 'weight_map'", code="invalid_value")
+    for file in files.values():
+        if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.safetensors", file):
+            raise ModelError(
+                f"{path}: weights must be safetensors files of the same folder, got {file!r:.100}", code="invalid_value"
+            )
+
+
+def _check_config(path: Path, config: dict[str, Any]) -> None:
+    """Refuse sizes that no model has: they would fill the memory before the weights are compared with them."""
+    for table in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for key, value in table.items():
+            most = _MOST_LAYERS if _LAYERS.fullmatch(key) else _LARGEST_SIZE if _SIZES.fullmatch(key) else None
+            if most is not None and isinstance(value, int) and abs(value) > most:
+                raise ModelError(f"{path}: {key} is {value:.4g}, and no model has more than {most:,}")

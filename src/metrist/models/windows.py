@@ -44,7 +44,7 @@ _CHARACTERS, _SEQUENCES = 50_000, 4_096
 # ---- Texts as tokens
 
 
-class Piece(NamedTuple):
+class SentencePart(NamedTuple):
     """A sentence, or a part of a long one: characters `start` to `end` of the text and tokens `first` to `last`, ends
     exclusive."""
 
@@ -76,9 +76,9 @@ class TokenizedText:
         tables = [np.ascontiguousarray(np.concatenate(own).T) for own in columns]
         return [cls(text, *table) for text, table in zip(texts, tables, strict=True)]
 
-    def pieces(self, most: int) -> list[Piece]:
+    def pieces(self, most: int) -> list[SentencePart]:
         """The sentences that have tokens, in parts of at most `most` tokens, divided between words where possible."""
-        pieces: list[Piece] = []
+        pieces: list[SentencePart] = []
         spans = split_sentences(self.text)
         bounds = np.searchsorted(self.starts, np.array(spans, np.int64).reshape(-1, 2)).tolist()
         # A part of a sentence begins where a word begins.
@@ -89,7 +89,7 @@ class TokenizedText:
             cuts = [first, *_cut_tokens(word_starts, first, last, most), last]
             places = [start, *(int(self.starts[cut]) for cut in cuts[1:-1])]
             ends = [*(int(self.ends[cut - 1]) for cut in cuts[1:-1]), end]
-            pieces += map(Piece, places, ends, cuts[:-1], cuts[1:])
+            pieces += map(SentencePart, places, ends, cuts[:-1], cuts[1:])
         return pieces
 
 

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from metrist.errors import escape_controls
 from metrist.report.cells import format_number
+from metrist.report.heat import SPACE, STEPS
 from metrist.report.output_card import (
     MarkedText,
     NumberedError,
     OutputCard,
+    Piece,
+    ReadText,
     clean_text,
     describe_error,
     locate_errors,
@@ -39,6 +42,8 @@ STYLES = {
 #: The characters that underline errors of each severity in plain text.
 MARKS = "==~-"
 LEGEND = "Underlined with = are major and critical errors, with ~ minor ones, with - others."
+#: Plain text marks words from this step of the colour scale on.
+MARKED_STEP = 3
 WIDTH = 96
 #: In a short form, characters shown at either end of a stretch without errors, and the longest middle shown as well;
 #: the same of what a metric says about an output.
@@ -56,7 +61,7 @@ Span = tuple[int, int, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """One thing to show. `kind` is title, reason, system, scores, judgment, heading, error or remark; `name` is who
     says it. Plain text wraps a line unless it is `unbroken`, for programs that search in it."""
 
@@ -68,47 +73,50 @@ class Line:
     unbroken: bool = False
 
 
-Lines = Iterator[Line | MarkedText]
+CardElement = TextLine | MarkedText | ReadText
 
 
 def compose_entry(
     rank: int, cards: Sequence[OutputCard], reason: str, decimals: Mapping[str, int], *, full: bool
-) -> Lines:
+) -> Iterator[CardElement]:
     """All that is shown of one output, or of two of the same item, in order."""
     first, *others = cards
     count = None if full else _MAX_REFERENCES
     cut: Mapping[str, Any] = {} if full else _SHORT
 
-    def list_references(card: OutputCard) -> Lines:
+    def list_references(card: OutputCard) -> Iterator[CardElement]:
         yield from card.list_references(count, **cut)
         if more := card.describe_further_references(count):
-            yield Line("remark", f"{more} (--full)")
+            yield TextLine("remark", f"{more} (--full)")
 
     system = "" if others else f" · system {first.shown_system}"
-    yield Line("title", f"{rank}. {first.shown_item}{system}", indent=0, unbroken=True)
+    yield TextLine("title", f"{rank}. {first.shown_item}{system}", indent=0, unbroken=True)
     if reason:
-        yield Line("reason", reason)
+        yield TextLine("reason", reason)
     # Two outputs of an item usually have the same source and references, which are shown once.
     shared = bool(others) and all(share_context(first, other) for other in others)
     if shared:
         yield from first.list_context(**cut)
     for card in cards:
         if others:
-            yield Line("system", f"system {card.shown_system}")
+            yield TextLine("system", f"system {card.shown_system}")
         scores = ((name, value, f"({more})" if more else "") for name, value, more in card.list_scores(decimals))
-        yield Line("scores", " · ".join(" ".join(filter(None, score)) for score in scores))
+        yield TextLine("scores", " · ".join(" ".join(filter(None, score)) for score in scores))
         if not shared:
             yield from card.list_context(**cut)
         errors, names = card.number_errors()
         if output := card.mark_output(**cut):
             yield output
         for number, error in errors:
-            yield Line("error", f"{describe_error(error)} ({escape_controls(names[number])})", error=(number, error))
+            yield TextLine(
+                "error", f"{describe_error(error)} ({escape_controls(names[number])})", error=(number, error)
+            )
         for name, score in card.scores.items():
             if score.failure:
-                yield Line("remark", f"no score: {score.failure}", name)
+                yield TextLine("remark", f"no score: {score.failure}", name)
             if score.explanation:
-                yield Line("remark", _shorten(score.explanation, full=full), name)
+                remark = MarkedText(name="", text=score.explanation, **({} if full else _REMARK))
+                yield TextLine("remark", "\n".join(piece.text for piece in remark.pieces()), name)
         if not shared:
             yield from list_references(card)
     if shared:
@@ -123,33 +131,27 @@ def share_context(first: OutputCard, second: OutputCard) -> bool:
     return (one.instruction, one.source, one.references) == (two.instruction, two.source, two.references)
 
 
-def _shorten(text: str, *, full: bool) -> str:
-    """A remark without its middle where that is long."""
-    cut: Mapping[str, Any] = {} if full else _REMARK
-    return "\n".join(piece.text for piece in MarkedText(name="", text=text, **cut).pieces())
-
-
-def compose_explained(card: OutputCard) -> Lines:
+def compose_explained(card: OutputCard) -> Iterator[CardElement]:
     """All that is shown of an output that `explain` explains, in order."""
-    yield Line("title", f"{card.shown_item} · system {card.system}", indent=0, unbroken=True)
+    yield TextLine("title", f"{card.shown_item} · system {card.system}", indent=0, unbroken=True)
     for judgment in _describe_judgment(card):
-        yield Line("judgment", judgment, indent=0, unbroken=True)
+        yield TextLine("judgment", judgment, indent=0, unbroken=True)
     errors = card.number_errors()[0]
     located, in_source = (locate_errors(errors, side) for side in ("output", "source"))
     if card.output is not None:
         yield MarkedText(name="", text=card.output, errors=located, **_EXPLAINED)
     elif errors:
-        yield Line("heading", "the run does not store the output; its errors:", indent=0)
+        yield TextLine("heading", "the run does not store the output; its errors:", indent=0)
     if not errors and not card.failure and not card.reasons:
-        yield Line("heading", "no errors", indent=0)
+        yield TextLine("heading", "no errors", indent=0)
     unlocated = [(number, error) for number, error in errors if error.start is None]
     for heading, own in (("", located), ("in the source:", in_source), ("without a place in the text:", unlocated)):
         if heading and own:
-            yield Line("heading", heading, indent=0)
+            yield TextLine("heading", heading, indent=0)
         for number, error in own:
-            yield Line("error", describe_error(error), error=(number, error), indent=2, unbroken=True)
+            yield TextLine("error", describe_error(error), error=(number, error), indent=2, unbroken=True)
     for judge, reason in card.reasons.items():
-        yield Line("remark", reason, "reasons" if judge == card.by else judge, indent=0)
+        yield TextLine("remark", reason, "reasons" if judge == card.by else judge, indent=0)
 
 
 def _describe_judgment(card: OutputCard) -> Iterator[str]:
@@ -169,15 +171,31 @@ def _describe_judgment(card: OutputCard) -> Iterator[str]:
         yield f"note: {card.note}"
 
 
+def compose_heat(card: OutputCard, *, by_piece: bool) -> Iterator[CardElement]:
+    """An output with its words by how unlikely they are, in order."""
+    yield TextLine("title", f"{card.shown_item} · system {card.shown_system}", indent=0, unbroken=True)
+    yield TextLine("value", card.describe_value(3), indent=0, unbroken=True)
+    for text in card.list_readings(by_piece=by_piece):
+        yield text
+        worst = ", ".join(f"'{word}' {logprob}" for word, logprob, _ in text.list_worst())
+        yield TextLine("judgment", f"least likely: {worst}", indent=2, unbroken=True)
+    if more := card.describe_further_readings():
+        yield TextLine("heading", more, indent=0)
+
+
 # ---- Plain text
 
 
-def render_plain(lines: Iterable[Line | MarkedText], width: int) -> Iterator[str]:
-    """Each error is underlined on a line below its text, beginning with its number."""
+def render_plain(lines: Iterable[CardElement], width: int) -> Iterator[str]:
+    """Each error is underlined on a line below its text, beginning with its number; unlikely words stand in
+    brackets."""
     for line in lines:
         indent = _indent(line)
         room = width - indent
-        if isinstance(line, MarkedText):
+        if isinstance(line, ReadText):
+            yield f"{escape_controls(line.name)}:"
+            shown = iter(["".join(map(_bracket, line.pieces()))])
+        elif isinstance(line, MarkedText):
             if line.name:
                 yield f"   {line.name}:"
             shown = _underline(line, room)
@@ -188,11 +206,18 @@ def render_plain(lines: Iterable[Line | MarkedText], width: int) -> Iterator[str
         yield from (f"{' ' * indent}{drawn}".rstrip() for drawn in shown)
 
 
-def _indent(line: Line | MarkedText) -> int:
+def _indent(line: CardElement) -> int:
     """A text stands below its name, or without one a little to the right."""
-    if isinstance(line, Line):
+    if isinstance(line, TextLine):
         return line.indent
-    return 5 if line.name else 2
+    return 5 if isinstance(line, MarkedText) and line.name else 2
+
+
+def _bracket(piece: Piece) -> str:
+    if piece.step < MARKED_STEP or piece.logprob is None:
+        return piece.text
+    number = format_number(piece.logprob, 1)
+    return f"[{piece.text} {number}]" if piece.text.strip() else f"{piece.text}[{SPACE} {number}]"
 
 
 def _underline(marked: MarkedText, width: int) -> Iterator[str]:
@@ -210,8 +235,9 @@ def _underline(marked: MarkedText, width: int) -> Iterator[str]:
 # ---- Terminal
 
 
-def render_rich(lines: Iterable[Line | MarkedText]) -> RenderResult:
-    """Texts with each stretch in the style of its worst error, and each error's number after its end."""
+def render_rich(lines: Iterable[CardElement]) -> RenderResult:
+    """Texts with each stretch in the style of its worst error, and each error's number after its end; words in the
+    colours of their steps."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -219,7 +245,11 @@ def render_rich(lines: Iterable[Line | MarkedText]) -> RenderResult:
     styles = {"title": "bold", "system": "bold", "scores": "cyan", "judgment": "dim", "heading": "italic"}
     for line in lines:
         drawing = Text()
-        if isinstance(line, MarkedText):
+        if isinstance(line, ReadText):
+            yield Text(f"{escape_controls(line.name)}:")
+            for piece in line.pieces():
+                drawing.append(piece.text, style="" if piece.logprob is None else STEPS[piece.step].style)
+        elif isinstance(line, MarkedText):
             if line.name:
                 yield Text(f"   {line.name}:", style="italic dim")
             ends = {number: STYLES[severity_of(error)] for number, error in line.errors}
@@ -241,11 +271,11 @@ def render_rich(lines: Iterable[Line | MarkedText]) -> RenderResult:
 # ---- Markdown
 
 
-def render_markdown(lines: Iterable[Line | MarkedText]) -> Iterator[str]:
+def render_markdown(lines: Iterable[CardElement]) -> Iterator[str]:
     """Texts are quotations, with errors in bold and their numbers after them."""
     forms = {"title": "### {}", "system": "**{}**"}
     for line in lines:
-        if isinstance(line, MarkedText):
+        if not isinstance(line, TextLine):
             yield _quote(line)
         elif line.error:
             yield f"- [{line.error[0]}] {markdown_text(line.text)}"
@@ -259,7 +289,7 @@ def markdown_text(text: str) -> str:
     return escape_markdown(escape_controls(text))
 
 
-def _quote(marked: MarkedText) -> str:
+def _quote(marked: MarkedText | ReadText) -> str:
     shown = ""
     for piece in marked.pieces():
         text = "\n".join(map(markdown_text, piece.text.split("\n")))

@@ -221,14 +221,14 @@ def name_columns(*names: str, right: Iterable[str] = ()) -> list[Column]:
     return [*map(Column, names), *(Column(name, "right") for name in right)]
 
 
-class Name(str):
+class NameCell(str):
     """A name in a cell. LaTeX prints that of a metric as the heading of its column, and a strong one in bold."""
 
     __slots__ = ("column", "strong")
     column: Column | None
     strong: bool
 
-    def __new__(cls, text: str, *, column: Column | None = None, strong: bool = False) -> Name:
+    def __new__(cls, text: str, *, column: Column | None = None, strong: bool = False) -> NameCell:
         name = super().__new__(cls, text)
         name.column, name.strong = column, strong
         return name

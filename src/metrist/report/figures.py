@@ -1,11 +1,12 @@
-"""Figures on systems: scores with intervals, distributions, wins, differences and errors. Plain numbers in, a drawing
-out."""
+"""Figures on systems: scores with intervals, distributions, wins, differences and errors. Plain numbers in, a
+drawing out."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +17,18 @@ from metrist.report.svg import (
     PAGE,
     Circle,
     Drawing,
+    Label,
     Line,
     Polyline,
     Rect,
     Style,
-    Text,
     choose_ticks,
     cut_text,
     format_tick,
     place,
     text_length,
 )
-from metrist.report.tables import Estimate, decimals_for, format_number
+from metrist.report.tables import Estimate, Share, decimals_for, format_number
 
 ARROWS = {True: " ↑", False: " ↓", None: ""}
 #: Bins of a distribution, fewer where systems have few outputs.
@@ -35,7 +36,7 @@ _MIN_BINS, _MAX_BINS = 8, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
+class PlotValue:
     """A value with its interval; NaN where there is none. `note` is said after them."""
 
     value: float
@@ -49,7 +50,7 @@ class Interval:
 
 
 @dataclass(slots=True)
-class Panel:
+class PlotPanel:
     """The place of one panel of a drawing, and the ranges of values that lie across and up it."""
 
     left: float
@@ -68,7 +69,7 @@ class Panel:
 
 def lay_out_panels(
     drawing: Drawing, titles: Sequence[str], rows: Sequence[str], *, row_height: float, top: float, axis: float
-) -> Iterator[tuple[int, Panel]]:
+) -> Iterator[tuple[int, PlotPanel]]:
     """Panels side by side, as many as fit, each with a title above and room for an axis below; the names of the rows
     stand once in each line of panels. Sets the height of the drawing."""
     style = drawing.style
@@ -84,34 +85,34 @@ def lay_out_panels(
         line, column = divmod(number, across)
         y = top + line * (style.line + height + axis)
         left = gutter + column * width
-        panel = Panel(left + 0.4 * font, left + width - 0.8 * font, y + style.line, y + style.line + height)
+        panel = PlotPanel(left + 0.4 * font, left + width - 0.8 * font, y + style.line, y + style.line + height)
         if column == 0:
             for position, row in enumerate(rows):
                 middle = panel.top + (position + 0.5) * row_height
-                drawing.add(Text(gutter - 0.6 * font, middle, cut_text(row, font, gutter - font), "end"))
+                drawing.add(Label(gutter - 0.6 * font, middle, cut_text(row, font, gutter - font), "end"))
         shown = cut_text(title, font, width - font)
-        drawing.add(Text(panel.left, y + 0.5 * style.line, shown, bold=True))
+        drawing.add(Label(panel.left, y + 0.5 * style.line, shown, bold=True))
         yield number, panel
     drawing.height = top + math.ceil(len(titles) / across) * (style.line + height + axis)
 
 
-def draw_axis(drawing: Drawing, panel: Panel, count: int = 4) -> None:
+def draw_axis(drawing: Drawing, panel: PlotPanel, count: int = 4) -> None:
     """Ticks and their numbers below a panel, with faint lines through it."""
     font = drawing.style.font
     for tick in choose_ticks(*panel.across, count):
         x = panel.x(tick)
         drawing.add(Line(x, panel.top, x, panel.bottom, "rule"))
-        drawing.add(Text(x, panel.bottom + 0.9 * font, format_tick(tick), "middle", "soft", 0.85))
+        drawing.add(Label(x, panel.bottom + 0.9 * font, format_tick(tick), "middle", "soft", 0.85))
 
 
-def draw_levels_axis(drawing: Drawing, panel: Panel, count: int = 4, *, labelled: bool = True) -> None:
+def draw_levels_axis(drawing: Drawing, panel: PlotPanel, count: int = 4, *, labelled: bool = True) -> None:
     """Faint lines across a panel at ticks from its bottom to its top, with their numbers on the left if `labelled`."""
     font = drawing.style.font
     for tick in choose_ticks(*panel.up, count):
         y = panel.y(tick)
         drawing.add(Line(panel.left, y, panel.right, y, "rule"))
         if labelled:
-            drawing.add(Text(panel.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
+            drawing.add(Label(panel.left - 0.4 * font, y, format_tick(tick), "end", "soft", 0.85))
 
 
 def widen(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
@@ -124,8 +125,20 @@ def widen(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
     return low - margin, high + margin
 
 
+def draw_system_scores(results: Any, metrics: Sequence[Any], draws: int, seed: int, confidence: float) -> Drawing:
+    """The system scores with their intervals: a panel for each of the metrics."""
+    headers = {metric.label: header for metric, header in zip(metrics, results.headers(metrics), strict=True)}
+    better = {headers[metric.label]: metric.higher_is_better for metric in metrics}
+    scores: dict[str, dict[str, PlotValue]] = {header: {} for header in better}
+    for row in results.system_scores(draws, seed, confidence, metrics):
+        note = f"{format_count(row.n, 'output')}, {Share(row.coverage)} scored"
+        interval = PlotValue(value=row.value, low=row.low, high=row.high, note=note)
+        scores[headers[row.metric]][row.system] = interval
+    return draw_scores(scores, better, title=f"System scores, {confidence:.0%} bootstrap intervals")
+
+
 def draw_scores(
-    scores: Mapping[str, Mapping[str, Interval]],
+    scores: Mapping[str, Mapping[str, PlotValue]],
     better: Mapping[str, bool | None],
     style: Style = PAGE,
     title: str = "System scores with 95 % intervals",
@@ -234,12 +247,12 @@ def draw_matrix(
     for number, column in enumerate(columns):
         x = gutter + (number + 0.5) * width
         if turned:
-            drawing.add(Text(x, top - 0.5 * font, cut_text(column, font, room), "start", angle=-45.0))
+            drawing.add(Label(x, top - 0.5 * font, cut_text(column, font, room), "start", angle=-45.0))
         else:
-            drawing.add(Text(x, top - 0.6 * font, cut_text(column, font, width), "middle"))
+            drawing.add(Label(x, top - 0.6 * font, cut_text(column, font, width), "middle"))
     for line, row in enumerate(rows):
         y = top + line * height
-        drawing.add(Text(gutter - 0.6 * font, y + height / 2, cut_text(row, font, gutter - font), "end"))
+        drawing.add(Label(gutter - 0.6 * font, y + height / 2, cut_text(row, font, gutter - font), "end"))
         for number, column in enumerate(columns):
             value = float(values[line, number])
             if math.isnan(value):
@@ -251,7 +264,7 @@ def draw_matrix(
             tip = f"{row}, {column}: {shown}"
             drawing.add(Rect(x + 0.5, y + 0.5, width - 1, height - 1, f"h{step}", tip))
             if size >= 0.55:
-                drawing.add(Text(x + width / 2, y + height / 2, shown, "middle", f"t{step}", min(size, 0.95)))
+                drawing.add(Label(x + width / 2, y + height / 2, shown, "middle", f"t{step}", min(size, 0.95)))
     drawing.height = top + len(rows) * height + 2
     return drawing
 
@@ -278,7 +291,7 @@ def draw_bars(
     row = 1.7 * font
     for line, name in enumerate(names):
         y = top + line * row
-        drawing.add(Text(gutter - 0.6 * font, y + row / 2, cut_text(name, font, gutter - font), "end"))
+        drawing.add(Label(gutter - 0.6 * font, y + row / 2, cut_text(name, font, gutter - font), "end"))
         done = 0.0
         for label, role in zip(series, roles, strict=True):
             value = counts[name].get(label, 0)
@@ -288,7 +301,7 @@ def draw_bars(
                 drawing.add(Rect(x1, y + 0.2 * row, max(x2 - x1 - 0.5, 0.5), 0.6 * row, role, tip))
                 done += value
         end = place(done, (0, most), span)
-        drawing.add(Text(end + 0.4 * font, y + row / 2, f"{done:,g}{unit}", role="soft", size=0.9))
+        drawing.add(Label(end + 0.4 * font, y + row / 2, f"{done:,g}{unit}", role="soft", size=0.9))
     drawing.height = top + row * len(names) + 2
     return drawing
 
@@ -311,6 +324,6 @@ def draw_legend(
         else:
             middle = y + 0.5 * line
             drawing.add(Line(x, middle, x + mark, middle, role, 0.2 * font, dash=dashes[number]))
-        drawing.add(Text(x + mark + 0.3 * font, y + 0.5 * line, shown))
+        drawing.add(Label(x + mark + 0.3 * font, y + 0.5 * line, shown))
         x += width
     return y + line + 0.3 * font

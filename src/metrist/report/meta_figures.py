@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import format_count
-from metrist.report.figures import Interval, Panel, draw_axis, draw_legend, draw_levels_axis, lay_out_panels, widen
+from metrist.report.figures import PlotPanel, PlotValue, draw_axis, draw_legend, draw_levels_axis, lay_out_panels, widen
 from metrist.report.svg import (
     HEAT,
     PAGE,
     SERIES,
     Circle,
     Drawing,
+    Label,
     Line,
     Polyline,
     Rect,
     Style,
-    Text,
     choose_ticks,
     cut_text,
     text_length,
@@ -37,14 +37,14 @@ _CELLS = 22
 class AgreementBar:
     """One metric's agreement with people, and what guessing and calling every pair a tie would reach."""
 
-    agreement: Interval
+    agreement: PlotValue
     chance: float = math.nan
     all_ties: float = math.nan
 
 
 def draw_agreement(
     bars: Mapping[str, Mapping[str, AgreementBar]],
-    ceilings: Mapping[str, Interval],
+    ceilings: Mapping[str, PlotValue],
     *,
     measure: str,
     style: Style = PAGE,
@@ -130,10 +130,12 @@ def draw_scatter(panels: Sequence[ScatterPanel], *, aspect: str, style: Style = 
     for number, panel in enumerate(panels):
         line, column = divmod(number, across)
         left, top = gutter + column * width, line * height
-        box = Panel(left, left + side, top + height - 2.6 * font - 0.8 * side, top + height - 2.6 * font)
-        drawing.add(Text(box.left, top + 0.5 * style.line, cut_text(panel.title, font, side), bold=True))
+        box = PlotPanel(left, left + side, top + height - 2.6 * font - 0.8 * side, top + height - 2.6 * font)
+        drawing.add(Label(box.left, top + 0.5 * style.line, cut_text(panel.title, font, side), bold=True))
         if panel.note:
-            drawing.add(Text(box.left, top + 1.4 * style.line, cut_text(panel.note, font, side), role="soft", size=0.9))
+            drawing.add(
+                Label(box.left, top + 1.4 * style.line, cut_text(panel.note, font, side), role="soft", size=0.9)
+            )
         box.across, box.up = widen(panel.scores.tolist(), 0.04), vertical
         draw_axis(drawing, box)
         draw_levels_axis(drawing, box, labelled=column == 0)
@@ -145,7 +147,7 @@ def draw_scatter(panels: Sequence[ScatterPanel], *, aspect: str, style: Style = 
     return drawing
 
 
-def _draw_outputs(drawing: Drawing, panel: ScatterPanel, box: Panel) -> None:
+def _draw_outputs(drawing: Drawing, panel: ScatterPanel, box: PlotPanel) -> None:
     if len(panel.scores) <= _MAX_POINTS:
         for score, rating in zip(panel.scores.tolist(), panel.ratings.tolist(), strict=True):
             drawing.add(Circle(box.x(score), box.y(rating), 0.14 * drawing.style.font, "h5"))
@@ -179,7 +181,7 @@ def draw_curves(curves: Mapping[str, Curve], *, aspect: str, style: Style = PAGE
     roles = {name: f"c{number % len(SERIES)}" for number, name in enumerate(curves)}
     dashed = {name: number >= len(SERIES) for number, name in enumerate(curves)}
     top = draw_legend(drawing, list(curves), list(roles.values()), 0.0, list(dashed.values()))
-    box = Panel(3.4 * font, style.width - font, top + 0.5 * font, top + 0.42 * style.width)
+    box = PlotPanel(3.4 * font, style.width - font, top + 0.5 * font, top + 0.42 * style.width)
     box.up = widen([x for curve in curves.values() for x in curve.accuracies])
     draw_axis(drawing, box, 5)
     draw_levels_axis(drawing, box, 5)
@@ -193,7 +195,7 @@ def draw_curves(curves: Mapping[str, Curve], *, aspect: str, style: Style = PAGE
         )
         drawing.add(Circle(*points[best], 0.35 * font, roles[name], tip))
     drawing.add(
-        Text((box.left + box.right) / 2, box.bottom + 2.3 * font, "share of pairs that ε ties", "middle", "soft")
+        Label((box.left + box.right) / 2, box.bottom + 2.3 * font, "share of pairs that ε ties", "middle", "soft")
     )
     drawing.height = box.bottom + 3.2 * font
     return drawing
@@ -205,7 +207,7 @@ class LevelColumn:
 
     task: str
     language: str
-    agreement: Interval
+    agreement: PlotValue
     people: float
     metric: float
     outputs: int
@@ -231,11 +233,11 @@ def draw_levels(
     left, right = 3.4 * font, style.width - 0.5 * font
     top = draw_legend(drawing, list(entries), list(entries.values()), left)
     height = 0.2 * style.width
-    upper = Panel(left, right, top + style.line, top + style.line + height)
-    lower = Panel(left, right, upper.bottom + 2 * style.line, upper.bottom + 2 * style.line + height)
+    upper = PlotPanel(left, right, top + style.line, top + style.line + height)
+    lower = PlotPanel(left, right, upper.bottom + 2 * style.line, upper.bottom + 2 * style.line + height)
     shown = "● people   ○ " + metric if named else ""
-    drawing.add(Text(left, top + 0.5 * style.line, f"agreement ({measure})", bold=True))
-    drawing.add(Text(left, lower.top - 0.7 * style.line, f"mean level, 0 to 1   {shown}".rstrip(), bold=True))
+    drawing.add(Label(left, top + 0.5 * style.line, f"agreement ({measure})", bold=True))
+    drawing.add(Label(left, lower.top - 0.7 * style.line, f"mean level, 0 to 1   {shown}".rstrip(), bold=True))
     values = [x for c in columns for x in (c.agreement.value, c.agreement.high, c.agreement.low) if math.isfinite(x)]
     upper.up = min([0.0, *values]), max([1.0, *values])
     for panel in (upper, lower):
@@ -287,7 +289,7 @@ def _label_columns(drawing: Drawing, labels: Sequence[tuple[float, str]], width:
     for label, xs in groups:
         middle = sum(xs) / len(xs)
         if turned:
-            drawing.add(Text(middle, top + 0.4 * font, cut_text(label, font, room), "end", angle=-40.0))
+            drawing.add(Label(middle, top + 0.4 * font, cut_text(label, font, room), "end", angle=-40.0))
         else:
-            drawing.add(Text(middle, top + 0.6 * font, cut_text(label, font, len(xs) * width), "middle"))
+            drawing.add(Label(middle, top + 0.6 * font, cut_text(label, font, len(xs) * width), "middle"))
     return top + (0.7 * room + font if turned else 1.6 * font)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,6 +18,7 @@ from metrist.errors import escape_controls, format_count, label_item
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.cells import format_number, or_none
+from metrist.report.heat import Reading, find_step, format_probability
 from metrist.scores import Score
 
 #: From the worst on; where errors overlap, the worst gives the colour. An unknown severity is shown as the last.
@@ -25,6 +27,8 @@ SEVERITIES = ("critical", "major", "minor", "neutral")
 PEOPLE = "people"
 #: More characters of one text are not put on a page.
 MAX_CHARACTERS = 20_000
+#: Readings shown per output; a set of seventy prompts gives seventy.
+MAX_READINGS = 6
 #: A stretch without errors of more lines than this is left out, except for its ends.
 _LONG_LINES = 20
 #: How many characters more the end of a gap takes at most to reach the end of a word.
@@ -44,7 +48,8 @@ class OutputCard:
     `percentiles` are its ranks by the metrics, and by people, that it was selected for. `ratings` are the mean and the
     number of people's ratings by aspect. `errors` are those that people marked or, where the card is about one metric,
     those that the metric `by` found; `note` is a remark on its answer. `run` names the run where there are two.
-    `number` is the position of the item among those of its run, counted from 1.
+    `number` is the position of the item among those of its run, counted from 1. `readings` are the probabilities of the
+    words behind the score by the metric `by`.
     """
 
     item: str
@@ -58,6 +63,7 @@ class OutputCard:
     number: int | None = None
     by: str | None = None
     note: str | None = None
+    readings: Sequence[Reading] = ()
 
     @property
     def shown_item(self) -> str:
@@ -76,6 +82,10 @@ class OutputCard:
     def value(self) -> float | None:
         """The score by the metric that the card is about; None without one."""
         return self.scores[self.by].value if self.by is not None else None
+
+    def describe_value(self, decimals: int) -> str:
+        """The metric that the card is about, with its score."""
+        return f"{self.by}: {format_number(self.value if self.value is not None else math.nan, decimals)}"
 
     @property
     def failure(self) -> str | None:
@@ -134,6 +144,15 @@ class OutputCard:
         left = len(self.record.references[count:]) if self.record and count is not None else 0
         return f"… and {format_count(left, 'more reference')}" if left else ""
 
+    def list_readings(self, *, by_piece: bool) -> list[ReadText]:
+        """The first readings of the output, word by word or piece by piece."""
+        return [ReadText(reading, by_piece) for reading in self.readings[:MAX_READINGS]]
+
+    def describe_further_readings(self) -> str:
+        """How many readings `list_readings` leaves out, if any."""
+        left = len(self.readings) - MAX_READINGS
+        return f"… and {left:,} more readings of this output" if left > 0 else ""
+
     def describe_failure(self) -> str:
         """Why metrics have no score of the output."""
         reasons = "; ".join(f"{name}: {score.failure}" for name, score in self.scores.items() if score.failure)
@@ -183,6 +202,7 @@ class OutputCard:
             "references": [cut_end(text, most) for text in record.references] if record else [],
             "errors": [list_error(number, error, names[number], record) for number, error in numbered],
             "said": said,
+            "readings": [reading.for_script() for reading in self.readings[:MAX_READINGS]],
         }
 
 
@@ -252,7 +272,7 @@ def cut_end(text: str | None, most: int) -> str | None:
 class Piece:
     """A stretch of a text: `severity` is that of the worst error in it, `notes` say what its errors are, `ends` are the
     numbers of the errors that end with it, and `changed` says that the other text does not have it. A `gap` stands for
-    what is left out."""
+    what is left out. `logprob` is how likely a model found it, where that is shown."""
 
     text: str
     severity: str = ""
@@ -260,6 +280,44 @@ class Piece:
     ends: tuple[int, ...] = ()
     changed: bool = False
     gap: bool = False
+    logprob: float | None = None
+
+    @property
+    def step(self) -> int:
+        """The step of the colour scale."""
+        return 0 if self.logprob is None else find_step(self.logprob)
+
+    @property
+    def likelihood(self) -> str:
+        """Log-probability and probability in words; empty where they are not shown."""
+        if self.logprob is None:
+            return ""
+        return f"log-probability {format_number(self.logprob, 2)}, probability {format_probability(self.logprob)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadText:
+    """A text as a model read it, in words or in the pieces that the model knows."""
+
+    reading: Reading
+    by_piece: bool
+
+    @property
+    def name(self) -> str:
+        return self.reading.label
+
+    def pieces(self) -> Iterator[Piece]:
+        """Words with their log-probabilities, and the spaces between them, where a line can break."""
+        for text, logprob in self.reading.units(by_piece=self.by_piece):
+            word = text.lstrip() or text
+            if len(word) < len(text):
+                yield Piece(text[: len(text) - len(word)])
+            yield Piece(word, logprob=logprob)
+
+    def list_worst(self) -> list[tuple[str, str, str]]:
+        """The least likely words, their log-probabilities and probabilities."""
+        worst = self.reading.worst(by_piece=self.by_piece)
+        return [(text, format_number(logprob, 2), format_probability(logprob)) for text, logprob in worst]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,13 +14,12 @@ from markupsafe import escape
 
 from metrist.errors import escape_controls
 from metrist.report.card_text import markdown_text
-from metrist.report.cells import Better, Estimate, Marked, Name, Number, find_best, format_cell
-from metrist.report.heat import Heat
+from metrist.report.cells import Better, Estimate, Marked, NameCell, Number, find_best, format_cell
 from metrist.report.html import embed_json, hash_source, join_scripts, read_static, render
 from metrist.report.output_card import clean_text
+from metrist.report.outputs import Heat, WorstOutputs
 from metrist.report.svg import Drawing
 from metrist.report.tables import Table
-from metrist.report.worst import WorstOutputs
 
 #: Tables with more rows are cut on the page; copies have all rows.
 MAX_ROWS = 400
@@ -182,7 +181,7 @@ class _CellView:
         if isinstance(inner, Estimate):
             self.text, bracket, rest = self.text.partition(" [")
         self.interval = f"[{rest}" if bracket else ""
-        self.strong = best or (isinstance(inner, Name) and inner.strong)
+        self.strong = best or (isinstance(inner, NameCell) and inner.strong)
         self.is_number = isinstance(inner, Number)
 
 

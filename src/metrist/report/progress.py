@@ -1,34 +1,40 @@
-"""Progress of a run in words: what is under way, how much is done and left, at which rate."""
+"""Progress of a run: what is under way, how much is done and left, at which rate.
+
+On a terminal it is a bar from the first moment on, in a notebook a line that changes in place, elsewhere a line on
+standard error now and then, so that short commands stay quiet and the log of a long one always tells how far it is.
+rich draws the bar; it draws nothing in a notebook without ipywidgets, so the line there is our own.
+"""
 
 from __future__ import annotations
 
 import inspect
+import math
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import wraps
+from threading import Event, Thread
 from time import monotonic
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from markupsafe import escape
 
 from metrist.errors import escape_controls
-from metrist.report.progress_display import (
-    INTERVAL,
-    Clock,
-    Shown,
-    in_notebook,
-    print_note,
-    show_in_notebook,
-    show_progress,
-)
 from metrist.report.tables import shorten
 from metrist.runtime import call_watchers, loading_watchers
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+Clock = Callable[[], float]
 
+#: Seconds between two lines: at first, and after ten minutes.
+INTERVAL, LONG_INTERVAL = 10.0, 60.0
+#: Least seconds between two drawings in a notebook.
+_REDRAW = 0.2
 #: Seconds over which a rate is measured: long enough to be steady, short enough to follow when records get harder.
 _WINDOW = 30.0
 #: Characters shown of a metric's text.
@@ -59,6 +65,27 @@ def find_progress_keywords(progress: Progress | bool | None) -> set[str]:
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return keywords
     return keywords & {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+
+
+def print_note(text: str) -> None:
+    print(f"metrist: {escape_controls(text)}", file=sys.stderr, flush=True)
+
+
+class ProgressSource:
+    """Work whose progress is shown. It calls `on_change` after each change, and `note` with lines for the user."""
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+        self.note: Callable[[str], None] = print_note
+
+    @property
+    def position(self) -> tuple[float, float | None]:
+        """How much is done, and all of it where that is known."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """All of it in one line."""
+        raise NotImplementedError
 
 
 @dataclass(eq=False)
@@ -99,23 +126,17 @@ class Counter:
         if done <= 0 or seconds <= 0:
             return text
         rate = done / seconds
-        text += f", {_format_rate(rate)}"
+        text += f", {1 / rate:,.1f} s each" if rate < 1 else f", {rate:,.{0 if rate >= 10 else 1}f}/s"
         if self.total is not None:
             text += f", {_format_time(max(0, self.total - self.done) / rate)} left"
         return text
-
-
-def _format_rate(rate: float) -> str:
-    if rate < 1:
-        return f"{1 / rate:,.1f} s each"
-    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
 
 
 def _format_time(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-class ProgressReport(Shown):
+class ProgressReport(ProgressSource):
     """What a command is doing: a callback for `score` and the like, and a watcher of LLM calls and of model loads."""
 
     def __init__(self, title: str, noun: str = "records", clock: Clock = monotonic) -> None:
@@ -169,9 +190,8 @@ class ProgressReport(Shown):
     def completed(self, count: int) -> None:
         """Report so many answers more."""
         with self._lock:
-            answers = self._answers or Counter("answers", self._clock, 0, 0)
-            self._answers = answers
-            answers.update(answers.done + count, answers.total)
+            self._answers = self._answers or Counter("answers", self._clock, 0, 0)
+            self._answers.update(self._answers.done + count, self._answers.total)
         self.on_change()
 
     def retried(self, reason: str, wait: float) -> None:
@@ -194,15 +214,12 @@ class ProgressReport(Shown):
     def describe(self) -> str:
         text = f"{self._title} {escape_controls(shorten(self._metric, _MAX_NAME))}".rstrip()
         waited = self._clock() - self._since
+        so_far = f", {_format_time(waited)} so far" if waited >= 1 else ""
         if self._loading:
-            return f"{text}: loading the model {escape_controls(shorten(self._loading, _MAX_NAME))}{_since(waited)}"
-        counts = [counter.describe() for counter in (self._records, self._answers) if counter is not None]
-        moving = any(counter.done for counter in (self._records, self._answers) if counter is not None)
-        return f"{text}{': ' if counts else ''}{'; '.join(counts)}{'' if moving else _since(waited)}"
-
-
-def _since(seconds: float) -> str:
-    return f", {_format_time(seconds)} so far" if seconds >= 1 else ""
+            return f"{text}: loading the model {escape_controls(shorten(self._loading, _MAX_NAME))}{so_far}"
+        counters = [counter for counter in (self._records, self._answers) if counter is not None]
+        text += f": {'; '.join(counter.describe() for counter in counters)}" if counters else ""
+        return text if any(counter.done for counter in counters) else f"{text}{so_far}"
 
 
 @contextmanager
@@ -215,6 +232,132 @@ def watch_run(report: ProgressReport) -> Iterator[None]:
     finally:
         call_watchers.remove(report)
         loading_watchers.remove(report.loading)
+
+
+# ---- On standard error ----
+
+
+def show_progress(source: ProgressSource) -> AbstractContextManager[None]:
+    """Show the progress on standard error inside the block."""
+    return _draw_bar(source) if sys.stderr.isatty() else _print_lines(source)
+
+
+@contextmanager
+def _print_lines(source: ProgressSource) -> Iterator[None]:
+    ended = Event()
+
+    def print_lines() -> None:
+        began = monotonic()
+        while not ended.wait(next_interval(monotonic() - began)):
+            source.note(source.describe())
+
+    thread = Thread(target=print_lines, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def next_interval(seconds: float) -> float:
+    """Seconds until the next line of something that has run for `seconds`."""
+    return min(LONG_INTERVAL, max(INTERVAL, seconds / 10))
+
+
+@contextmanager
+def _draw_bar(source: ProgressSource) -> Iterator[None]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task
+    from rich.table import Column
+    from rich.text import Text
+
+    class Status(ProgressColumn):
+        """Drawn again several times a second, so that times go on while nothing is reported."""
+
+        def render(self, task: Task) -> Text:  # noqa: ARG002
+            return Text(source.describe())
+
+    status = Status(Column(no_wrap=True, overflow="ellipsis"))
+    with Progress(BarColumn(20), status, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def move() -> None:
+            done, total = source.position
+            bar.update(task, completed=done, total=total)
+
+        def print_above(text: str) -> None:
+            bar.console.print(f"metrist: {escape_controls(text)}", markup=False, highlight=False, soft_wrap=True)
+
+        source.on_change, source.note = move, print_above
+        try:
+            yield
+        finally:
+            source.note = print_note
+
+
+# ---- Notebooks ----
+
+
+def in_notebook() -> bool:
+    """Whether this is a kernel of Jupyter, which can change what it has shown; a terminal of IPython is none."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+@contextmanager
+def show_in_notebook(
+    source: ProgressSource, summarize: Callable[[str], str], clock: Clock = monotonic
+) -> Iterator[None]:
+    """Show a bar with a line that changes in place. It ends as `summarize` says, given how the block ended."""
+    from IPython.display import display
+
+    handle: Any = None
+    lock, last = threading.Lock(), -math.inf
+
+    def redraw() -> None:
+        # LLM answers come from many threads; one that finds the line being drawn has nothing to add.
+        nonlocal handle, last
+        if clock() - last >= _REDRAW and lock.acquire(blocking=False):
+            try:
+                last = clock()
+                line = _NotebookLine(source.describe(), source.position)
+                if handle is None:
+                    handle = display(line, display_id=True)
+                else:
+                    handle.update(line)
+            finally:
+                lock.release()
+
+    source.on_change = redraw
+    end = "stopped after "
+    try:
+        yield
+        end = ""
+    finally:
+        source.on_change = lambda: None
+        if handle is not None:  # What is refused before it begins has nothing to show.
+            with lock:
+                handle.update(_NotebookLine(summarize(end), None))
+
+
+@dataclass(frozen=True)
+class _NotebookLine:
+    """What a notebook shows: a bar and the text; the text alone at the end and where there is no HTML."""
+
+    text: str
+    position: tuple[float, float | None] | None
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        if self.position is None:
+            return str(escape(self.text))
+        done, total = self.position
+        share = f' value="{done}" max="{total}"' if total else ""
+        return f"<progress{share}></progress> {escape(self.text)}"
 
 
 # ---- Calls from Python ----

@@ -117,7 +117,7 @@ class Polyline:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Label:
     """A line of text; `y` is its middle. `angle` turns it clockwise around its anchor."""
 
     x: float
@@ -130,7 +130,7 @@ class Text:
     angle: float = 0.0
 
 
-Shape = Line | Rect | Circle | Polyline | Text
+Shape = Line | Rect | Circle | Polyline | Label
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ class Drawing:
 
         kind = path.suffix.lower()
         if kind not in (".svg", ".pdf", ".png"):
-            raise RunError(f"cannot write {path}: the name must end in .svg, .pdf or .png")
+            raise RunError(f"cannot write {path}: the name must end in .svg, .pdf or .png", code="cannot_write")
         if kind == ".svg":
             with atomic_write(path) as file:
                 file.write(self.svg() + "\n")
@@ -255,7 +255,7 @@ def _number(value: float) -> str:
 
 
 def _draw_svg(shape: Shape, font: float) -> str:
-    tip = f"<title>{_clean(shape.tip)}</title>" if not isinstance(shape, Text) and shape.tip else ""
+    tip = f"<title>{_clean(shape.tip)}</title>" if not isinstance(shape, Label) and shape.tip else ""
     colour, n = COLOURS[shape.role], _number
     match shape:
         case Line():
@@ -279,7 +279,7 @@ def _draw_svg(shape: Shape, font: float) -> str:
             dash = ' stroke-dasharray="4 3"' if shape.dash else ""
             look = f'class="l f-{shape.role}" fill="none" stroke="{colour}" stroke-width="{n(shape.width)}"{dash}'
             return f'<polyline points="{points}" {look}>{tip}</polyline>'
-        case Text():
+        case Label():
             size = f' font-size="{n(font * shape.size)}"' if shape.size != 1 else ""
             weight = ' font-weight="600"' if shape.bold else ""
             turn = f' transform="rotate({n(shape.angle)} {n(shape.x)} {n(shape.y)})"' if shape.angle else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -22,13 +23,14 @@ from metrist.report.cells import (
     Estimate,
     Intervals,
     Marked,
-    Name,
+    NameCell,
     Number,
     PValue,
     Share,
     Shares,
     Signature,
     decimals_for,
+    find_best,
     format_cell,
     format_number,
     name_columns,
@@ -36,7 +38,6 @@ from metrist.report.cells import (
     shorten,
     to_plain,
 )
-from metrist.report.latex import render_latex
 from metrist.spec import split_list
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ __all__ = [
     "Estimate",
     "Intervals",
     "Marked",
-    "Name",
+    "NameCell",
     "Number",
     "PValue",
     "Share",
@@ -65,6 +66,7 @@ __all__ = [
     "align_columns",
     "decimals_for",
     "escape_controls",
+    "escape_latex",
     "escape_markdown",
     "format_cell",
     "format_number",
@@ -127,16 +129,11 @@ class Table:
             case "csv":
                 return _render_csv(self)
             case "latex":
-                return render_latex(
-                    title=self.title,
-                    columns=self.columns,
-                    rows=self.rows,
-                    notes=self.notes,
-                    remarks=self.remarks,
-                    signatures=self.signatures,
-                    label=self.label,
-                )
-        raise RunError(f"no table format {form!r}; known are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}")
+                return _render_latex(self)
+        raise RunError(
+            f"no table format {form!r}; known are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}",
+            code="unknown_name",
+        )
 
     @property
     def all_notes(self) -> list[str]:
@@ -189,9 +186,12 @@ class TableLayout:
 
     def __post_init__(self) -> None:
         if self.decimals is not None and not 0 <= self.decimals <= 15:
-            raise RunError(f"the number of decimals must be 0 to 15, got {self.decimals}")
+            raise RunError(f"the number of decimals must be 0 to 15, got {self.decimals}", code="invalid_value")
         if not re.fullmatch(r"[A-Za-z0-9:._/-]*", self.label):
-            raise RunError(f"a LaTeX label has letters, digits and :._/- only, such as tab:scores, got {self.label!r}")
+            raise RunError(
+                f"a LaTeX label has letters, digits and :._/- only, such as tab:scores, got {self.label!r}",
+                code="invalid_value",
+            )
 
     def apply(self, tables: Sequence[Table]) -> list[Table]:
         """The tables as the reader wants them. A name to drop or to rename must be in one of them; caption and label
@@ -207,7 +207,7 @@ class TableLayout:
     def _apply(self, table: Table, dropped: Iterable[str]) -> Table:
         kept = [number for number, column in enumerate(table.columns) if column.name not in dropped]
         if not kept:
-            raise RunError("`drop` leaves no column of the table")
+            raise RunError("`drop` leaves no column of the table", code="invalid_value")
         names = self.rename
         estimates = any(isinstance(cell, Estimate | Marked) for row in table.rows for cell in row)
         halves = ["± is half the width of the interval."] if estimates and self.intervals == "plusminus" else []
@@ -215,7 +215,10 @@ class TableLayout:
         return replace(
             table,
             # A name that the reader chose stands instead of the metric's own in papers, too.
-            columns=[_rename(column, names[column.name]) if column.name in names else column for column in columns],
+            columns=[
+                replace(column, name=names[column.name], title=None) if column.name in names else column
+                for column in columns
+            ],
             rows=[[self._cell(row[number]) for number in kept] for row in table.rows],
             notes=[*table.notes, *halves],
             signatures=[sign._replace(name=names.get(sign.name, sign.name)) for sign in table.signatures],
@@ -224,8 +227,8 @@ class TableLayout:
     def _cell(self, cell: Any) -> Any:
         if isinstance(cell, str):
             # A name that the reader chose stands instead of the metric's own in papers, too.
-            strong = isinstance(cell, Name) and cell.strong
-            return Name(self.rename[cell], strong=strong) if cell in self.rename else cell
+            strong = isinstance(cell, NameCell) and cell.strong
+            return NameCell(self.rename[cell], strong=strong) if cell in self.rename else cell
         if isinstance(cell, Marked):
             return replace(cell, cell=self._cell(cell.cell))
         if self.decimals is not None and isinstance(cell, Number | Estimate):
@@ -235,16 +238,13 @@ class TableLayout:
         return cell
 
 
-def _rename(column: Column, name: str) -> Column:
-    return replace(column, name=name, title=None)
-
-
 def _check_names(option: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise RunError(
                 f"{option}: no {name!r} in the table, which has {', '.join(map(escape_controls, list(known)[:30]))}"
-                f"{did_you_mean(name, known)}"
+                f"{did_you_mean(name, known)}",
+                code="unknown_name",
             )
 
 
@@ -427,3 +427,116 @@ _MARKDOWN_SPECIAL = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
 
 def escape_markdown(text: str) -> str:
     return _MARKDOWN_SPECIAL.sub(lambda match: "\\" + match.group(), text)
+
+
+# ---- LaTeX: booktabs, the best value in bold, arrows, marks of significance, names as in papers
+
+_LATEX_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    # At the start of a row, LaTeX would read these two as arguments of the line break before it.
+    "[": "{[}",
+    "*": "{*}",
+    # Some languages of babel make this one a command.
+    '"': r"\char34{}",
+    # Not set up in LaTeX's default fonts.
+    "ε": r"$\varepsilon$",
+    "τ": r"$\tau$",
+    "ρ": r"$\rho$",
+    "α": r"$\alpha$",
+    "κ": r"$\kappa$",
+    "↓": r"$\downarrow$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    **{character: "\\" + character for character in "&%$#_{}"},
+}
+#: Measures whose names have an index: Kendall's τ_b, acc_eq.
+_SUBSCRIPTS = re.compile(r"\$\\tau\$\\_([a-c])\b|\bacc\\_eq\b")
+_ARROWS = {"higher": r" $\uparrow$", "lower": r" $\downarrow$"}
+#: The width of the text of a page in points, as LaTeX's own classes set it.
+_PAPER_WIDTH = 345
+_LATEX_MARKS = {"†": r"\dagger", "‡": r"\ddagger", "↓": r"\downarrow"}
+
+
+def _render_latex(table: Table) -> str:
+    """The table as a float with caption and label. The document needs the package booktabs."""
+    shown = [number for number, column in enumerate(table.columns) if column.in_latex]
+    columns = [table.columns[number] for number in shown]
+    rows = [[row[number] for number in shown] for row in table.rows]
+    named = {str(cell): cell.column for row in rows for cell in row if isinstance(cell, NameCell) and cell.column}
+    metrics = dict(zip(named, _name_latex_columns(list(named.values())), strict=True))
+    arrows = any(column.better in _ARROWS for column in (*columns, *named.values()))
+    # An arrow says which way is better; the note says the same in other formats.
+    notes = [note for note in table.notes if not (arrows and note.startswith("Lower is better"))]
+    if any(isinstance(cell, NameCell) and cell.strong for row in rows for cell in row):
+        notes.append("The better system is in bold.")
+    # About 5 points for a character at the size of 10, and 12 between two columns. In a paper with two columns, a float
+    # with a star spans both.
+    texts = ([column.name, *(format_cell(row[number]) for row in rows)] for number, column in enumerate(columns))
+    wide = sum(5 * max(map(len, column)) + 12 for column in texts) > _PAPER_WIDTH
+    environment = "table*" if wide else "table"
+    label = table.label or f"tab:{re.sub('[^a-z0-9]+', '-', table.title.lower()).strip('-') or 'scores'}"
+    # A control character must not end a comment.
+    remarks = [f"{name}: {text}" for name, *texts in table.signatures for text in texts if text]
+    remarks += [f"Note: {remark}" for remark in table.remarks]
+    lines = [r"% Needs \usepackage{booktabs}.", *(f"% {escape_controls(remark)}" for remark in remarks)]
+    lines += [rf"\begin{{{environment}}}", r"\centering" + (r"\small\setlength{\tabcolsep}{3pt}" if wide else "")]
+    if table.title:
+        lines.append(rf"\caption{{{escape_latex(table.title)}}}")
+    lines += [rf"\label{{{label}}}", rf"\begin{{tabular}}{{{''.join(column.align[0] for column in columns)}}}"]
+    lines += [r"\toprule", " & ".join(_name_latex_columns(columns)) + r" \\", r"\midrule"]
+    bold = find_best(columns, rows)
+    for number, row in enumerate(rows):
+        cells = (_format_latex(cell, metrics, bold=(number, column) in bold) for column, cell in enumerate(row))
+        lines.append(" & ".join(cells) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}", *(rf"\par\footnotesize {escape_latex(note)}" for note in notes)]
+    return "\n".join([*lines, rf"\end{{{environment}}}"])
+
+
+def escape_latex(text: str) -> str:
+    """The text as LaTeX prints it, character by character."""
+    escaped = "".join(_LATEX_SPECIAL.get(character, character) for character in escape_controls(text))
+    escaped = _SUBSCRIPTS.sub(lambda match: rf"$\tau_{match[1]}$" if match[1] else "acc$_{eq}$", escaped)
+    # LaTeX draws two of these in a row as one character: a dash, or a quotation mark.
+    return re.sub(r"([-'`])(?=\1)", r"\1{}", escaped)
+
+
+def _name_latex_columns(columns: Sequence[Column]) -> Iterator[str]:
+    """The headings: metrics under their names in papers, with an arrow that points to better values."""
+    titles = [column.title() if column.title else "" for column in columns]
+    twice = {title for title, count in Counter(titles).items() if count > 1}
+    for column, title in zip(columns, titles, strict=True):
+        # Two settings of one metric have the same name in papers: their texts tell them apart.
+        name = escape_latex(column.name if not title or title in twice else title)
+        yield name + _ARROWS.get(column.better or "", "")
+
+
+def _format_latex(cell: Any, metrics: Mapping[str, str], *, bold: bool) -> str:
+    if isinstance(cell, NameCell):
+        return metrics[cell] if cell.column else _embolden(escape_latex(cell), cell.strong)
+    if isinstance(cell, str | Shares):
+        return escape_latex(str(cell))
+    if isinstance(cell, Marked):
+        symbols = [_LATEX_MARKS.get(mark, "") for mark in cell.marks]
+        marks = f"$^{{{''.join(symbols)}}}$" if all(symbols) else rf"\textsuperscript{{{escape_latex(cell.marks)}}}"
+        return _format_latex(cell.cell, metrics, bold=bold) + (marks if cell.marks else "")
+    if not isinstance(cell, Estimate):
+        return _embolden(_escape_number(format_cell(cell)), bold)
+    value, _, interval = str(cell).partition(" ")
+    number = _embolden(_escape_number(value), bold)
+    if interval.startswith("±"):
+        return rf"{number}$_{{\pm {cell.half_width}}}$"
+    return rf"{number} {{\scriptsize {_escape_number(interval)}}}" if interval else number
+
+
+def _embolden(text: str, bold: bool) -> str:
+    return rf"\textbf{{{text}}}" if bold else text
+
+
+def _escape_number(text: str) -> str:
+    text = text.replace("$", r"\$").replace("%", r"\%")
+    return text.replace("<", "$<$").replace("-", "$-$").replace("+", "$+$")

@@ -100,13 +100,15 @@ def convert_run(old: str | os.PathLike[str], new: str | os.PathLike[str]) -> Con
     source = Path(old)
     store = Store(Path(new))
     if not is_old_run(source):
-        raise RunError(f"{format_path(source)} is not a run folder of an older version of metrist")
+        raise RunError(
+            f"{format_path(source)} is not a run folder of an older version of metrist", code="invalid_value"
+        )
     check_folder(source, _ENTRIES, RunError)
     store.check()
     begun = store.read_manifest()
     is_used = begun is not None and (bool(begun.inputs or begun.metrics) or not begun.texts)
     if is_used or source.resolve() in (store.path.resolve(), *store.path.resolve().parents):
-        raise RunError(f"{store.name} is in use: name a new folder for the converted run")
+        raise RunError(f"{store.name} is in use: name a new folder for the converted run", code="in_use")
     conversion = Conversion()
     try:
         with store.write():
@@ -137,7 +139,20 @@ def _convert(source: Path, store: Store, conversion: Conversion) -> Manifest:
     inputs = []
     for number, (one, place) in enumerate(zip(lists, places, strict=True)):
         tables = _write_records(one, number, place, store, texts=texts)
-        inputs.append(_make_input(one, number, source, store, tables))
+        facts = one.facts
+        path = facts["path"] and os.path.relpath((source / facts["path"]).resolve(), store.path.resolve())
+        inputs.append(
+            Input(
+                number=number,
+                name=facts["name"],
+                path=path and Path(path).as_posix(),
+                sha256=facts["sha256"],
+                options=facts["options"],
+                references=tuple(facts["references"]),
+                records=len(one.hashes),
+                tables={name: tuple(parts) for name, parts in tables.items()},
+            )
+        )
     metrics = [
         metric
         for folder, compares in ((source, False), (source / _SHARDS, True))
@@ -171,25 +186,13 @@ def _read_lists(source: Path) -> list[_List]:
         try:
             lists.append(_read_list(path.read_bytes()))
         except _UNREADABLE as error:
-            raise RunError(f"{path} is damaged ({error}): delete it, and score again what it listed") from None
+            raise RunError(
+                f"{path} is damaged ({error}): delete it, and score again what it listed", code="damaged"
+            ) from None
     lists.sort(key=lambda one: one.facts["order"])
     if not lists and _read_format(source) == 1:
         return [_list_names(source)]
     return lists
-
-
-def _make_input(one: _List, number: int, source: Path, store: Store, tables: Mapping[str, Sequence[Part]]) -> Input:
-    place = one.facts["path"] and os.path.relpath((source / one.facts["path"]).resolve(), store.path.resolve())
-    return Input(
-        number=number,
-        name=one.facts["name"],
-        path=place and Path(place).as_posix(),
-        sha256=one.facts["sha256"],
-        options=one.facts["options"],
-        references=tuple(one.facts["references"]),
-        records=len(one.hashes),
-        tables={name: tuple(parts) for name, parts in tables.items()},
-    )
 
 
 def _read_list(data: bytes) -> _List:
@@ -297,7 +300,7 @@ def _write_records(
             write()
     write()
     if found < len(one.hashes):
-        raise RunError(f"{place} has changed while it was read: convert the run again")
+        raise RunError(f"{place} has changed while it was read: convert the run again", code="changed")
     return written
 
 
@@ -369,7 +372,20 @@ def _convert_metrics(source: Path, store: Store, conversion: Conversion, *, comp
             conversion.choices += rows
         else:
             conversion.scores += rows
-        yield msgspec.structs.replace(metric, versions=_list_versions(parts, facts.get("signature"), page))
+        # Versions that were set aside, the finished one, and one that was begun after it.
+        finished, begun = page.get("signature"), facts.get("signature")
+        aside = [signature for signature in parts if signature not in (finished, begun)]
+        versions = [
+            Version(
+                signature=signature,
+                finished=signature == finished,
+                notes=tuple(page["notes"]) if signature == finished else (),
+                parts=tuple(parts.get(signature, ())),
+            )
+            for signature in dict.fromkeys([*aside, finished, begun])
+            if signature is not None
+        ]
+        yield msgspec.structs.replace(metric, versions=tuple(versions))
 
 
 def _write_parts(store: Store, metric: StoredMetric, shards: Iterable[_Shard]) -> dict[str, list[Part]]:
@@ -401,24 +417,6 @@ def _write_parts(store: Store, metric: StoredMetric, shards: Iterable[_Shard]) -
     for key in list(waiting):
         write(*key)
     return parts
-
-
-def _list_versions(
-    parts: Mapping[str, Sequence[Part]], begun: str | None, page: Mapping[str, Any]
-) -> tuple[Version, ...]:
-    """The versions of a metric: those set aside, the finished one, and one that was begun after it."""
-    finished = page.get("signature")
-    aside = [signature for signature in parts if signature not in (finished, begun)]
-    order = dict.fromkeys(signature for signature in (*aside, finished, begun) if signature is not None)
-    return tuple(
-        Version(
-            signature=signature,
-            finished=signature == finished,
-            notes=tuple(page["notes"]) if signature == finished else (),
-            parts=tuple(parts.get(signature, ())),
-        )
-        for signature in order
-    )
 
 
 def _list_metrics(source: Path) -> list[Mapping[str, Any]]:
@@ -458,7 +456,7 @@ def _read_shards(source: Path, folder: str, files: Iterable[str], damaged: list[
         try:
             yield _decode_shard(path.read_bytes(), timing)
         except OSError as error:
-            raise RunError(f"cannot read {path}: {error.strerror}") from error
+            raise RunError(f"cannot read {path}: {error.strerror}", code="unreadable") from error
         except _UNREADABLE as error:
             damaged.append(f"{format_path(path)} is damaged: {error}")
 

@@ -99,9 +99,11 @@ def estimate_run(
     built = build_all(metrics)
     runtime = runtime or Runtime.current()
     judges = [metric for metric in built if calls_llm(metric)]
-    work = [(metric, _Work()) for metric in built if not calls_llm(metric)]
+    work = [(metric, _MetricWork()) for metric in built if not calls_llm(metric)]
     notes: dict[str, None] = {}
-    stored = _StoredScores(built, _open_run(out, notes), tokens=tokens, runtime=runtime)
+    run = _open_run(out, notes)
+    settled = _read_settled(built, run, tokens=tokens, runtime=runtime) if run else {}
+    stored = dict.fromkeys(settled, 0)
     count, source = 0, 0
     reader = read_records(records, **reading)
     with runtime.activate(), estimate_calls() as calls:
@@ -110,7 +112,11 @@ def estimate_run(
             if not start or reader.source_number != source:
                 source = reader.source_number
                 notes |= dict.fromkeys(note for metric in built for note in metric.describe_misuse(shard))
-            left = stored.find_missing(shard)
+            left: dict[str, Sequence[Record]] = {metric.label: shard for metric in built}
+            hashes = [digest.tobytes() for digest in hash_units(shard)] if settled else []
+            for label, known in settled.items():
+                left[label] = [record for record, digest in zip(shard, hashes, strict=True) if digest not in known]
+                stored[label] += len(shard) - len(left[label])
             for metric, part in work:
                 records_left = left[metric.label]
                 part.add([records_left[i] for i in find_scorable(metric, records_left)])
@@ -123,7 +129,7 @@ def estimate_run(
         for metric, part in work:
             on_metric(metric.label)
             times.append(_time_metric(metric, part, tokens, without_cache, clock))
-    return RunEstimate(records=count, calls=calls, times=tuple(times), stored=stored.counts, notes=tuple(notes))
+    return RunEstimate(records=count, calls=calls, times=tuple(times), stored=stored, notes=tuple(notes))
 
 
 def _open_run(out: str | os.PathLike[str] | None, notes: dict[str, None]) -> Run | None:
@@ -145,34 +151,21 @@ def _open_run(out: str | os.PathLike[str] | None, notes: dict[str, None]) -> Run
     return Run.open(store) if store and manifest else None
 
 
-class _StoredScores:
-    """What a run holds already and the command would not compute again. Nothing is written."""
-
-    def __init__(self, metrics: Sequence[Metric], run: Run | None, *, tokens: bool, runtime: Runtime) -> None:
-        self.counts: dict[str, int] = {}
-        self._labels = [metric.label for metric in metrics]
-        self._settled = dict[str, set[bytes]]()
-        for metric in metrics:
-            if run and not (runtime.fresh is not None and calls_llm(metric)):
-                retried = runtime.retry_failed is not None and calls_llm(metric)
-                hashes = run.read_settled(metric.text, metric.signature, tokens=tokens, retry_failed=retried)
-                self._settled[metric.label] = {digest.tobytes() for digest in hashes}
-
-    def find_missing(self, shard: Sequence[Record]) -> dict[str, Sequence[Record]]:
-        """The records of a shard that are left to score, by metric."""
-        missing: dict[str, Sequence[Record]] = dict.fromkeys(self._labels, shard)
-        if not self._settled:
-            return missing
-        hashes = [digest.tobytes() for digest in hash_units(shard)]
-        for label, settled in self._settled.items():
-            left = [record for record, digest in zip(shard, hashes, strict=True) if digest not in settled]
-            missing[label] = left
-            self.counts[label] = self.counts.get(label, 0) + len(shard) - len(left)
-        return missing
+def _read_settled(
+    metrics: Sequence[Metric], run: Run, *, tokens: bool, runtime: Runtime
+) -> dict[str, frozenset[bytes]]:
+    """The hashes of the records that a run has scored and would not score again, by metric."""
+    settled = {}
+    for metric in metrics:
+        if not (runtime.fresh is not None and calls_llm(metric)):
+            retried = runtime.retry_failed is not None and calls_llm(metric)
+            hashes = run.read_settled(metric.text, metric.signature, tokens=tokens, retry_failed=retried)
+            settled[metric.label] = frozenset(digest.tobytes() for digest in hashes)
+    return settled
 
 
 @dataclass(slots=True)
-class _Work:
+class _MetricWork:
     """The records that a metric has to score: how many, how many characters, and random groups of them."""
 
     records: int = 0
@@ -197,7 +190,7 @@ def _count_characters(records: Sequence[Record]) -> int:
 
 
 def _time_metric(
-    metric: Metric, work: _Work, tokens: bool, runtime: Runtime, clock: Callable[[], float]
+    metric: Metric, work: _MetricWork, tokens: bool, runtime: Runtime, clock: Callable[[], float]
 ) -> TimeEstimate:
     if not work.records:
         return TimeEstimate(metric=metric.label, records=0, reason="it has no record left to score")

@@ -13,14 +13,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice, takewhile
 
 from metrist.errors import MetristError, RunError, did_you_mean
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.run.ray import Ray, Resources
-from metrist.run.tasks import Executor, Outcome, Serial, Task, TaskResult, describe_range, perform
-from metrist.run.worker import hold_metrics, reply
+from metrist.run.tasks import Executor, Outcome, Serial, Task, TaskResult, attempt, describe_range, perform
 from metrist.run.worker_pool import VISIBLE_CARDS, WorkerDied, WorkerPool
 from metrist.runtime import VARIABLES, Runtime, count_cores
 
@@ -67,7 +66,7 @@ class Processes:
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
-            raise RunError(f"a run needs at least one worker, got {self.workers}")
+            raise RunError(f"a run needs at least one worker, got {self.workers}", code="invalid_value")
 
     def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[TaskResult]:
         """The results in the order of the tasks. Workers are started only when there is a second task."""
@@ -146,12 +145,13 @@ def _perform_in_worker(pool: WorkerPool, task: Task) -> TaskResult:
     except Exception as error:
         raise RunError(
             f"{describe_range(task)} cannot be sent to a worker process ({type(error).__name__}: {error}): "
-            "use executor='serial'"
+            "use executor='serial'",
+            code="unsupported",
         ) from None
     try:
         answer: TaskResult | MetristError = pickle.loads(pool.call(reply, message))
     except WorkerDied as death:
-        raise RunError(f"a worker process died twice on {describe_range(task)}: {death}") from None
+        raise RunError(f"a worker process died twice on {describe_range(task)}: {death}", code="worker_died") from None
     if isinstance(answer, MetristError):
         raise answer
     return answer
@@ -201,7 +201,9 @@ def choose_executor(
     elif hasattr(executor, "map"):
         chosen = executor
     else:
-        raise RunError(f"an executor needs a method map(metrics, tasks), {type(executor).__name__} has none")
+        raise RunError(
+            f"an executor needs a method map(metrics, tasks), {type(executor).__name__} has none", code="invalid_value"
+        )
     # Without several cards a model stays in this process: its library uses all cores by itself, and a second copy would
     # only take memory. Lexical metrics of the same run stay with it: compared with a model they take hardly any time.
     has_cards = isinstance(chosen, Processes) and chosen.cards
@@ -230,11 +232,15 @@ def find_executor(name: str, workers: int | None = None) -> Executor:
         return Processes(workers)
     if name == "serial":
         if workers is not None and workers != 1:
-            raise RunError(f"the executor 'serial' has one worker, got workers = {workers}: use 'processes' for more")
+            raise RunError(
+                f"the executor 'serial' has one worker, got workers = {workers}: use 'processes' for more",
+                code="invalid_value",
+            )
         return Serial()
     raise RunError(
         f"no executor named {name!r}: expected 'serial', 'processes', 'ray', 'ray:ADDRESS' or an object"
-        f"{did_you_mean(name, ['serial', 'processes', 'ray'])}"
+        f"{did_you_mean(name, ['serial', 'processes', 'ray'])}",
+        code="unknown_name",
     )
 
 
@@ -274,3 +280,42 @@ def _is_picklable(metric: Metric) -> bool:
         return b"__main__" not in pickle.dumps(metric)
     except Exception:
         return False
+
+
+# ---- In a worker process ----
+
+#: The pickled metrics of the run, in a worker.
+_pickled: list[bytes] = []
+
+
+def hold_metrics(pickled: bytes) -> None:
+    """Keep the pickled metrics of the run until the first task."""
+    _pickled.append(pickled)
+
+
+@cache
+def _load_metrics() -> dict[str, Metric]:
+    return {metric.text: metric for metric in pickle.loads(_pickled[-1])}
+
+
+def reply(message: bytes) -> bytes:
+    """Perform a pickled task. The result or the error is pickled, too."""
+    try:
+        known = _load_metrics()
+    except Exception as error:
+        return pickle.dumps(_unreadable("the metrics", error))
+    try:
+        task: Task = pickle.loads(message)
+    except Exception as error:
+        return pickle.dumps(_unreadable("the records", error))
+    result = attempt(lambda: perform(known, task))
+    try:
+        return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        return pickle.dumps(RunError(f"a metric's result cannot be sent from its worker process: {error}"))
+
+
+def _unreadable(what: str, error: Exception) -> RunError:
+    return RunError(
+        f"{what} cannot be read in a worker process ({type(error).__name__}: {error}): use executor='serial'"
+    )

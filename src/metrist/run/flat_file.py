@@ -7,11 +7,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from itertools import chain
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from typing import IO, Any, ParamSpec, TypeVar
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +19,7 @@ from metrist import kernels
 from metrist.errors import InputError, RunError
 from metrist.io import read_rows
 from metrist.io.compression import detect_compression, uncompressed_name
-from metrist.io.remote import is_remote, local_path
-from metrist.io.writer import atomic_write_bytes, csv_line
+from metrist.io.writer import atomic_write_bytes, csv_line, encodable
 from metrist.io.writer import check_writable as check_place
 from metrist.names import encode_names
 from metrist.ratings import Error
@@ -111,9 +109,11 @@ def check_writable(path: Path) -> None:
     """Refuse a flat file that could not be written at the end, before any work is done."""
     suffix = flat_suffix(path)
     if suffix is None:
-        raise RunError(f"cannot write {path}: expected a name that ends in .jsonl, .csv or .parquet")
+        raise RunError(
+            f"cannot write {path}: expected a name that ends in .jsonl, .csv or .parquet", code="cannot_write"
+        )
     if suffix == ".parquet" and detect_compression(path):
-        raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet")
+        raise RunError(f"cannot write {path}: Parquet compresses by itself, name it .parquet", code="cannot_write")
     check_place(path)
 
 
@@ -199,38 +199,45 @@ def _json(tokens: Any) -> str:
     try:
         return json.dumps(tokens)
     except TypeError as error:
-        raise RunError(f"a score cannot be written as JSON: {error}") from None
+        raise RunError(f"a score cannot be written as JSON: {error}", code="cannot_write") from None
 
 
 def _write_csv(file: IO[bytes], flat: Flat) -> None:
     columns = flat.columns
     file.write(csv_line(columns).encode("ascii"))
     for start, stop in flat.chunks():
-        text = "".join(csv_line(_cells(row, columns)) for row in flat.rows(start, stop))
-        file.write(encodable(text).encode("utf-8"))
-
-
-def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    # Cells that hold several numbers are JSON, so that one column stays one column.
-    nested = {name: _json(row[name]) if row.get(name) else "" for name in ("parts", "stats", "errors", TOKENS)}
-    return [nested.get(name, row.get(name)) for name in columns]
+        lines = []
+        for row in flat.rows(start, stop):
+            # Cells that hold several numbers are JSON, so that one column stays one column.
+            nested = {name: _json(row[name]) if row.get(name) else "" for name in ("parts", "stats", "errors", TOKENS)}
+            lines.append(csv_line([nested.get(name, row.get(name)) for name in columns]))
+        file.write(encodable("".join(lines)).encode("utf-8"))
 
 
 def _write_parquet(file: IO[bytes], flat: Flat) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _schema(flat.columns)
+    error = pa.struct(
+        [(name, pa.string()) for name in ("aspect", "severity", "explanation", "revision", "text", "side", "rater")]
+        + [("penalty", pa.float64())]
+        + [(name, pa.int64()) for name in ("start", "end", "source_start", "source_end")]
+    )
+    kinds = {
+        "value": pa.float64(),
+        "parts": pa.map_(pa.string(), pa.float64()),
+        "stats": pa.list_(pa.float64()),
+        "errors": pa.list_(error),
+    }
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in flat.columns])
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for start, stop in flat.chunks():
-            rows = [_parquet_row(row) for row in flat.unicode_rows(start, stop)]
+            rows = []
+            for row in flat.unicode_rows(start, stop):
+                # Token scores may have any shape that JSON has, and a column has one type: there they are JSON.
+                tokens = {TOKENS: _json(row[TOKENS])} if row.get(TOKENS) is not None else {}
+                rows.append({**row, "parts": list(row["parts"].items()), **tokens})
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-
-
-def _parquet_row(row: dict[str, Any]) -> dict[str, Any]:
-    # Token scores may have any shape that JSON has, and a column has one type: there they are JSON.
-    tokens = {TOKENS: _json(row[TOKENS])} if row.get(TOKENS) is not None else {}
-    return {**row, "parts": list(row["parts"].items()), **tokens}
 
 
 def _unicode_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -248,28 +255,6 @@ def _encodable_within(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _encodable_within(inner) for key, inner in value.items()}
     return list(map(_encodable_within, value)) if isinstance(value, list | tuple) else value
-
-
-def _schema(columns: Sequence[str]) -> Any:
-    import pyarrow as pa
-
-    error = pa.struct(
-        [(name, pa.string()) for name in ("aspect", "severity", "explanation", "revision", "text", "side", "rater")]
-        + [("penalty", pa.float64())]
-        + [(name, pa.int64()) for name in ("start", "end", "source_start", "source_end")]
-    )
-    kinds = {
-        "value": pa.float64(),
-        "parts": pa.map_(pa.string(), pa.float64()),
-        "stats": pa.list_(pa.float64()),
-        "errors": pa.list_(error),
-    }
-    return pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
-
-
-def encodable(text: str) -> str:
-    """The text for formats that hold only valid Unicode: a lone surrogate becomes its escape."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _row(score: Score) -> dict[str, Any]:
@@ -300,34 +285,3 @@ def error_rows(errors: Sequence[Error]) -> list[dict[str, Any]]:
         }
         for error in errors
     ]
-
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def writes_remotely(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Decorate a function with an argument `out`, so that it can also be the URL of a flat file: it is written here
-    and then uploaded."""
-
-    @wraps(function)
-    def call(*arguments: _P.args, **keywords: _P.kwargs) -> _T:
-        out = keywords.get("out")
-        if not isinstance(out, str) or not is_remote(out) or not flat_suffix(Path(out)):
-            return function(*arguments, **keywords)
-        from metrist.io.remote import put_file
-
-        target = local_path(out)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"cannot write {target}: {error.strerror}") from error
-        keywords["out"] = target
-        result = function(*arguments, **keywords)
-        try:
-            put_file(target, out)
-        except RunError as error:
-            raise RunError(f"{error}: all results are in {target}") from error
-        return result
-
-    return call

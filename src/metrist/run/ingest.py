@@ -23,13 +23,13 @@ from metrist.io.dedup import FirstKeys
 from metrist.io.hashes import hash_file
 from metrist.io.remote import is_remote
 from metrist.io.slices import cut_file
+from metrist.io.writer import encodable
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, halve_hashes
-from metrist.run.flat_file import encodable
-from metrist.run.manifest import Input, Manifest, Part
+from metrist.run.manifest import Damaged, Input, Manifest, Part
 from metrist.run.run import Run
-from metrist.run.slices import InputTables, ReadSlice, SliceRead, StorePlace, hash_names
+from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names
 from metrist.run.store import Store
-from metrist.run.tables import Damaged, read_hashes, read_records_table
+from metrist.run.tables import InputTables, read_hashes, read_records_table
 from metrist.run.tasks import SHARD_SIZE
 
 #: Bytes of a slice of an input that a worker reads, at least and at most, and slices for each worker.
@@ -104,7 +104,10 @@ class Ingest:
         conflict = self._others.find_conflict(hash_names(names), batch.hashes) if self._others else None
         if conflict:
             row, other = conflict
-            raise RunError(self._describe_conflict(draft, batch.records.items[row], batch.records.systems[row], other))
+            raise RunError(
+                self._describe_conflict(draft, batch.records.items[row], batch.records.systems[row], other),
+                code="conflict",
+            )
         draft.add(batch)
         if draft.path is not None and draft.is_full:
             draft.write(self._store, self.texts)
@@ -205,14 +208,21 @@ class Ingest:
             notes=remarks,
             tables=tables,
         )
-        earlier = None if draft.previous else self._find_same(draft)
-        return self._renumber(entry, earlier.number) if earlier else entry
+        if draft.path is None or draft.previous is not None:
+            return entry
+        for known in self.manifest.inputs:
+            # The same file, read with other options that changed nothing, stays one input.
+            if known.path == entry.path and np.array_equal(self._read_hashes(known), np.concatenate(draft.hashes)):
+                return self._renumber(entry, known.number)
+        return entry
 
     def _add_inputs(self, latest: Manifest, entries: Sequence[Input]) -> Manifest:
         """The latest manifest with these inputs. Another process may have added some since they were numbered."""
         latest = self._store.require_texts(latest, self.texts)
         if latest.texts is not self.texts:
-            raise RunError(f"{self._store.name} was begun without texts by another process: run the command again")
+            raise RunError(
+                f"{self._store.name} was begun without texts by another process: run the command again", code="changed"
+            )
         known = {one.number for one in self.manifest.inputs}
         added = [one for one in latest.inputs if one.number not in known]
         placed = list[Input]()
@@ -279,62 +289,46 @@ class Ingest:
                 moved = one
         return moved
 
-    def _find_same(self, draft: _Draft) -> Input | None:
-        """The same file, read with other options that changed nothing: it stays one input."""
-        for one in self.manifest.inputs if draft.path else ():
-            is_same_file = one.path == self._place(draft)
-            if is_same_file and np.array_equal(self._read_hashes(one), np.concatenate(draft.hashes)):
-                return one
-        return None
-
     def _read_hashes(self, one: Input) -> Hashes:
         parts = [self._run.read_part("records", part, ["record"]) for part in one.tables.get("records", ())]
         return np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(read_hashes(part["record"]) for part in parts)])
 
     def _note_changes(self, draft: _Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
-        replaced = f"{draft.name}: its ratings, preferences and errors replace those read before"
-        differing = [name for name in _JUDGED if not self._hold_same(name, earlier.tables, tables)]
-        if np.array_equal(self._read_hashes(earlier), np.concatenate(draft.hashes)):
-            self.notes += [replaced] if differing else []
-            return
-        before = self._read_names(earlier.tables.get("records", ()))
-        now = self._read_names(tables.get("records", ()))
-        changed = sum(key in now and now[key] != digest for key, digest in before.items())
-        gone = len(before.keys() - now.keys())
-        parts = []
-        if changed:
-            parts.append(f"{format_count(changed, 'output')} changed and {agree(changed, 'was', 'were')} scored again")
-        if gone:
-            what = agree(gone, "is no longer in the file and was", "are no longer in the file and were")
-            parts.append(f"{gone:,} {what} set aside")
-        if parts:
-            self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
-        if any(self._lacks_judgment(name, earlier.tables, tables, now) for name in differing):
-            self.notes.append(replaced)
-
-    def _hold_same(self, name: str, *tables: Mapping[str, tuple[Part, ...]]) -> bool:
-        """Whether two inputs have the same rows in a table, however they are divided into parts."""
-        one, other = (listed.get(name, ()) for listed in tables)
-        if one == other or not (one and other):
-            return one == other
-        rows = [pa.concat_tables([self._run.read_part(name, part) for part in parts]) for parts in (one, other)]
-        return bool(rows[0].equals(rows[1]))
+        now: dict[Key, bytes] | None = None
+        if not np.array_equal(self._read_hashes(earlier), np.concatenate(draft.hashes)):
+            before = self._read_names(earlier.tables.get("records", ()))
+            now = self._read_names(tables.get("records", ()))
+            changed = sum(key in now and now[key] != digest for key, digest in before.items())
+            gone = len(before.keys() - now.keys())
+            parts = []
+            if changed:
+                verb = agree(changed, "was", "were")
+                parts.append(f"{format_count(changed, 'output')} changed and {verb} scored again")
+            if gone:
+                what = agree(gone, "is no longer in the file and was", "are no longer in the file and were")
+                parts.append(f"{gone:,} {what} set aside")
+            if parts:
+                self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
+        if any(self._lacks_judgment(name, earlier.tables, tables, now) for name in _JUDGED):
+            self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
 
     def _lacks_judgment(
         self,
         name: str,
         earlier: Mapping[str, tuple[Part, ...]],
         tables: Mapping[str, tuple[Part, ...]],
-        outputs: Collection[Key],
+        outputs: Collection[Key] | None,
     ) -> bool:
-        """Whether an earlier judgment of one of these outputs is not among the new ones."""
-        old = [self._run.read_part(name, part) for part in earlier.get(name, ())]
+        """Whether an earlier judgment of one of these outputs, or of any, is not among the new ones."""
+        if earlier.get(name, ()) == tables.get(name, ()):
+            return False
         new = [_join_cells(self._run.read_part(name, part)) for part in tables.get(name, ())]
         known = pa.chunked_array([chunk for column in new for chunk in column.chunks], pa.string())
-        for table in old:
+        for part in earlier.get(name, ()):
+            table = self._run.read_part(name, part)
             lost = table.filter(pc.invert(pc.is_in(_join_cells(table), value_set=known)))
             names = [lost[field].to_pylist() for field in _JUDGED[name][:2] if field]
-            if any(key in outputs for key in zip(*names, strict=True)):
+            if any(outputs is None or key in outputs for key in zip(*names, strict=True)):
                 return True
         return False
 

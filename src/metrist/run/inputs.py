@@ -17,9 +17,9 @@ from metrist.io.hashes import hash_file
 from metrist.io.reader import RowProgress
 from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
 from metrist.io.rows import RowSource
+from metrist.io.writer import encodable
 from metrist.ratings import Error, Preference, Rating
 from metrist.records import Record, RecordColumns, hash_units
-from metrist.run.flat_file import encodable
 
 if TYPE_CHECKING:
     from metrist.run.manifest import Input
@@ -42,14 +42,15 @@ def read_inputs(
     A run without texts reads its files again, with the options that it was given; `reading` are others, and its
     `fields` are added to those of the run. Texts that are not those which were scored are left out.
     """
-    from metrist.run.run import Run, open_run
-    from metrist.run.stores import is_run
+    from metrist.run.run import Run, is_run, open_run
 
     if not isinstance(run, Run):
         if not is_run(run):
             if files:
                 return read_records(list(files), **reading)
-            raise RunError(f"{run} does not say which files it was made from: name them on the command line")
+            raise RunError(
+                f"{run} does not say which files it was made from: name them on the command line", code="missing_value"
+            )
         run = open_run(run)
     if files:
         return read_files(files, [run], **reading)
@@ -58,14 +59,17 @@ def read_inputs(
         return StoredReader(sources=(), run=run)
     inputs = [one for one in run.manifest.inputs if one.path is not None]
     if not inputs:
-        raise RunError(f"the run in {run.name} read no files but rows in memory: name the files with its texts")
+        raise RunError(
+            f"the run in {run.name} read no files but rows in memory: name the files with its texts",
+            code="missing_value",
+        )
     readers = list[Reader]()
     notes = list[str]()
     for one in inputs:
         place = run.find_file(one)
         if place is None:
             missing = f"the run in {run.name} read {one.name}, which is missing"
-            raise RunError(f"{missing}: name the file on the command line")
+            raise RunError(f"{missing}: name the file on the command line", code="missing_value")
         readers.append(read_records(format_path(place), **_add_options(one, reading)))
         if place.resolve() != run.find_place(one).resolve():
             notes.append(f"{one.name} has moved since it was scored: it is read from {format_path(place)}")
@@ -234,7 +238,10 @@ class CheckedReader(Reader):
         self._changed.clear()
         seen: set[int] = set()
         for n, reader in enumerate(self.readers):
-            known = self._read_known(n)
+            scored, known = self.inputs[n], None
+            if scored and hash_file(str(reader.sources[0].path)) != scored[1].sha256:
+                self._changed[n] = 0
+                known = _read_known(*scored)
             left_out: set[Key] = set()
             for row in reader.entries(progress):
                 entry = drop_repeated(row, seen) if len(self.readers) > 1 else row
@@ -250,14 +257,6 @@ class CheckedReader(Reader):
                 yield entry.without(left_out) if not left_out.isdisjoint(entry.keys) else entry
             self.skipped.messages += reader.skipped.messages
             self.skipped.count += reader.skipped.count
-
-    def _read_known(self, number: int) -> dict[Key, Record | bytes] | None:
-        """The records as they were scored if the file has changed since; None if it has not."""
-        scored = self.inputs[number]
-        if scored is None or hash_file(str(self.readers[number].sources[0].path)) == scored[1].sha256:
-            return None
-        self._changed[number] = 0
-        return _read_known(*scored)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -320,8 +319,9 @@ class StoredReader(Reader):
 def _list_rows(one: Input, judged: Mapping[int, dict[str, Any]]) -> Iterator[ParsedRow]:
     """Rows with judgments whose texts are in other rows, or in another input."""
     for row, facts in judged.items():
-        found = next(value for values in facts.values() if isinstance(values, list) for value in values)
-        yield _parse(one, row, _list_keys(found), (), facts)
+        first = next(value for values in facts.values() if isinstance(values, list) for value in values)
+        systems = (first.first, first.second) if isinstance(first, Preference | StoredChoice) else (first.system,)
+        yield _parse(one, row, tuple((first.item, system) for system in systems), (), facts)
 
 
 def _parse(
@@ -341,12 +341,6 @@ def _parse(
         weight=facts.get("weight"),
         **judgments,
     )
-
-
-def _list_keys(found: Any) -> tuple[Key, ...]:
-    if isinstance(found, Preference | StoredChoice):
-        return (found.item, found.first), (found.item, found.second)
-    return ((found.item, found.system),)
 
 
 def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
@@ -453,7 +447,9 @@ class ScoredInput(Reader):
     def _check_files(self) -> None:
         for path, stamp in self._stamps.items():
             if _stamp(path) != stamp:
-                raise RunError(f"{path} has changed since it was scored: pass the records that were scored")
+                raise RunError(
+                    f"{path} has changed since it was scored: pass the records that were scored", code="changed"
+                )
 
 
 def _stamp(path: str) -> tuple[int, int] | None:

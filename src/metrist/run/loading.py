@@ -54,7 +54,8 @@ def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = 
         if other.items != first.items or other.systems != first.systems:
             raise RunError(
                 f"{path}: {first.label} and {other.label} were scored on different records; score all metrics on the "
-                "same input again"
+                "same input again",
+                code="conflict",
             )
     return _make_results(stored, metrics, inputs=path)
 
@@ -77,7 +78,9 @@ def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
 
     finished = run.finished_metrics()
     if not finished or not len(run.view):
-        raise RunError(f"{run.name} holds no finished metric: run the same `metrist score` again to finish it")
+        raise RunError(
+            f"{run.name} holds no finished metric: run the same `metrist score` again to finish it", code="unfinished"
+        )
     stored, notes = list[Stored](), list(run.view.notes)
     with ThreadPoolExecutor(_READERS) as pool:
         read = list(pool.map(run.read_scores, finished, repeat(run.read_hashes())))
@@ -192,11 +195,21 @@ class _MetricRows:
 
     def finish(self, metric: str) -> Stored:
         size = len(self.items)
+        names = {"explanations": "explanation", "raws": RAW, "tokens": TOKENS, "failures": "failure"}
+        sparse: dict[str, Any] = {
+            column: {n: row[key] for n, row in self._sparse.items() if row.get(key) is not None}
+            for column, key in names.items()
+        }
+        sparse["failures"] = {n: Failure(FailureKind.other, text) for n, text in sparse["failures"].items()}
+        errors = {
+            n: tuple(Error(**error) for error in row["errors"]) for n, row in self._sparse.items() if row["errors"]
+        }
         scores = Scores(
             values=np.array(self._values),
             parts={name: np.array(self._part(name, size)) for name in self.parts},
             stats=np.array(self._stats).reshape(size, self._width),
-            **_read_sparse(self._sparse),
+            errors=errors,
+            **sparse,
         )
         text = _find_text(metric, self.signature)
         # A flat file does not say whether higher is better, and a guess could reverse a comparison.
@@ -216,25 +229,17 @@ class _MetricRows:
         return column
 
 
-def _read_sparse(rows: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """What only some scores carry, by position, as arguments of `Scores`."""
-    names = {"explanations": "explanation", "raws": RAW, "tokens": TOKENS, "failures": "failure", "errors": "errors"}
-    columns: dict[str, Any] = {
-        column: {i: row[key] for i, row in rows.items() if row.get(key) is not None} for column, key in names.items()
-    }
-    columns["errors"] = {i: tuple(Error(**e) for e in errors) for i, errors in columns["errors"].items() if errors}
-    columns["failures"] = {i: Failure(FailureKind.other, text) for i, text in columns["failures"].items()}
-    return columns
-
-
 def _read_flat(path: Path) -> list[Stored]:
     if flat_suffix(path) != ".jsonl":
-        raise RunError(f"{path}: expected a run folder or a .jsonl file that metrist wrote")
+        raise RunError(f"{path}: expected a run folder or a .jsonl file that metrist wrote", code="invalid_value")
     by_metric: dict[str, _MetricRows] = {}
     names: dict[str, str] = {}
     for location, row in read_rows(path):
         if missing := [name for name in COLUMNS if name not in row]:
-            raise InputError(f"{location}: {missing[0]!r} is missing: expected a line that `metrist score` wrote")
+            raise InputError(
+                f"{location}: {missing[0]!r} is missing: expected a line that `metrist score` wrote",
+                code="invalid_value",
+            )
         try:
             if wrong := [name for name in ("metric", "signature", "item", "system") if not isinstance(row[name], str)]:
                 raise TypeError(f"{wrong[0]!r} must be a string")
@@ -244,7 +249,7 @@ def _read_flat(path: Path) -> list[Stored]:
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InputError(f"{location}: not a line that `metrist score` wrote: {error}") from None
     if not by_metric:
-        raise RunError(f"{path} holds no scores")
+        raise RunError(f"{path} holds no scores", code="no_data")
     stored = []
     for metric, rows in by_metric.items():
         owner, _, part = metric.rpartition(PART)
@@ -297,7 +302,8 @@ def build_stored_metric(text: str, signature: str, higher_is_better: bool | None
         except (IndexError, ValueError):
             raise RunError(
                 f"{known.text}: the stored statistics have {scores.width} columns, which are not those of "
-                "this metric: the file was changed, or another program wrote it"
+                "this metric: the file was changed, or another program wrote it",
+                code="changed",
             ) from None
     return known
 
@@ -309,7 +315,11 @@ class UnavailableMetric(Metric):
     def __init__(self, text: str, signature: str, scores: Scores) -> None:
         self._text = text
         self._signature = signature
-        self._aspects = _list_aspects(text, scores)
+        self._aspects = tuple[str, ...]()
+        if text.startswith("judge(") and not re.search(r"\baspect=", text):
+            # All parts of its scores but two are aspects, unless there is one only.
+            aspects = tuple(name for name in scores.parts if name not in ("default_instruction", "outside"))
+            self._aspects = aspects if len(aspects) > 1 else ()
         means = Scores(values=scores.values, failures=scores.failures).stats
         self._pools_to_mean = np.array_equal(scores.stats, means)
 
@@ -333,14 +343,7 @@ class UnavailableMetric(Metric):
         if not self._pools_to_mean:
             raise RunError(
                 f"{self._text} pools its scores by its own code: name it to have it imported (-m {self._text!r}, or "
-                f"load(path, metrics=[{self._text!r}]))"
+                f"load(path, metrics=[{self._text!r}]))",
+                code="metric_failed",
             )
         return super().pool(sums)
-
-
-def _list_aspects(text: str, scores: Scores) -> tuple[str, ...]:
-    """The aspects of a judge whose rubric or LLM is not available here: all parts of its scores but two."""
-    if not text.startswith("judge(") or re.search(r"\baspect=", text):
-        return ()
-    aspects = tuple(name for name in scores.parts if name not in ("default_instruction", "outside"))
-    return aspects if len(aspects) > 1 else ()

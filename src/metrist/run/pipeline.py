@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from enum import Enum
 from typing import Any
 
 from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.io.dedup import digest_source
-from metrist.metrics.base import Metric, is_resident
+from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.records import Record, RecordColumns, Unit
 from metrist.report.progress import Progress, find_progress_keywords
 from metrist.run.executors import Ray, choose_executor
@@ -26,6 +27,26 @@ from metrist.run.tasks import (
     read_shards,
 )
 from metrist.runtime import Runtime
+
+
+class MetricCost(Enum):
+    """How costly a metric is, in the order in which they are computed."""
+
+    cheap = 1
+    #: It holds a model: tasks take a few seconds each.
+    model = 2
+    #: It starts a program, which loads its model again for each task: tasks are large.
+    program = 3
+    #: It asks an LLM. Answers are stored as they come, and many are asked for at once: tasks are large.
+    llm = 4
+
+    @classmethod
+    def of(cls, metric: Metric) -> MetricCost:
+        if calls_llm(metric):
+            return cls.llm
+        if metric.programs:
+            return cls.program
+        return cls.model if is_resident(metric) else cls.cheap
 
 
 class Pipeline:
@@ -44,7 +65,7 @@ class Pipeline:
         total: int | None = None,
     ) -> None:
         if shard_size is not None and shard_size < 1:
-            raise RunError(f"shard_size must be at least 1, got {shard_size}")
+            raise RunError(f"shard_size must be at least 1, got {shard_size}", code="invalid_value")
         self.signatures = {metric.text: metric.signature for metric in metrics}
         self.items: Sequence[str] = []
         self.systems: Sequence[str] = []

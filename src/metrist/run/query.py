@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.io.remote import is_remote
+from metrist.io.writer import encodable
 from metrist.run import tables
-from metrist.run.flat_file import encodable
+from metrist.run.manifest import Damaged
 from metrist.scores import FailureKind
 
 if TYPE_CHECKING:
@@ -70,13 +71,13 @@ def run_query(run: StoredRun, sql: str) -> QueryResult:
         try:
             views.create(mentioned or VIEWS)
         except duckdb.Error as error:
-            raise RunError(f"{run.name} cannot be read: {_describe(error)}") from None
+            raise RunError(f"{run.name} cannot be read: {_describe(error)}", code="unreadable") from None
         lock(connection, run)
         try:
             _check_statement(connection, sql)
             table = connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
-            raise RunError(f"the query failed: {_explain(error, run)}") from None
+            raise RunError(f"the query failed: {_explain(error, run)}", code="invalid_value") from None
     return QueryResult(table, not {"scores", "wide"}.isdisjoint(mentioned), views.differing)
 
 
@@ -159,8 +160,11 @@ def read_rows(
 
 
 def _describe(error: Exception) -> str:
-    """An error of DuckDB in one line, without the statement and the place in it."""
-    return "; ".join(str(error).strip().split("\n\n")[0].splitlines())
+    """An error of DuckDB in one line, without the statement and the place in it, or that of Python within it."""
+    lines = str(error).strip().split("\n\n")[0].splitlines()
+    if any("Traceback (most recent call last)" in line for line in lines):
+        return lines[-1].partition(": ")[2]
+    return "; ".join(lines)
 
 
 def _explain(error: Exception, run: StoredRun) -> str:
@@ -175,7 +179,7 @@ def _explain(error: Exception, run: StoredRun) -> str:
         numbered = [quote_name(column) for label, column in columns if label.casefold() in names and column != label]
         if numbered:
             return f"{message}; wide has {' and '.join(numbered)}"
-        if not run.has_texts and not names.isdisjoint(tables.TEXT_COLUMNS):
+        if not run.has_texts and not names.isdisjoint(tables.QUOTING_COLUMNS):
             return f"{message}; this run stores no texts"
     return _describe(error)
 
@@ -220,7 +224,9 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     if kinds == ["SELECT"] or (kinds == ["MULTI"] and _PIVOT.match(statements[0].query)):
         return
     what = f"got {len(kinds)} statements" if len(kinds) != 1 else f"got {kinds[0]}"
-    raise RunError(f"a query is one statement that reads, such as SELECT, DESCRIBE or SUMMARIZE; {what}")
+    raise RunError(
+        f"a query is one statement that reads, such as SELECT, DESCRIBE or SUMMARIZE; {what}", code="invalid_value"
+    )
 
 
 class _Views:
@@ -243,8 +249,14 @@ class _Views:
                 parts = [part for _, part in run.list_parts(name)]
                 self._create_view(name, self._select(name, parts, schema))
         if not {"records", "scores", "wide"}.isdisjoint(names):
-            parts = [part for _, part in run.list_parts("records")]
-            repeated = self._find_repeated_records(parts)
+            parts, repeated = [part for _, part in run.list_parts("records")], ""
+            if (kept := run.kept_rows) is not None:  # Others are in another input, too.
+                starts = np.cumsum([0, *(part.rows for part in parts)])
+                dropped = np.flatnonzero(~kept)
+                at = np.searchsorted(starts, dropped, "right") - 1
+                paths = [_find_part(run, "records", part) for part in parts]
+                rows = pa.table({"path": [paths[n] for n in at.tolist()], "position": dropped - starts[at]})
+                repeated = self._create_table(rows)
             self._create_view("records", self._select("records", parts, tables.RECORDS, repeated))
         if not {"scores", "wide"}.isdisjoint(names):
             self._create_scores()
@@ -256,8 +268,16 @@ class _Views:
     def _create_scores(self) -> None:
         """Create `scores` and `wide`."""
         finished = self.run.finished_metrics()
-        superseded = self._find_superseded(finished)
-        selects = [self._select_metric(metric, superseded[metric.text]) for metric in finished]
+        # Where the scores are of exactly the records, which sums of hashes tell, each row is the score of a record.
+        select_sums = "SELECT count(*), sum(hash(record)) FROM"
+        selects = []
+        records = self.connection.execute(f"{select_sums} records").fetchall()
+        for metric in finished:
+            select = self._select_metric(metric, "")
+            if self.connection.execute(f"{select_sums} ({select})").fetchall() != records:
+                self.differing.append(metric)
+                select = self._select_metric(metric, self._examine(metric))
+            selects.append(select)
         scores = " UNION ALL ".join(selects) or self._select("", [], tables.SCORES)
         # The grouping tells DuckDB that no record is there twice: it leaves out the join where no name is asked for.
         names = "SELECT record, any_value(item) AS item, any_value(system) AS system FROM records GROUP BY record"
@@ -277,7 +297,7 @@ class _Views:
     ) -> str:
         """SQL that reads parts, without the rows that the table `left_out` lists. A label takes the place of the first
         column."""
-        hidden = {"original"} if self.run.has_texts else {"original", *tables.TEXT_COLUMNS}
+        hidden = {"original"} if self.run.has_texts else {"original", *tables.QUOTING_COLUMNS}
         names = [name for name in schema.names if name not in hidden]
         if not parts:
             return f"SELECT * FROM {self._create_table(schema.empty_table().select(names))}"
@@ -294,38 +314,10 @@ class _Views:
         schema = tables.JUDGMENTS if metric.compares else tables.SCORES
         return self._select(metric.place, metric.finished.parts, schema, left_out, metric.label)
 
-    # ---- Rows that do not count
-
-    def _find_repeated_records(self, parts: Sequence[Part]) -> str:
-        """The name of a table of the records that are in another input, too; empty if there are none."""
-        kept = self.run.kept_rows
-        if kept is None:
-            return ""
-        starts = np.cumsum([0, *(part.rows for part in parts)])
-        dropped = np.flatnonzero(~kept)
-        at = np.searchsorted(starts, dropped, "right") - 1
-        paths = [_find_part(self.run, "records", part) for part in parts]
-        rows = pa.table({"path": [paths[n] for n in at.tolist()], "position": dropped - starts[at]})
-        return self._create_table(rows)
-
-    def _find_superseded(self, metrics: Sequence[StoredMetric]) -> dict[str, str]:
-        """For each metric the name of a table of its rows that are not the score of a record: there are later ones, or
-        the record is gone; empty if there are none. Where the scores are of exactly the records, which sums of hashes
-        tell, there are none."""
-        count = "SELECT count(*), sum(hash(record)) FROM"
-        records = self.connection.execute(f"{count} records").fetchall()
-        superseded = {}
-        for metric in metrics:
-            select = self._select_metric(metric, "")
-            scored = self.connection.execute(f"{count} ({select})").fetchall()
-            if scored != records:
-                self.differing.append(metric)
-            superseded[metric.text] = "" if scored == records else self._examine(metric)
-        return superseded
-
     def _examine(self, metric: StoredMetric) -> str:
-        """The name of a table of a metric's rows that do not count: of several rows of one record, the last that is
-        not to be computed again counts, or the last."""
+        """The name of a table of a metric's rows that do not count, because there are later ones or the record is gone;
+        empty if there are none. Of several rows of one record, the last that is not to be computed again counts, or the
+        last."""
         assert metric.finished is not None
         parts = metric.finished.parts
         if not parts:
@@ -358,7 +350,7 @@ def _find_part(run: StoredRun, folder: str, part: Part) -> str:
     """The path for DuckDB of a part that is as it was written."""
     try:
         run.store.check_part(folder, part)
-    except tables.Damaged as error:
+    except Damaged as error:
         raise run.describe_damage(folder, part, error) from None
     return _locate(run, f"{folder}/{part.file}")
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from metrist._version import __version__
 from metrist.errors import MetristError, MissingExtra, RunError, did_you_mean, format_count
 from metrist.metrics.base import Metric, calls_llm, is_resident, iterate_nested
-from metrist.run.tasks import Serial, Task, TaskResult, describe_range, perform
+from metrist.run.tasks import Serial, Task, TaskResult, attempt, describe_range, perform
 
 if TYPE_CHECKING:
     from metrist.run.slices import StorePlace
@@ -72,7 +72,10 @@ class Resources:
 
     def __post_init__(self) -> None:
         if not (0 <= self.cpus < float("inf") and 0 <= self.gpus < float("inf") and self.cpus + self.gpus > 0):
-            raise RunError(f"a worker needs CPUs or GPUs, numbers of at least 0, got {self.cpus} and {self.gpus}")
+            raise RunError(
+                f"a worker needs CPUs or GPUs, numbers of at least 0, got {self.cpus} and {self.gpus}",
+                code="invalid_value",
+            )
 
     def __str__(self) -> str:
         parts = [f"{amount:g} {unit}" for amount, unit in ((self.cpus, "CPU"), (self.gpus, "GPU")) if amount]
@@ -137,7 +140,7 @@ class Ray:
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
-            raise RunError(f"a run needs at least one worker, got {self.workers}")
+            raise RunError(f"a run needs at least one worker, got {self.workers}", code="invalid_value")
 
     def map(self, metrics: Sequence[Metric], tasks: Iterable[Task]) -> Iterator[TaskResult]:
         """The results in the order of the tasks. Metrics that call LLMs stay in this process."""
@@ -151,7 +154,9 @@ def open_workers(executor: Ray, metrics: Sequence[Metric], folder: StorePlace | 
     known = {name for metric in metrics for name in (metric.text, metric.label)}
     for name in executor.resources:
         if name not in known:
-            raise RunError(f"resources: there is no metric {name!r} in this run{did_you_mean(name, known)}")
+            raise RunError(
+                f"resources: there is no metric {name!r} in this run{did_you_mean(name, known)}", code="unknown_name"
+            )
     workers = RayWorkers(executor, folder)
     try:
         yield workers
@@ -179,7 +184,7 @@ def _join_cluster(executor: Ray) -> tuple[Any, bool]:
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
+class _PendingJob:
     """A job whose reply has not been yielded yet."""
 
     job: Any
@@ -200,7 +205,7 @@ class RayWorkers:
         self._next_resize = 0.0
         #: Workers without a job, and calls under way; those without an entry are the first of their workers.
         self._idle: list[Any] = []
-        self._calls: dict[Any, tuple[Any, _Entry | None]] = {}
+        self._calls: dict[Any, tuple[Any, _PendingJob | None]] = {}
         self._deaths: Counter[str] = Counter()
         self._deaths_in_a_row = 0
         #: Since when no worker has a job.
@@ -282,13 +287,13 @@ class RayWorkers:
         """Jobs with their results, in order or as they come, and None at least every `WAIT_SECONDS` in between, so that
         the caller can do what is due. Workers hold the metrics."""
         remaining = iter(jobs)
-        entries: deque[_Entry] = deque()
-        todo: deque[_Entry] = deque()
+        entries: deque[_PendingJob] = deque()
+        todo: deque[_PendingJob] = deque()
         held = None
         try:
             while True:
                 window = max(1, WINDOW_PER_WORKER * self._size)
-                new = [_Entry(job) for job in islice(remaining, max(0, window - len(entries)))]
+                new = [_PendingJob(job) for job in islice(remaining, max(0, window - len(entries)))]
                 entries += new
                 todo += new
                 if not entries:
@@ -362,7 +367,9 @@ class RayWorkers:
             data = self._ray.cloudpickle.dumps({metric.text: metric for metric in metrics})
         except Exception as error:
             texts = ", ".join(metric.text for metric in metrics)
-            raise RunError(f"{texts} cannot be sent to workers ({type(error).__name__}: {error})") from None
+            raise RunError(
+                f"{texts} cannot be sent to workers ({type(error).__name__}: {error})", code="unsupported"
+            ) from None
         return self._call(self._ray.put, data)
 
     def _send(self, worker: Any, metrics: Any, job: Any) -> Any:
@@ -370,10 +377,11 @@ class RayWorkers:
             return worker.perform.remote(metrics, job)
         except (TypeError, pickle.PicklingError, AttributeError) as error:
             raise RunError(
-                f"{job} cannot be sent to a worker ({type(error).__name__}: {error}): use executor='serial'"
+                f"{job} cannot be sent to a worker ({type(error).__name__}: {error}): use executor='serial'",
+                code="unsupported",
             ) from None
 
-    def _wait(self, todo: deque[_Entry]) -> None:
+    def _wait(self, todo: deque[_PendingJob]) -> None:
         """Wait until something has happened, though not for long, and note what. The job of a worker that died is to
         be done again. Where no worker has a job for too long, although there are some, the run ends."""
         errors = self._ray.exceptions
@@ -412,13 +420,14 @@ class RayWorkers:
         if version != __version__:
             raise RunError(
                 f"a node of the cluster has metrist {version}, and this machine {__version__}: install the same "
-                "version on all nodes, or scores may differ"
+                "version on all nodes, or scores may differ",
+                code="conflict",
             )
         if self._sees_folder and not sees_folder:
             raise RunError(f"a node of the cluster does not see {self._folder}: share the folder, or name a URL")
         self._sees_folder = sees_folder
 
-    def _note_death(self, entry: _Entry | None, reason: str) -> None:
+    def _note_death(self, entry: _PendingJob | None, reason: str) -> None:
         self._deaths[reason] += 1
         self._deaths_in_a_row += 1
         self._next_resize = 0.0  # Its node may be gone.
@@ -427,12 +436,14 @@ class RayWorkers:
             if entry.deaths >= MAX_DEATHS_PER_JOB:
                 raise RunError(
                     f"{entry.deaths} workers of the cluster died on {entry.job}: {reason}; if memory ran out, give "
-                    "workers more CPUs or use a smaller shard_size"
+                    "workers more CPUs or use a smaller shard_size",
+                    code="worker_died",
                 )
         if self._deaths_in_a_row >= max(MAX_DEATHS_IN_A_ROW, 2 * self._size):
             raise RunError(
                 f"{format_count(self._deaths_in_a_row, 'worker')} of the cluster died in a row, and none finished a "
-                f"task; the last: {reason}"
+                f"task; the last: {reason}",
+                code="worker_died",
             )
 
     def _stop(self) -> None:
@@ -474,8 +485,6 @@ class _Actor:
 
     def perform(self, metrics: bytes, job: Any) -> Any:
         """The job's result, or the error that ended it."""
-        from metrist.run.worker import attempt
-
         if metrics != self._data:
             try:
                 self._metrics = pickle.loads(metrics)

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from metrist.errors import RunError
 from metrist.io.remote import call_store, make_folder, open_store, put_bytes
-from metrist.run.manifest import LOG, MANIFEST, Manifest, Part, decode_manifest, format_manifest
-from metrist.run.store import ENTRIES, Store, check_name
+from metrist.run.manifest import LOG, MANIFEST, Manifest, Part, check_name, decode_manifest, format_manifest
+from metrist.run.store import ENTRIES, Store
 from metrist.runtime import is_process_alive
 
 #: Seconds between two beats of a writer, and seconds without one after which it counts as dead.
@@ -132,7 +132,7 @@ class Files:
             self._call("write", name, self._store.mv, self._place(part), self._place(name))
         except FileNotFoundError as error:
             if self.read(name) != data:  # It was not an earlier attempt that moved it.
-                raise RunError(f"cannot write {self.url}/{name}: {error}") from error
+                raise RunError(f"cannot write {self.url}/{name}: {error}", code="cannot_write") from error
         return True
 
     def _put_if(self, path: str, data: bytes, condition: dict[str, Any]) -> str | None:
@@ -234,7 +234,8 @@ class RemoteStore(Store):
             entries = self._files.list_entries() - {*ENTRIES, WRITER}
             if others := [name for name in entries if not name.endswith(".part")]:
                 raise RunError(
-                    f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder"
+                    f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder",
+                    code="invalid_value",
                 )
 
     def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
@@ -248,7 +249,9 @@ class RemoteStore(Store):
                     return new
                 if self._files.write_if(MANIFEST, format_manifest(new), before):
                     return new
-        raise RunError(f"{self.path} was changed each time while it was written: run the same command again")
+        raise RunError(
+            f"{self.path} was changed each time while it was written: run the same command again", code="changed"
+        )
 
     # ---- Files
 
@@ -292,8 +295,15 @@ class RemoteStore(Store):
     def write(self) -> Iterator[None]:
         """Be the writer of the folder, which first saves and removes what a killed one has left."""
         with self._hold_lease() as lease:
-            if lease.is_taken_over:
-                self._refuse_earlier_commits()
+            # The manifest gets another end: a writer that has lost its lease and does not know it can then commit
+            # nothing any more, and the parts that it has not listed can be deleted.
+            for _ in range(_COMMITS if lease.is_taken_over else 0):
+                before = self._files.read_version(MANIFEST)
+                if before.data is None:
+                    break
+                end = b"\n" if before.data.endswith(b"\n\n") else b"\n\n"
+                if self._files.write_if(MANIFEST, before.data.rstrip() + end, before):
+                    break
             self.recover()
             self._written.clear()
             try:
@@ -343,17 +353,6 @@ class RemoteStore(Store):
         if self._lease and self._lease.lost:
             raise self._lease.lost
 
-    def _refuse_earlier_commits(self) -> None:
-        """Write the manifest with another end. A writer that has lost its lease and does not know it can then commit
-        nothing any more, and the parts that it has not listed can be deleted."""
-        for _ in range(_COMMITS):
-            before = self._files.read_version(MANIFEST)
-            if before.data is None:
-                return
-            end = b"\n" if before.data.endswith(b"\n\n") else b"\n\n"
-            if self._files.write_if(MANIFEST, before.data.rstrip() + end, before):
-                return
-
 
 class Lease:
     """The page that names the writer of a folder, and this process as that writer.
@@ -389,7 +388,10 @@ class Lease:
 
     def _wait(self, version: FileVersion, other: dict[str, Any]) -> FileVersion:
         """Wait until a writer has given up the lease or is silent for long; an error if it is alive."""
-        until = time.monotonic() + (0 if self._has_ended(other) else STALE_SECONDS)
+        places = ("host", "boot", "pid_namespace")
+        is_here = all(self.name[place] and other.get(place) == self.name[place] for place in places)
+        has_ended = is_here and isinstance(other.get("pid"), int) and is_process_alive(other["pid"]) is False
+        until = time.monotonic() + (0 if has_ended else STALE_SECONDS)
         while time.monotonic() < until:
             time.sleep(min(1.0, STALE_SECONDS / 4))
             version, now = self._read()
@@ -399,7 +401,8 @@ class Lease:
             if now != other:
                 raise RunError(
                     f"{self._url} is being written by process {now.get('pid')} on {now.get('host')}: wait until it "
-                    "has finished, or name another folder"
+                    "has finished, or name another folder",
+                    code="in_use",
                 )
         return version
 
@@ -413,7 +416,8 @@ class Lease:
             who = f"process {owner.get('pid')} on {owner.get('host')}" if owner else f"someone who removed {WRITER}"
             self.lost = RunError(
                 f"{self._url} was taken over by {who}: nothing more is written; run the same command again for what is "
-                "missing"
+                "missing",
+                code="in_use",
             )
             raise self.lost
 
@@ -449,12 +453,6 @@ class Lease:
     def _make_page(self) -> bytes:
         self._beat += 1
         return json.dumps({**self.name, "beat": self._beat}).encode("ascii")
-
-    def _has_ended(self, other: dict[str, Any]) -> bool:
-        """Whether a writer was a process that could be seen from here and has ended."""
-        places = ("host", "boot", "pid_namespace")
-        is_here = all(self.name[place] and other.get(place) == self.name[place] for place in places)
-        return is_here and isinstance(other.get("pid"), int) and is_process_alive(other["pid"]) is False
 
 
 def describe_process() -> dict[str, Any]:

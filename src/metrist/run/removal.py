@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean, format_count, quote_word
+from metrist.io.writer import encodable
 from metrist.records import Hashes
-from metrist.run.flat_file import encodable
 from metrist.run.manifest import Input, Manifest, Part, StoredMetric, Version
 from metrist.run.run import Run, open_run
 from metrist.run.store import Store
+from metrist.run.stored_run import open_store
 from metrist.run.stored_scores import HashIndex
-from metrist.run.stores import open_store
 from metrist.run.tables import read_hashes
 
 
@@ -61,10 +61,12 @@ def plan_removal(
         labels = ", ".join(metric.text for metric in opened.manifest.metrics) or "no metric"
         count = len(opened.view)
         about = f" of {format_count(count, 'record')}" if count else ""
-        return Removal(
-            messages=[f"the whole run {opened.name}: scores by {labels}{about}"],
-            delete=lambda: _delete(open_store(run)),
-        )
+
+        def delete() -> list[str]:
+            open_store(run).delete_run()
+            return []
+
+        return Removal(messages=[f"the whole run {opened.name}: scores by {labels}{about}"], delete=delete)
     choice = _Choice(inputs=inputs, metrics=metrics, systems=systems, unused=unused)
     messages = _Remaining(opened, choice).messages
     if unused:
@@ -72,11 +74,6 @@ def plan_removal(
         left = [name for name in opened.store.list_written() if name not in listed]
         messages += [f"{format_count(len(left), 'file')} that the run no longer uses"] if left else []
     return Removal(messages=messages, delete=lambda: _remove(open_store(run), choice))
-
-
-def _delete(store: Store) -> list[str]:
-    store.delete_run()
-    return []
 
 
 class _Choice(NamedTuple):
@@ -94,7 +91,14 @@ class _Remaining(Run):
     def __init__(self, run: Run, choice: _Choice) -> None:
         super().__init__(run.store, run.manifest)
         self.messages: list[str] = []
-        self.removed_metrics = frozenset(_find_metric(run, name).text for name in choice.metrics)
+        names = {text: metric.text for metric in run.manifest.metrics for text in (metric.text, metric.label)}
+        for name in choice.metrics:
+            if name not in names:
+                raise RunError(
+                    f"{run.name} has no metric {name!r}{did_you_mean(name, names)}; it has {', '.join(names)}",
+                    code="unknown_name",
+                )
+        self.removed_metrics = frozenset(names[name] for name in choice.metrics)
         self._choice = choice
         #: The rows of parts that stay, by the folder and the file of the part; parts of which all stay are not there.
         self._kept: dict[tuple[str, str], NDArray[np.bool_]] = {}
@@ -132,11 +136,17 @@ class _Remaining(Run):
     def _find_records(self, run: Run) -> list[tuple[Input, Hashes]]:
         """Find the rows that stay; returns the hashes of the records of each input that go."""
         chosen = {one.number for name in self._choice.inputs for one in _find_inputs(run, name)}
-        known = dict.fromkeys([*run.view.systems.names, *_list_compared(run)])
+        known = dict.fromkeys(run.view.systems.names)
+        for metric in run.manifest.metrics:
+            for part in (part for version in metric.versions for part in version.parts if metric.compares):
+                table = run.read_part(metric.place, part, ["first", "second"])
+                known |= dict.fromkeys([*table["first"].unique().to_pylist(), *table["second"].unique().to_pylist()])
         for system in self._choice.systems:
             if system not in known:
                 hint = did_you_mean(system, known)
-                raise RunError(f"{run.name} has no system {system!r}{hint}; it has {', '.join(known)}")
+                raise RunError(
+                    f"{run.name} has no system {system!r}{hint}; it has {', '.join(known)}", code="unknown_name"
+                )
         removed = list[tuple[Input, Hashes]]()
         for one in run.manifest.inputs:
             hashes = list[Hashes]()
@@ -253,20 +263,6 @@ def _remove(store: Store, choice: _Choice) -> list[str]:
     return [f"{format_count(left, 'file')} may be in use by another command: {hint}"] if left else []
 
 
-def _list_compared(run: Run) -> Iterable[str]:
-    for metric in run.manifest.metrics:
-        for part in (part for version in metric.versions for part in version.parts if metric.compares):
-            table = run.read_part(metric.place, part, ["first", "second"])
-            yield from dict.fromkeys([*table["first"].unique().to_pylist(), *table["second"].unique().to_pylist()])
-
-
-def _find_metric(run: Run, name: str) -> StoredMetric:
-    names = {text: metric for metric in run.manifest.metrics for text in (metric.text, metric.label)}
-    if name not in names:
-        raise RunError(f"{run.name} has no metric {name!r}{did_you_mean(name, names)}; it has {', '.join(names)}")
-    return names[name]
-
-
 def _find_inputs(run: Run, name: str) -> list[Input]:
     """The inputs that were read from a file; a name that files of several folders had must say which."""
     place = os.path.realpath(name)
@@ -277,8 +273,10 @@ def _find_inputs(run: Run, name: str) -> list[Input]:
     ):
         if len({one.path for one in known}) > 1:
             listed = ", ".join(run.describe_input(one) for one in known)
-            raise RunError(f"{run.name} has several inputs {name!r}: name one of {listed}")
+            raise RunError(f"{run.name} has several inputs {name!r}: name one of {listed}", code="missing_value")
         if known:
             return known
     labels = dict.fromkeys(run.describe_input(one) for one in inputs)
-    raise RunError(f"{run.name} has no input {name!r}{did_you_mean(name, labels)}; it has {', '.join(labels)}")
+    raise RunError(
+        f"{run.name} has no input {name!r}{did_you_mean(name, labels)}; it has {', '.join(labels)}", code="unknown_name"
+    )

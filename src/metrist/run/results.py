@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,16 +14,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count, label_item
+from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count
 from metrist.grid import Grid
 from metrist.io import Reader, read_records
+from metrist.io.writer import encodable
 from metrist.metrics.base import PART, Metric, PartMetric
 from metrist.names import NameColumn, encode_names, split_positions
-from metrist.report.heat import Heat, HeatOutput, Reading
-from metrist.report.tables import Better, Column, Count, Estimate, Share, Shares, Signature, Table, decimals_for
-from metrist.run.flat_file import Flat, encodable, write_flat
+from metrist.records import CONTEXT_FIELDS, TAG_FIELDS
+from metrist.report.outputs import Heat, build_heat
+from metrist.report.scores import build_score_table
+from metrist.report.tables import Table
+from metrist.run.flat_file import Flat, write_flat
 from metrist.run.inputs import read_inputs
-from metrist.scores import FailureKind, Score, Scores, take_stats
+from metrist.scores import Score, Scores, take_stats
 from metrist.stats.resampling import CHUNK, ExactSums, draw_sums, interval, narrow_numbers, resample_counts
 
 if TYPE_CHECKING:
@@ -35,13 +37,8 @@ DRAWS = 1000
 _MAX_BYTES = 1 << 27
 #: Rows of statistics that are read at a time.
 _BLOCK_ROWS = 1 << 18
-#: Characters of an answer that a message quotes.
-_MAX_QUOTE = 200
-#: In the remark of a metric on how many of its outputs were scored.
-_COVERED = "outputs were scored"
 #: Fields of records that `Results.wide` shows.
-_TEXT_FIELDS = ("source", "instruction", "output", "references", "task", "language")
-_READING_FIELDS = ("condition", "target", "pieces", "logprobs")
+_SHOWN_FIELDS = (*CONTEXT_FIELDS, "output", "references", *TAG_FIELDS)
 
 
 class SystemScore(NamedTuple):
@@ -145,12 +142,18 @@ class Results:
             return self._part(chosen, part)
         if message := explain_unfinished(self.unfinished, text, owner):
             raise RunError(message)
-        raise RunError(f"this run has no metric {text!r}; it has {', '.join(by_label)}{did_you_mean(text, by_label)}")
+        raise RunError(
+            f"this run has no metric {text!r}; it has {', '.join(by_label)}{did_you_mean(text, by_label)}",
+            code="unknown_name",
+        )
 
     def _part(self, metric: Metric, part: str) -> PartMetric:
         if part not in (known := self.scores[metric.label].parts):
             has = f"it has {', '.join(known)}" if known else "it has none"
-            raise RunError(f"the scores of {metric.label} have no part {part!r}; {has}{did_you_mean(part, known)}")
+            raise RunError(
+                f"the scores of {metric.label} have no part {part!r}; {has}{did_you_mean(part, known)}",
+                code="unknown_name",
+            )
         return PartMetric(metric, part)
 
     def _select(self, metric: Metric) -> Scores:
@@ -181,7 +184,8 @@ class Results:
         The same seed gives the same intervals on every machine."""
         if draws < 0 or not 0 < confidence < 1:
             raise RunError(
-                f"expected draws of at least 0 and a confidence between 0 and 1, got {draws} and {confidence}"
+                f"expected draws of at least 0 and a confidence between 0 and 1, got {draws} and {confidence}",
+                code="invalid_value",
             )
         columns = self.columns if metrics is None else tuple(map(self.metric, metrics))
         estimates: dict[tuple[str, str], SystemScore] = {}
@@ -203,67 +207,10 @@ class Results:
         estimates |= _estimate_together(waiting, draws, seed, confidence)
         return [estimates[system, metric.label] for system in systems.names for metric in columns]
 
-    def _split_by_system(self) -> dict[str, NDArray[np.intp]]:
-        """The positions of each system's outputs, systems in the order of their first use."""
-        column = encode_names(self.systems)
-        return dict(zip(column.names, split_positions(column), strict=True))
-
     def table(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Table:
         """System scores, one row per system and one column per metric, with intervals. Coverage is the least of the
         system's metrics; where they differ, another column has that of each."""
-        rows = self.system_scores(draws, seed, confidence)
-        about = f"{confidence:.0%} intervals: {draws:,} bootstrap resamples of the items, seed {seed}"
-        items = encode_names(self.items).codes
-        first, *others = (np.unique(items[at]) for at in self._split_by_system().values())
-        different = "The systems have outputs for different items: `metrist compare` compares them on shared ones"
-        notes = (*([different] if any(not np.array_equal(other, first) for other in others) else []), *self.notes)
-        decimals: dict[str, int] = {}
-        columns = self.columns
-        for metric in columns:
-            # By the metric's bounds, or by its scores where it declares none.
-            values = [row.value for row in rows if row.metric == metric.label and np.isfinite(row.value)]
-            low, high = metric.bounds
-            if not np.isfinite(metric.bounds).all():
-                low, high = min(values, default=0.0), max(values, default=0.0)
-            decimals[metric.label] = decimals_for(low, high)
-        by_system: dict[str, list[SystemScore]] = {}
-        for row in rows:
-            by_system.setdefault(row.system, []).append(row)
-        headers = self._headers(columns) if len(columns) > len(self.metrics) else list(decimals)
-        differ = any(row.n != group[0].n for group in by_system.values() for row in group)
-        lines: list[list[object]] = []
-        for system, group in by_system.items():
-            least = min(group, key=lambda row: row.coverage)
-            estimates = [Estimate(row.value, row.low, row.high, decimals[row.metric]) for row in group]
-            shares = dict(zip(headers, (row.coverage for row in group), strict=True))
-            lines.append(
-                [system, *estimates, Count(least.n), Share(least.coverage), *([Shares(shares)] if differ else [])]
-            )
-        lower = [metric.label for metric in self.metrics if metric.higher_is_better is False]
-        return Table(
-            title="System scores",
-            columns=[
-                Column("system"),
-                *map(score_column, columns, headers),
-                Column("scored", "right"),
-                Column("coverage", "right"),
-                *([Column("coverage of")] if differ else []),
-            ],
-            rows=lines,
-            notes=(*([f"Lower is better: {', '.join(lower)}"] if lower else []), about),
-            remarks=(
-                *notes,
-                *(
-                    f"{label}: {len(reasons):,} of {format_count(len(block) - block.pending, 'output')} not scored, "
-                    f"{summarize_reasons(reasons)}"
-                    for label, block in self.scores.items()
-                    # Metrics that ask an LLM say it in a remark of their own.
-                    if (reasons := _reasons(block))
-                    and not any(note.startswith(f"{label}: ") and _COVERED in note for note in notes)
-                ),
-            ),
-            signatures=sign_metrics(self.metrics, self.signatures, self.reference_counts),
-        )
+        return build_score_table(self, draws, seed, confidence, name_in_papers)
 
     def heat(
         self,
@@ -294,7 +241,7 @@ class Results:
         try:
             import pandas
         except ImportError:
-            raise RunError("to_pandas() needs pandas: pip install pandas") from None
+            raise RunError("to_pandas() needs pandas: pip install pandas", code="missing_dependency") from None
         return pandas.DataFrame(list(self._flat().unicode_rows()))
 
     def to_polars(self) -> Any:
@@ -302,7 +249,7 @@ class Results:
         try:
             import polars
         except ImportError:
-            raise RunError("to_polars() needs polars: pip install polars") from None
+            raise RunError("to_polars() needs polars: pip install polars", code="missing_dependency") from None
         return polars.DataFrame(list(self._flat().unicode_rows()), infer_schema_length=None)
 
     def wide(self, records: Any = None, *, texts: bool = True, **reading: Any) -> Any:
@@ -325,7 +272,7 @@ class Results:
                     raise
                 warnings.warn(f"without texts: {error}", stacklevel=2)
         metrics = self.columns
-        for header, metric in zip(self._headers(metrics), metrics, strict=True):
+        for header, metric in zip(self.headers(metrics), metrics, strict=True):
             # A metric may have any name.
             columns[header if header not in columns else f"{header} score"] = self._select(metric).values.tolist()
         try:
@@ -343,7 +290,8 @@ class Results:
         if self.inputs is None:
             raise RunError(
                 "these results hold no texts, and their records could be read only once or were not stored with them: "
-                "pass the records"
+                "pass the records",
+                code="no_data",
             )
         return self.inputs
 
@@ -362,18 +310,11 @@ class Results:
     ) -> Any:
         """The system scores with their intervals as a `metrist.report.svg.Drawing`: a panel for each of the metrics, by
         default for each metric and aspect. Notebooks show it; `write` makes an .svg, .pdf or .png file of it."""
-        from metrist.report.figures import Interval, draw_scores
+        from metrist.report.figures import draw_system_scores
 
         named = [metrics] if isinstance(metrics, str | Metric) else metrics
         chosen = self.columns if named is None else tuple(map(self.metric, named))
-        headers = {metric.label: header for metric, header in zip(chosen, self._headers(chosen), strict=True)}
-        better = {headers[metric.label]: metric.higher_is_better for metric in chosen}
-        scores: dict[str, dict[str, Interval]] = {header: {} for header in better}
-        for row in self.system_scores(draws, seed, confidence, chosen):
-            note = f"{format_count(row.n, 'output')}, {Share(row.coverage)} scored"
-            interval = Interval(value=row.value, low=row.low, high=row.high, note=note)
-            scores[headers[row.metric]][row.system] = interval
-        return draw_scores(scores, better, title=f"System scores, {confidence:.0%} bootstrap intervals")
+        return draw_system_scores(self, chosen, draws, seed, confidence)
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
@@ -386,14 +327,14 @@ class Results:
     def _text_columns(self, reader: Reader) -> dict[str, list[Any]]:
         """Fields and further columns of the records by position; those that no record has are left out."""
         positions = {key: i for i, key in enumerate(zip(self.items, self.systems, strict=True))}
-        columns: dict[str, list[Any]] = {name: [None] * len(self) for name in _TEXT_FIELDS}
-        taken = {"item", "system", *_TEXT_FIELDS}
+        columns: dict[str, list[Any]] = {name: [None] * len(self) for name in _SHOWN_FIELDS}
+        taken = {"item", "system", *_SHOWN_FIELDS}
         matched = 0
         for record in reader:
             if (position := positions.get((record.item, record.system))) is None:
                 continue
             matched += 1
-            for name in _TEXT_FIELDS:
+            for name in _SHOWN_FIELDS:
                 value = getattr(record, name)
                 if name == "references":
                     columns[name][position] = list(map(encodable, value)) or None
@@ -404,7 +345,8 @@ class Results:
                     columns.setdefault(name, [None] * len(self))[position] = value
         if not matched:
             raise RunError(
-                f"no record of {', '.join(reader.names) or 'the input'} has an item and a system of these results"
+                f"no record of {', '.join(reader.names) or 'the input'} has an item and a system of these results",
+                code="no_data",
             )
         if matched < len(self):
             warnings.warn(
@@ -414,7 +356,7 @@ class Results:
             )
         return {name: column for name, column in columns.items() if any(value is not None for value in column)}
 
-    def _headers(self, columns: Sequence[Metric]) -> list[str]:
+    def headers(self, columns: Sequence[Metric]) -> list[str]:
         """The labels of the columns. An aspect of a metric with a long text goes by the metric's plain name, which
         finds it as well where no other metric has that name."""
         names = Counter(metric.name for metric in self.metrics)
@@ -433,6 +375,13 @@ class Results:
         }
         scores = {column.label: self._select(column) for column in columns}
         return Flat(items=self.items, systems=self.systems, scores=scores, signatures=signatures, progress=progress)
+
+
+def name_in_papers(metric: Metric) -> str:
+    """The metric's name in papers, from its card."""
+    from metrist.metrics import cards  # Reading the cards takes time.
+
+    return cards.name_in_papers(metric)
 
 
 def explain_unfinished(unfinished: Mapping[str, str], *names: str) -> str | None:
@@ -507,124 +456,3 @@ def _estimate_together(
                 one.system, one.metric.label, value, low, high, count, one.coverage
             )
     return estimates
-
-
-def score_column(metric: Metric, header: str | None = None) -> Column:
-    """The column of a metric's scores, with what a table for a paper must know of the metric. By default, its label is
-    the header."""
-
-    def name_in_papers() -> str:
-        from metrist.metrics.cards import display_name
-
-        if isinstance(metric, PartMetric):
-            return f"{metric.metric.short_name or display_name(metric.metric)} {metric.part}"
-        return metric.short_name or display_name(metric)
-
-    better: dict[bool | None, Better] = {True: "higher", False: "lower", None: "neither"}
-    return Column(header or metric.label, "right", better[metric.higher_is_better], name_in_papers)
-
-
-def sign_metrics(
-    metrics: Sequence[Metric], signatures: Mapping[str, str], reference_counts: Sequence[int]
-) -> list[Signature]:
-    """The block of signatures at the foot of a table. A run that does not know how many references its records have
-    says `?` in sacreBLEU's form."""
-    references = str(reference_counts[0]) if len(reference_counts) == 1 else "var" if reference_counts else "?"
-    return [Signature(metric.label, signatures[metric.label], metric.peer_signature(references)) for metric in metrics]
-
-
-# ---- Failures in words ----
-
-
-def describe_total_failure(text: str, scores: Scores) -> str | None:
-    """The message about a metric that scored none of its records; None if it scored some, or if it was asked for none
-    of them yet."""
-    if len(scores.failures) < len(scores) or not len(scores):
-        return None
-    if scores.pending == len(scores):
-        return None
-    return describe_failures(text, "records", _reasons(scores), [scores.raws[i] for i in sorted(scores.raws)])
-
-
-def describe_failures(text: str, what: str, reasons: Sequence[str], raws: Iterable[str]) -> str:
-    """That a metric failed on everything, why, and the beginning of the first answer."""
-    why = f": {reasons[0]}" if len(set(reasons)) == 1 else f", {summarize_reasons(reasons)}"
-    return f"{text} failed on all {len(reasons):,} {what}{why}{quote_first_answer(raws)}"
-
-
-def _reasons(scores: Scores) -> list[str]:
-    """Why outputs have no score. Those that the metric was not asked for yet are told by notes of the run."""
-    failures = (scores.failures[i] for i in sorted(scores.failures))
-    return [failure for failure in failures if failure.kind is not FailureKind.pending]
-
-
-def summarize_reasons(reasons: Sequence[str]) -> str:
-    """The most frequent of some failures' reasons."""
-    reason, times = Counter(reasons).most_common(1)[0]
-    return f"most often ({times:,}): {reason}" if times > 1 else f"such as: {reason}"
-
-
-def quote_first_answer(raws: Iterable[str]) -> str:
-    """The beginning of the first answer that is not blank, as the end of a message; empty if there is none."""
-    line = next((" ".join(raw.split()) for raw in raws if raw.strip()), "")
-    shown = line if len(line) <= _MAX_QUOTE else f"{line[:_MAX_QUOTE]}…"
-    return f"; the first answer: {shown!r}" if line else ""
-
-
-# ---- Heat maps ----
-
-
-def build_heat(
-    items: Sequence[str],
-    systems: Sequence[str],
-    columns: Sequence[tuple[Metric, Scores]],
-    *,
-    item: str | None,
-    system: str | None,
-    limit: int,
-    pieces: bool = False,
-) -> Heat:
-    """The outputs with scores of single tokens, the worst of each metric first."""
-    with_tokens = [(metric, scores) for metric, scores in columns if scores.tokens]
-    if not with_tokens:
-        texts = ", ".join(metric.label for metric, _ in columns)
-        raise RunError(
-            f"this run has no scores of single tokens by {texts}: score it again with `metrist score --tokens` (in "
-            "Python tokens=True), by a metric that gives them, such as likelihood or bartscore"
-        )
-    for what, name, known in (("item", item, items), ("system", system, systems)):
-        if name is not None and name not in known:
-            raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(known))}")
-    outputs, notes = list[HeatOutput](), list[str]()
-    for metric, scores in with_tokens:
-        chosen = [n for n in scores.tokens if item in (None, items[n]) and system in (None, systems[n])]
-        sign = -1 if metric.higher_is_better is False else 1
-        # A failed output may have readings too, but no value to be sorted by.
-        chosen.sort(key=lambda n: (n in scores.failures, sign * scores.values[n]))
-        outputs += [_heat_output(items[n], systems[n], metric, scores, n) for n in chosen[:limit]]
-        if len(chosen) > limit:
-            notes.append(f"{metric.label}: {limit:,} of {len(chosen):,} outputs, the worst first")
-    return Heat(outputs=outputs, notes=notes, pieces=pieces)
-
-
-def _heat_output(item: str, system: str, metric: Metric, scores: Scores, position: int) -> HeatOutput:
-    try:
-        readings = tuple(map(_heat_reading, scores.tokens[position]))
-    except (TypeError, KeyError, ValueError, AttributeError):
-        raise RunError(
-            f"the token scores of {metric.label} for item {label_item(item)!r} of system {system!r} cannot be drawn: "
-            f"expected a list of readings, each with {', '.join(_READING_FIELDS)}"
-        ) from None
-    value = float(scores.values[position])
-    return HeatOutput(item=item, system=system, metric=metric.label, value=value, readings=readings)
-
-
-def _heat_reading(row: Mapping[str, Any]) -> Reading:
-    logprobs = tuple(math.nan if number is None else float(number) for number in row["logprobs"])
-    pieces = tuple(map(str, row["pieces"]))
-    if len(pieces) != len(logprobs):
-        raise ValueError("as many pieces as numbers")
-    # Whatever else a metric notes of a reading, such as the prompt, distinguishes it from others.
-    extra = [f"{key}: {value}" for key, value in row.items() if key not in _READING_FIELDS and value is not None]
-    label = f"{row['target']}, given {row['condition']}" if row["condition"] else str(row["target"])
-    return Reading(label="; ".join([label, *extra]), pieces=pieces, logprobs=logprobs)

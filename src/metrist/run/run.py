@@ -11,18 +11,28 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metrist.errors import RunError
+from metrist.errors import MetristError, RunError
+from metrist.io.remote import is_pattern, is_remote
+from metrist.io.writer import encodable
 from metrist.names import NameColumn, take_names
 from metrist.records import Hashes
 from metrist.run import tables
-from metrist.run.flat_file import encodable
 from metrist.run.manifest import MANIFEST, StoredMetric
 from metrist.run.query import name_columns, run_query
-from metrist.run.store import Store
-from metrist.run.stored_run import StoredRun
+from metrist.run.store import is_run_folder
+from metrist.run.stored_run import StoredRun, open_store
 from metrist.run.stored_scores import ScoreReader, StoredScores
-from metrist.run.stores import open_store
 from metrist.scores import Scores
+
+
+def is_run(path: Any) -> bool:
+    if isinstance(path, str) and is_remote(path):
+        store = None if is_pattern(path) else open_store(path)
+        try:
+            return store is not None and store.read_bytes(MANIFEST) is not None
+        except MetristError:  # Whoever reads the URL reports it.
+            return False
+    return isinstance(path, str | os.PathLike) and is_run_folder(Path(path))
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
@@ -30,9 +40,9 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     store = open_store(path)
     if store.is_local:
         if not os.path.lexists(path):
-            raise RunError(f"there is no run at {store.name}")
+            raise RunError(f"there is no run at {store.name}", code="missing_file")
         if os.access(path, os.R_OK) and not os.path.lexists(Path(path) / MANIFEST):
-            raise RunError(f"{store.name} is not a run folder: it has no {MANIFEST}")
+            raise RunError(f"{store.name} is not a run folder: it has no {MANIFEST}", code="invalid_value")
         store.check()
     return Run.open(store)
 
@@ -59,15 +69,6 @@ class Run(StoredRun):
     `records`, `scores`, `ratings`, `preferences`, `errors` and `wide` return `pyarrow.Table`s; `query` answers SQL over
     views of these names. `metrist.load` gives the scores as `metrist.Results`, with system scores.
     """
-
-    @classmethod
-    def open(cls, store: Store) -> Run:
-        """The run of a store, whose parts stay as long as it is used."""
-        store.hold_parts()
-        manifest = store.read_manifest()
-        if manifest is None:
-            raise RunError(f"{store.name} is not a run folder: it has no {MANIFEST}")
-        return cls(store, manifest)
 
     def __repr__(self) -> str:
         labels = ", ".join(metric.label for metric in self.manifest.metrics)
@@ -99,7 +100,9 @@ class Run(StoredRun):
         labels = [metric.label for metric in finished]
         wanted = labels if metrics is None else _list_names(metrics)
         if unknown := [label for label in wanted if label not in labels]:
-            raise RunError(f"{self.name} has no finished metric {unknown[0]!r}; it has {', '.join(labels)}")
+            raise RunError(
+                f"{self.name} has no finished metric {unknown[0]!r}; it has {', '.join(labels)}", code="no_data"
+            )
         names = _choose_columns("scores", _SCORES, columns)
         schema = pa.schema([_SCORES.field(name) for name in names])
         blocks, hashes = [schema.empty_table()], self.read_hashes()
@@ -149,9 +152,9 @@ class Run(StoredRun):
     def _table(self, folder: str, schema: pa.Schema, columns: str | Sequence[str] | None = None) -> pa.Table:
         wanted = names = _choose_columns(folder, schema, columns)
         if not self.manifest.texts:
-            names = [name for name in names if name not in tables.TEXT_COLUMNS]
+            names = [name for name in names if name not in tables.QUOTING_COLUMNS]
             if columns and len(names) < len(wanted):
-                raise RunError(f"{self.name} stores no texts (--no-texts): read them from its inputs")
+                raise RunError(f"{self.name} stores no texts (--no-texts): read them from its inputs", code="no_data")
         if folder == "records":
             parts = [table for _, table in self.iterate_records(names)]
         else:
@@ -175,7 +178,7 @@ def _choose_columns(table: str, schema: pa.Schema, columns: str | Sequence[str] 
     known = [name for name in schema.names if name != "original"]
     names = _list_names(columns) if columns else known
     if unknown := [name for name in names if name not in schema.names]:
-        raise RunError(f"{table} have no column {unknown[0]!r}; they have {', '.join(known)}")
+        raise RunError(f"{table} have no column {unknown[0]!r}; they have {', '.join(known)}", code="unknown_name")
     return names
 
 

@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metrist.io.writer import encodable
 from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
 from metrist.records import Hashes, Pair, hash_units
-from metrist.run.flat_file import encodable, error_rows
+from metrist.run.flat_file import error_rows
+from metrist.run.manifest import Damaged
 from metrist.run.tables import (
     JUDGMENTS,
     SCORES,
     TEXT,
-    Damaged,
     drop_texts,
     dump_json,
     is_unicode,
@@ -48,12 +49,19 @@ def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True
         kinds[row] = failure.kind.value  # type: ignore[call-overload]
     incomplete = np.zeros(size, bool)
     incomplete[list(scores.incomplete)] = True
+    parts = pa.nulls(size, SCORES.field("parts").type)
+    if width := len(scores.parts):
+        codes = pa.array(np.tile(np.arange(width, dtype=np.int32), size))
+        names = pa.DictionaryArray.from_arrays(codes, [encodable(name) for name in scores.parts]).dictionary_decode()
+        values = np.stack(list(scores.parts.values()), axis=1).reshape(-1)
+        numbers = pa.array(values, pa.float64(), mask=np.isnan(values))
+        parts = pa.MapArray.from_arrays(pa.array(np.arange(size + 1, dtype=np.int32) * width), names, numbers)
     has_plain_stats = np.array_equal(scores.stats, plain_stats(scores.values))
     columns = {
         "metric": repeat_value(metric, size),
         "record": make_hash_array(hashes),
         "value": pa.array(scores.values, pa.float64(), mask=np.isnan(scores.values)),
-        "parts": _parts_array(scores),
+        "parts": parts,
         "statistics": pa.nulls(size, SCORES.field("statistics").type)
         if has_plain_stats
         else pa.ListArray.from_arrays(
@@ -81,17 +89,6 @@ def _sparse(values: Mapping[int, Any], size: int, encode: Callable[[Any], str] |
     for row, value in values.items():
         column[row] = encode(value) if encode else value
     return text_array(column)
-
-
-def _parts_array(scores: Scores) -> pa.Array:
-    size, width = len(scores), len(scores.parts)
-    if not width:
-        return pa.nulls(size, SCORES.field("parts").type)
-    codes = pa.array(np.tile(np.arange(width, dtype=np.int32), size))
-    names = pa.DictionaryArray.from_arrays(codes, [encodable(name) for name in scores.parts]).dictionary_decode()
-    values = np.stack(list(scores.parts.values()), axis=1).reshape(-1)
-    numbers = pa.array(values, pa.float64(), mask=np.isnan(values))
-    return pa.MapArray.from_arrays(pa.array(np.arange(size + 1, dtype=np.int32) * width), names, numbers)
 
 
 def _errors_array(errors: Mapping[int, Sequence[Error]], size: int) -> pa.Array:

@@ -4,32 +4,61 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from metrist.errors import RunError
 from metrist.io import read_records
 from metrist.io.reader import check_keywords
-from metrist.io.remote import is_remote
+from metrist.io.remote import is_remote, local_path, put_file
 from metrist.io.writer import check_distinct
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import MetricList, build_all
 from metrist.records import records_from_lists
 from metrist.report.progress import Progress, shows_progress
-from metrist.run.flat_file import check_writable, flat_suffix, writes_remotely
+from metrist.report.scores import describe_total_failure
+from metrist.run.flat_file import check_writable, flat_suffix
 from metrist.run.inputs import ScoredInput
 from metrist.run.pipeline import Pipeline
-from metrist.run.results import NothingScored, Results, describe_total_failure
-from metrist.run.tasks import (
-    Executor,
-)
+from metrist.run.results import NothingScored, Results
+from metrist.run.tasks import Executor
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 from metrist.settings import LLMSettings, ModelSettings, select_arguments
 
 if TYPE_CHECKING:
     from metrist.run.store import Store
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def writes_remotely(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorate a function with an argument `out`, so that it can also be the URL of a flat file: it is written here
+    and then uploaded."""
+
+    @wraps(function)
+    def call(*arguments: _P.args, **keywords: _P.kwargs) -> _T:
+        out = keywords.get("out")
+        if not isinstance(out, str) or not is_remote(out) or not flat_suffix(Path(out)):
+            return function(*arguments, **keywords)
+        target = local_path(out)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"cannot write {target}: {error.strerror}", code="cannot_write") from error
+        keywords["out"] = target
+        result = function(*arguments, **keywords)
+        try:
+            put_file(target, out)
+        except RunError as error:
+            raise RunError(f"{error}: all results are in {target}") from error
+        return result
+
+    return call
 
 
 @writes_remotely
@@ -86,7 +115,7 @@ def score(
     )
     built = build_all(metrics)
     if not built:
-        raise RunError("no metric was requested: name at least one, such as 'chrf'")
+        raise RunError("no metric was requested: name at least one, such as 'chrf'", code="missing_value")
     file, store = resolve_destination(out)
     if store:
         from metrist.run.stored_pipeline import name_metrics
@@ -94,10 +123,13 @@ def score(
         built = name_metrics(store, built)
     if predictions is not None or references is not None or sources is not None:
         if records is not None or predictions is None:
-            raise RunError("expected records, or predictions with their references and sources; not a mixture")
+            raise RunError(
+                "expected records, or predictions with their references and sources; not a mixture",
+                code="invalid_value",
+            )
         records = records_from_lists(predictions, references, sources, system=reading.pop("system", None))
     elif records is None:
-        raise RunError("nothing to score: give records (a file, rows or a frame), or predictions=[…]")
+        raise RunError("nothing to score: give records (a file, rows or a frame), or predictions=[…]", code="no_data")
     reader = read_records(records, **reading)
     if file:
         check_distinct(file, reader.names)
@@ -113,8 +145,8 @@ def score(
         reader=reader,
         total=len(records) if isinstance(records, Sized) and not reader.names else None,
     )
-    scored = ScoredInput(sources=reader.sources, input=reader)
-    blocks = pipeline.run(reader if reader.names or store else scored)
+    scored = None if store else ScoredInput(sources=reader.sources, input=reader)
+    blocks = pipeline.run(scored if scored and not reader.names else reader)
     scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
     skipped = () if reader.announce else reader.skipped.describe()  # The command line tells more of them.
@@ -161,7 +193,7 @@ def resolve_destination(
     end is refused now; nothing is written yet."""
     if out is None:
         return None, None
-    from metrist.run.stores import open_store
+    from metrist.run.stored_run import open_store
 
     path = Path(out)
     suffix = flat_suffix(path) if path.suffix else None
@@ -173,7 +205,8 @@ def resolve_destination(
     if suffix or (not named_as_folder and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix)):
         raise RunError(
             f"cannot tell what to write to {path}: expected a folder (end it with '/'), or a file that ends in "
-            f"{' or '.join(formats)}"
+            f"{' or '.join(formats)}",
+            code="invalid_value",
         )
     store = open_store(out if is_url else path)
     store.check()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,29 +18,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError
-from metrist.io.batches import Batch
 from metrist.io.reader import Findings
 from metrist.io.remote import is_remote
 from metrist.io.row_model import ParsedRow
 from metrist.io.slices import FileSlice, WholeFile
+from metrist.io.writer import encodable
 from metrist.metrics.base import Metric
-from metrist.records import HASH_BYTES, Hashes, RecordColumns
-from metrist.run.flat_file import encodable
-from metrist.run.manifest import Part
-from metrist.run.result_log import Rows
+from metrist.records import Hashes
+from metrist.run.manifest import Damaged, Part, Rows
 from metrist.run.score_tables import scores_table
 from metrist.run.store import WRITERS, Store
-from metrist.run.stores import open_store
-from metrist.run.tables import Damaged, judged_tables, read_hashes, read_records_table, records_table
-from metrist.run.tasks import TASK_SECONDS, Task, count_characters, cut_columns, join_blocks, perform
+from metrist.run.stored_run import open_store
+from metrist.run.tables import InputTables, read_hashes, read_records_table
+from metrist.run.tasks import Task, cut_columns, join_blocks, perform
 from metrist.runtime import Runtime
 from metrist.scores import Scores
-
-#: Rows, and characters of texts, from which on records go into a part.
-PART_ROWS = 1 << 16
-_PART_TEXT = 1 << 26
-#: How many times larger than the last slice the next may be: the first ones say little about the rate.
-_GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,45 +66,6 @@ def _read_stamp(folder: str) -> int:
         return int(os.stat(os.path.join(folder, WRITERS)).st_mtime)
     except OSError:
         return -1
-
-
-@dataclass(eq=False, kw_only=True)
-class InputTables:
-    """The tables of the input with this number, as far as it was read: parts, and batches that are not in one yet."""
-
-    number: int
-    tables: dict[str, list[Part]] = field(default_factory=dict)
-    records: int = 0
-    references: set[int] = field(default_factory=set)
-    hashes: list[Hashes] = field(default_factory=lambda: [np.empty((0, HASH_BYTES), np.uint8)])
-    waiting: list[Batch] = field(default_factory=list)
-    waiting_text: int = 0
-
-    def add(self, batch: Batch) -> None:
-        self.waiting.append(batch)
-        self.hashes.append(batch.hashes)
-        self.records += len(batch.records)
-        self.references |= {count for count in map(len, batch.records.references) if count}
-        self.waiting_text += count_characters(batch.records)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether enough batches wait for a part."""
-        rows = sum(len(waiting.records) for waiting in self.waiting)
-        return rows >= PART_ROWS or self.waiting_text >= _PART_TEXT
-
-    def write(self, store: Store, texts: bool) -> None:
-        """Write what waits as one part of each table that has any rows."""
-        found: dict[str, list[pa.Table]] = {}
-        for batch in self.waiting:
-            if len(batch.records):
-                table = records_table(batch.records, batch.hashes, self.number, batch.lines, texts)
-                found.setdefault("records", []).append(table)
-            for name, table in judged_tables(batch.judged, self.number, texts).items():
-                found.setdefault(name, []).append(table)
-        for name, tables in found.items():
-            self.tables.setdefault(name, []).append(store.write_part(name, pa.concat_tables(tables)))
-        self.waiting, self.waiting_text = [], 0
 
 
 def hash_texts(texts: Iterable[str]) -> NDArray[np.uint64]:
@@ -174,7 +127,11 @@ class ReadSlice:
                 rows = (row for row in batch.judged if isinstance(row, ParsedRow))
                 judged.append(hash_names(key for row in rows for key in row.keys))
                 if reader.needs_item_check or not self.is_alone:
-                    checked.append((hash_texts(records.items), hash_texts(records.systems), _hash_sources(records)))
+                    # Whatever their white space; 0 for none.
+                    sources = [" ".join(source.split()) if source else "" for source in records.sources]
+                    has_source = np.fromiter(map(bool, sources), np.bool_, len(sources))
+                    digests = hash_texts(sources) * has_source
+                    checked.append((hash_texts(records.items), hash_texts(records.systems), digests))
         except MetristError:
             return None  # The command finds the same, or says what is wrong.
         findings = reader.findings
@@ -185,8 +142,8 @@ class ReadSlice:
                 return None  # Blank lines: the numbers of rows are not those of lines.
         tables.write(store, self.texts)
         if checked:
-            items, systems, sources = map(np.concatenate, zip(*checked, strict=True))
-            findings = replace(findings, items=items, systems=systems, sources=sources)
+            items, systems, digests = map(np.concatenate, zip(*checked, strict=True))
+            findings = replace(findings, items=items, systems=systems, sources=digests)
         own = np.concatenate(names)
         return SliceRead(
             tables=tables.tables,
@@ -195,12 +152,6 @@ class ReadSlice:
             references=tables.references,
             findings=findings,
         )
-
-
-def _hash_sources(records: RecordColumns) -> NDArray[np.uint64]:
-    """Hashes of the sources, whatever their white space; 0 for none."""
-    sources = [" ".join(source.split()) if source else "" for source in records.sources]
-    return hash_texts(sources) * np.fromiter(map(bool, sources), np.bool_, len(sources))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,34 +221,4 @@ def _read_records(store: StorePlace, part: Part) -> pa.Table:
     try:
         return store.open().read_part("records", part)
     except Damaged as error:
-        raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
-
-
-@dataclass(eq=False, kw_only=True)
-class SliceSize:
-    """Decides how many rows the next slice has, so that it takes about `TASK_SECONDS`. Without a limit it stays as it
-    is."""
-
-    rows: int
-    limit: int | None = None
-    rates: list[float] = field(default_factory=list)
-
-    def measure(self, rows: int, seconds: float) -> None:
-        # The slower of two counts: texts differ.
-        self.rates = [*self.rates[-1:], seconds / rows]
-        if self.limit is not None:
-            wanted = int(TASK_SECONDS / max(*self.rates, 1e-9))
-            self.rows = max(1, min(self.limit, wanted, _GROWTH * self.rows))
-
-    def cut(self, rows: NDArray[np.int64], items: NDArray[Any]) -> Iterator[NDArray[np.int64] | range]:
-        """Cut rows of a part into slices. One ends with an item where that does not halve it, and leaves no small
-        rest."""
-        while len(rows):
-            count = size = self.rows
-            if len(rows) <= 1.5 * size:
-                count = len(rows)
-            elif len(ends := np.flatnonzero(items[rows[1 : size + 1]] != items[rows[:size]])) and 2 * ends[-1] > size:
-                count = int(ends[-1]) + 1
-            chosen, rows = rows[:count], rows[count:]
-            first, last = int(chosen[0]), int(chosen[-1])
-            yield range(first, last + 1) if last - first + 1 == count else chosen
+        raise RunError(f"{error}: run the same `metrist score` again to redo it", code="damaged") from None

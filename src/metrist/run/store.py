@@ -18,7 +18,6 @@ file's footer. This takes .6 s per GB on a Neoverse core.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 import secrets
@@ -35,22 +34,31 @@ import pyarrow.parquet as pq
 
 from metrist.documents import check_folder
 from metrist.errors import RunError, format_path
+from metrist.io.locks import is_at, lock, share, try_lock
 from metrist.io.writer import sync_folder
-from metrist.run.locks import is_at, lock, share, try_lock
 from metrist.run.manifest import (
     EXPORTS,
+    FRAME,
     LOG,
     MANIFEST,
     PART_NAME,
     TABLES,
+    Damaged,
     Manifest,
+    Missing,
     Part,
+    Rows,
     Version,
+    check_name,
     decode_manifest,
+    encode_part,
     format_manifest,
+    format_rows,
+    join_logs,
+    name_damage,
+    read_log,
 )
-from metrist.run.result_log import FRAME, Rows, format_rows, join_logs, read_log
-from metrist.run.tables import REQUIRED, Damaged, has_schema
+from metrist.run.tables import REQUIRED, has_schema
 
 ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", EXPORTS, LOG)
 #: A file that a killed writer did not come to rename.
@@ -63,21 +71,10 @@ _OWN_FILE = re.compile(
 )
 #: Files that processes lock while they change the manifest, and as writers. Readers lock the folder itself.
 _LOCK, WRITERS = ".lock", ".writers"
-#: Columns with few distinct values; trying to find such in others takes a fifth of the time of writing.
-_REPEATED = (
-    *("item", "system", "source", "references.list.element", "instruction", "task", "language", "source_digest"),
-    *("aspect", "rater", "choice", "metric", "parts.key_value.key", "failure", "failure_kind", "first", "second"),
-)
-#: Rows of a part's row group.
-_GROUP_ROWS = 1 << 16
 
 
 def is_run_folder(path: Path) -> bool:
     return path.is_dir() and (path / MANIFEST).is_file()
-
-
-class Missing(Damaged):
-    """A part that is not there."""
 
 
 class Store:
@@ -110,15 +107,16 @@ class Store:
         except FileNotFoundError:
             return
         except NotADirectoryError:
-            raise RunError(f"{self.path} is a file, expected a run folder") from None
+            raise RunError(f"{self.path} is a file, expected a run folder", code="invalid_value") from None
         except OSError as error:
-            raise RunError(f"cannot read {self.path}: {error.strerror}") from error
+            raise RunError(f"cannot read {self.path}: {error.strerror}", code="unreadable") from error
         # A run that was killed before its first manifest has left records at most.
         known = (*TABLES, _LOCK, WRITERS)
         others = {name for name in names if name not in known and not _UNFINISHED.fullmatch(name)}
         if others and MANIFEST not in names:
             raise RunError(
-                f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder"
+                f"{self.path} is not a run folder and not empty (it holds {min(others)!r}): name a new folder",
+                code="invalid_value",
             )
         check_folder(self.path, ENTRIES, RunError)
 
@@ -135,13 +133,15 @@ class Store:
         if texts or not manifest.texts:
             return manifest
         if manifest.inputs or manifest.metrics:
-            raise RunError(f"{self.name} stores texts: name a new folder for a run without them")
+            raise RunError(f"{self.name} stores texts: name a new folder for a run without them", code="conflict")
         return msgspec.structs.replace(manifest, texts=False)
 
     def update(self, change: Callable[[Manifest], Manifest]) -> Manifest:
         """Change the latest manifest, and return the new one once it is on disk."""
         if self._writer and not is_at(self._writer, self.path / WRITERS):
-            raise RunError(f"{self.name} was deleted while this command wrote to it: run the same command again")
+            raise RunError(
+                f"{self.name} was deleted while this command wrote to it: run the same command again", code="changed"
+            )
         try:
             lock, _ = self._open_lock(_LOCK, wait=True)
         except RunError:
@@ -165,7 +165,7 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise RunError(f"cannot read {self.path / name}: {error.strerror}") from error
+            raise RunError(f"cannot read {self.path / name}: {error.strerror}", code="unreadable") from error
 
     def write_bytes(self, name: str, data: bytes | memoryview) -> None:
         """Write a file whole: it appears under its name when it is on disk."""
@@ -189,7 +189,7 @@ class Store:
 
     def _describe_failure(self, path: Path, error: OSError) -> RunError:
         kept = "; earlier results are kept" if (self.path / MANIFEST).is_file() else ""
-        return RunError(f"cannot write {path}: {error.strerror}{kept}")
+        return RunError(f"cannot write {path}: {error.strerror}{kept}", code="cannot_write")
 
     def open_file(self, name: str) -> Any:
         """A file of the run for pyarrow."""
@@ -211,7 +211,7 @@ class Store:
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
-                raise RunError(f"cannot remove {path}: {error.strerror}") from error
+                raise RunError(f"cannot remove {path}: {error.strerror}", code="cannot_write") from error
             for folder in path.parents:
                 if folder == self.path:
                     break
@@ -280,7 +280,7 @@ class Store:
         missing or not whole."""
         path = f"{self.path}/{folder}/{part.file}"
         self.check_part(folder, part)
-        with _name_damage(path):
+        with name_damage(path):
             file = pq.ParquetFile(
                 self.open_file(f"{folder}/{part.file}"),
                 page_checksum_verification=not self.is_local,
@@ -304,7 +304,7 @@ class Store:
         file = self.open_part(folder, part, encoded)
         names = file.schema_arrow.names
         wanted = None if columns is None else [name for name in columns if name in names]
-        with _name_damage(f"{self.path}/{folder}/{part.file}"):
+        with name_damage(f"{self.path}/{folder}/{part.file}"):
             with file:
                 if file.num_row_groups > 1 and any("." in name for name in encoded):
                     # Dictionaries within maps are read from one row group at a time only.
@@ -355,7 +355,7 @@ class Store:
         with file:
             if is_alone:
                 self.recover()
-            share(file)
+            share(file)  # Other writers come in, none of which is then alone.
             self._writer = file
             self._written.clear()
             try:
@@ -384,12 +384,10 @@ class Store:
     def hold_parts(self) -> None:
         """Keep writers from deleting what the manifest lists now, as long as this object lives. File systems without
         locks are accepted."""
-        with suppress(ImportError, OSError):
-            import fcntl
-
+        with suppress(OSError):
             folder = os.open(self.path, os.O_RDONLY)
             weakref.finalize(self, os.close, folder)
-            fcntl.flock(folder, fcntl.LOCK_SH)
+            share(folder)
 
     def _has_readers(self) -> bool:
         """Whether readers may use parts that are no longer listed, also where the file system cannot tell."""
@@ -441,11 +439,8 @@ class Store:
     def _lock_out_others(self) -> Iterator[None]:
         """Let nobody else write or read the run, as far as the file system has locks."""
         with self._open_folder() as folder, self._open_file(WRITERS) as file:
-            is_locked = try_lock(file)
-            if is_locked is False or try_lock(folder) is False or not is_at(file, self.path / WRITERS):
-                raise RunError(f"{self.name} is in use by another command: try again when it has ended")
-            if not is_locked:
-                file.close()  # Windows has no such locks, and deletes no file that is open.
+            if try_lock(file) is False or try_lock(folder) is False or not is_at(file, self.path / WRITERS):
+                raise RunError(f"{self.name} is in use by another command: try again when it has ended", code="in_use")
             yield
 
     def _delete_folder(self) -> None:
@@ -511,22 +506,24 @@ class Store:
         parts = [self.write_rows(one) for one in rows]
 
         def change(manifest: Manifest) -> Manifest:
-            for one, part in zip(rows, parts, strict=True):
-                known = manifest.metric(one.metric.text) or one.metric
-                versions = [version for version in known.versions if version.signature != one.signature]
-                version = next((v for v in known.versions if v.signature == one.signature), None)
-                version = version or Version(signature=one.signature)
+            for own, part in zip(rows, parts, strict=True):
+                metric = manifest.metric(own.metric.text) or own.metric
+                known = {version.signature: version for version in metric.versions}
+                version = known.pop(own.signature, Version(signature=own.signature))
                 added = (part,) if part and part not in version.parts else ()
                 version = msgspec.structs.replace(
                     version,
                     parts=(*version.parts, *added),
                     finished=version.finished or finish,
-                    notes=version.notes if one.notes is None else one.notes,
+                    notes=version.notes if own.notes is None else own.notes,
                 )
-                named = {"name": one.metric.name, "higher_is_better": one.metric.higher_is_better}
-                manifest = manifest.replace_metric(
-                    msgspec.structs.replace(known, versions=(*versions, version), **named)
+                metric = msgspec.structs.replace(
+                    metric,
+                    versions=(*known.values(), version),
+                    name=own.metric.name,
+                    higher_is_better=own.metric.higher_is_better,
                 )
+                manifest = manifest.replace_metric(metric)
             return manifest
 
         return self.update(change)
@@ -553,48 +550,10 @@ class Store:
         self.has_strays = True
 
 
-def encode_part(table: pa.Table, facts: Mapping[str, Any]) -> memoryview:
-    if facts:
-        table = table.replace_schema_metadata({"metrist": msgspec.json.encode(facts)})
-    sink = io.BytesIO()
-    pq.write_table(
-        table,
-        sink,
-        compression="zstd",
-        compression_level=1,
-        row_group_size=_GROUP_ROWS,
-        use_dictionary=[name for name in _REPEATED if name.partition(".")[0] in table.column_names],
-        write_page_checksum=True,
-    )
-    return sink.getbuffer()
-
-
 #: The parts whose bytes this process has compared with their names, as they were then.
 _checked: dict[Path, tuple[int, int, int]] = {}
-
-
-def check_name(path: str, data: bytes) -> None:
-    """Raise `Damaged` where a part does not have the bytes that were written."""
-    if hashlib.sha256(data).hexdigest()[:32] != path.rpartition("/")[2].removesuffix(".parquet"):
-        raise Damaged(f"{path} is not as it was written")
 
 
 def _read_stamp(path: Path) -> tuple[int, int, int]:
     found = path.stat()
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-@contextmanager
-def _name_damage(path: str) -> Iterator[None]:
-    """Raise `Damaged` where a part is missing or not whole."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise Missing(f"{path} is missing") from None
-    except MemoryError:  # One of Arrow's exceptions, too.
-        raise
-    except (OSError, pa.ArrowException, ValueError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise RunError(f"cannot read {path}: {error.strerror}") from error
-        reason = (str(error).splitlines() or [""])[0].rstrip(".:")
-        raise Damaged(f"{path} is damaged ({reason})") from None

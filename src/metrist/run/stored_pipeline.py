@@ -13,8 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from itertools import accumulate, groupby
+from itertools import groupby
 from operator import itemgetter
 from time import monotonic
 from typing import Any
@@ -26,25 +25,26 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.io import Reader
-from metrist.metrics.base import Metric, calls_llm, is_resident
+from metrist.metrics.base import Metric, calls_llm
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
+from metrist.run.compaction import SAVE_ROWS, SMALL_PART, drop_superseded_rows, merge_small_parts
 from metrist.run.ingest import SLICES_PER_WORKER, Ingest
-from metrist.run.manifest import Manifest, Part, StoredMetric, Version, folder_name
-from metrist.run.pipeline import Pipeline
+from metrist.run.manifest import Manifest, Part, Rows, StoredMetric, folder_name
+from metrist.run.pipeline import MetricCost, Pipeline
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
-from metrist.run.result_log import Rows
 from metrist.run.run import Run
 from metrist.run.score_tables import find_unsettled, judgments_table, read_judgments_table, scores_table
-from metrist.run.slices import PART_ROWS, ScoreSlice, SliceRead, SliceSize, StorePlace
+from metrist.run.slices import ScoreSlice, SliceRead, StorePlace
 from metrist.run.store import Store
 from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores, find_rows
-from metrist.run.tables import Damaged, read_hashes, read_records_table, release_memory
+from metrist.run.tables import PART_ROWS, read_hashes, read_records_table, release_memory
 from metrist.run.tasks import (
     SHARD_SIZE,
     SHARD_SIZE_WITH_MODEL,
     Block,
     NeedsCheck,
     Pace,
+    SliceSize,
     Task,
     TaskResult,
     cut_columns,
@@ -54,40 +54,16 @@ from metrist.run.tasks import (
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 
-#: Results go into a part after this many seconds, or this share of the seconds that the run has taken, or rows.
+#: Results go into a part after this many seconds, or this share of the seconds that the run has taken, or `SAVE_ROWS`.
 SAVE_SECONDS = 1.0
 _SAVE_SHARE = 0.05
-_SAVE_ROWS = 1 << 18
 #: Results that took so many seconds are logged at once, and need not be in a part soon.
 _COSTLY_SECONDS = 0.1
 _LOGGED_SECONDS = 60.0
-#: Parts of a metric with fewer rows than this are merged when the metric is finished, if there are several.
-_SMALL_PART = 1 << 13
-_FEW_PARTS = 4
 #: Records of the first task of metrics that are not from the catalog.
 _FIRST_RECORDS = 16
 #: Rows of the first slice that a worker with a model scores.
 _FIRST_ROWS = 8
-
-
-class MetricCost(Enum):
-    """How costly a metric is, in the order in which they are computed."""
-
-    cheap = 1
-    #: It holds a model: tasks take a few seconds each.
-    model = 2
-    #: It starts a program, which loads its model again for each task: tasks are large.
-    program = 3
-    #: It asks an LLM. Answers are stored as they come, and many are asked for at once: tasks are large.
-    llm = 4
-
-    @classmethod
-    def of(cls, metric: Metric) -> MetricCost:
-        if calls_llm(metric):
-            return cls.llm
-        if metric.programs:
-            return cls.program
-        return cls.model if is_resident(metric) else cls.cheap
 
 
 def name_metrics(store: Store, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
@@ -107,13 +83,14 @@ def name_metrics(store: Store, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
         if metric.label in others:
             raise RunError(
                 f"{store.name} already has a metric called {metric.label!r}, {others[metric.label]}: give "
-                f"{metric.text} another name"
+                f"{metric.text} another name",
+                code="conflict",
             )
     return renamed
 
 
 @dataclass(eq=False)
-class _Writer:
+class _MetricWriter:
     """One metric's results on their way into the store."""
 
     metric: StoredMetric
@@ -130,27 +107,6 @@ class _Writer:
     logged_since: float | None = None
     usages: dict[bytes, Any] = field(default_factory=dict)
 
-    def clear(self) -> None:
-        self.hashes = []
-        self.units = []
-        self.blocks = []
-        self.rows = 0
-        self.seconds = 0.0
-        self.since = self.logged_since = None
-
-
-@contextmanager
-def _pause_collector() -> Iterator[None]:
-    """Do without Python's cyclic collector: rows that are read are not garbage, and looking through them again and
-    again takes a tenth of the time of reading."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
 
 class StoredPipeline(Pipeline):
     """Metrics over records, or comparators over pairs, into a run folder."""
@@ -164,7 +120,7 @@ class StoredPipeline(Pipeline):
         asking = {metric.text for metric in metrics if calls_llm(metric)}
         self._fresh = asking if runtime.fresh is not None else set[str]()
         self._retried = asking if runtime.retry_failed is not None else set[str]()
-        self._writers: dict[str, _Writer] = {}
+        self._writers: dict[str, _MetricWriter] = {}
         self._began = monotonic()
         with_models = [metric for metric in metrics if MetricCost.of(metric) is MetricCost.model]
         self._pace = Pace(references=any("references" in metric.needs for metric in with_models))
@@ -188,7 +144,12 @@ class StoredPipeline(Pipeline):
             if isinstance(units, Reader):
                 self._ingest(units)
             else:
-                self._keep_pairs(units)
+                shards = [shard for _, shard in read_shards(self._metrics, units, SHARD_SIZE)]
+                self._own_hashes = list(map(hash_units, shards))
+                self._kept = list(zip(shards, self._own_hashes, strict=True))
+                self._count = sum(map(len, self._own_hashes))
+                manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
+                self._run, self._texts = Run(self._store, manifest), manifest.texts
             self._total = self._count
             self._open_metrics()
             for metrics, executor in self._phases:
@@ -239,7 +200,10 @@ class StoredPipeline(Pipeline):
             keeps = not reader.names or not (reader.is_repeatable or self._texts)
             kept = list[tuple[Sequence[Unit], Hashes]]()
             source = None
-            with _pause_collector():
+            # Rows that are read are not garbage, and looking through them again and again takes a tenth of the time.
+            was_enabled = gc.isenabled()
+            gc.disable()
+            try:
                 for batch in reader.batches():
                     if batch.source != source:
                         self._warn(0, batch.records, batch.source)
@@ -248,6 +212,9 @@ class StoredPipeline(Pipeline):
                     ingest.add(batch)
                     if keeps:
                         kept.append((batch.records, batch.hashes))
+            finally:
+                if was_enabled:
+                    gc.enable()
             needs.finish()
             manifest = ingest.finish()
             self._kept = kept if keeps else None
@@ -300,14 +267,6 @@ class StoredPipeline(Pipeline):
         self._check_needs(ingest.read_added())
         return True
 
-    def _keep_pairs(self, pairs: Iterable[Unit]) -> None:
-        shards = [shard for _, shard in read_shards(self._metrics, pairs, SHARD_SIZE)]
-        self._own_hashes = list(map(hash_units, shards))
-        self._kept = list(zip(shards, self._own_hashes, strict=True))
-        self._count = sum(map(len, self._own_hashes))
-        manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
-        self._run, self._texts = Run(self._store, manifest), manifest.texts
-
     def _read_records(self) -> Iterator[tuple[int, tuple[Sequence[Unit], Hashes]]]:
         """The records of this command with their hashes: as they were read, from the store, or from the inputs."""
         if self._kept is not None:
@@ -323,7 +282,7 @@ class StoredPipeline(Pipeline):
             for batch in self._reader.batches(judgments=False):
                 if (known.find(batch.hashes) < 0).any():
                     name = self._reader.sources[batch.source].name or "the input"
-                    raise RunError(f"{name} changed while it was scored: run the same command again")
+                    raise RunError(f"{name} changed while it was scored: run the same command again", code="changed")
                 yield batch.source, (batch.records, batch.hashes)
 
     def _read_own_parts(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Part, pa.Table]]:
@@ -354,7 +313,7 @@ class StoredPipeline(Pipeline):
                 self._store.drop_parts(text, list(damaged))
             if not np.array_equal(hashes, index.hashes):  # Most metrics have scored the same records as the one before.
                 index = HashIndex(hashes)
-            self._writers[text] = _Writer(stored, signature, index)
+            self._writers[text] = _MetricWriter(stored, signature, index)
         rows = [Rows(metric=writer.metric, signature=writer.signature) for writer in self._writers.values()]
         self._store.add_results(rows)
 
@@ -441,7 +400,15 @@ class StoredPipeline(Pipeline):
         self._store.has_strays = True
         for needs, metrics in groups:
             self._begin_phase(metrics)
-            size, rows, listed = self._choose_size(MetricCost.of(metrics[0]), workers.count(needs)), list[Rows](), 0.0
+            kind = MetricCost.of(metrics[0])
+            if self._shard_size or kind is MetricCost.program:
+                size = SliceSize(rows=self._shard_size or SHARD_SIZE)
+            elif kind is MetricCost.model:
+                size = SliceSize(rows=_FIRST_ROWS, limit=PART_ROWS)
+            else:
+                share = self._count // (SLICES_PER_WORKER * max(1, workers.count(needs)))
+                size = SliceSize(rows=2 * SMALL_PART, limit=max(2 * SMALL_PART, min(share, PART_ROWS)))
+            rows, listed = list[Rows](), 0.0
             starts: dict[str, dict[Part, int]] = {metric.text: {} for metric in metrics}
             try:
                 for done in workers.perform(self._plan_slices(metrics, size), metrics, needs, in_order=False):
@@ -464,16 +431,10 @@ class StoredPipeline(Pipeline):
                 if (parts := list(places)) != (ordered := sorted(places, key=places.__getitem__)):
                     self._store.drop_parts(text, parts, ordered)
 
-    def _choose_size(self, kind: MetricCost, workers: int) -> SliceSize:
-        if self._shard_size or kind is MetricCost.program:
-            return SliceSize(rows=self._shard_size or SHARD_SIZE)
-        if kind is MetricCost.model:
-            return SliceSize(rows=_FIRST_ROWS, limit=PART_ROWS)
-        limit = max(2 * _SMALL_PART, min(self._count // (SLICES_PER_WORKER * max(1, workers)), PART_ROWS))
-        return SliceSize(rows=2 * _SMALL_PART, limit=limit)
-
     def _plan_slices(self, metrics: Sequence[Metric], size: SliceSize) -> Iterator[ScoreSlice]:
-        place, is_first, done = StorePlace.of(self._store), self._find_first(), 0
+        place = StorePlace.of(self._store)
+        is_first = self._find_first()
+        done = 0
         for _, part, table in self._read_own_parts(["record", "item"]):
             first = None if is_first is None else is_first[done : done + part.rows]
             for texts, rows in self._find_missing(metrics, read_hashes(table["record"]), first):
@@ -484,7 +445,7 @@ class StoredPipeline(Pipeline):
                         store=place,
                         part=part,
                         rows=chosen,
-                        results=[Rows(metric=one.metric, signature=one.signature) for one in writers],
+                        results=[Rows(metric=writer.metric, signature=writer.signature) for writer in writers],
                         shard_size=self._shard_size or SHARD_SIZE,
                         tokens=self._tokens,
                         runtime=self._runtime,
@@ -527,9 +488,9 @@ class StoredPipeline(Pipeline):
         now = monotonic()
         seconds = max(SAVE_SECONDS, _SAVE_SHARE * (now - self._began))
 
-        def is_due(writer: _Writer) -> bool:
+        def is_due(writer: _MetricWriter) -> bool:
             waits = now - (writer.since or now) >= seconds or now - (writer.logged_since or now) >= _LOGGED_SECONDS
-            return is_last or writer.rows >= _SAVE_ROWS or waits
+            return is_last or writer.rows >= SAVE_ROWS or waits
 
         ready = [writer for writer in self._writers.values() if writer.rows and is_due(writer)]
         if not ready:
@@ -541,11 +502,14 @@ class StoredPipeline(Pipeline):
             rows.append(self._make_rows(writer, np.concatenate(writer.hashes), units, block, writer.seconds))
         self._store.add_results(rows)
         for writer in ready:
-            writer.clear()
+            new = _MetricWriter(writer.metric, writer.signature, writer.index, usages=writer.usages)
+            self._writers[writer.metric.text] = new
         if not any(writer.rows for writer in self._writers.values()):
             self._store.clear_log()
 
-    def _make_rows(self, writer: _Writer, hashes: Hashes, units: Sequence[Any], block: Block, seconds: float) -> Rows:
+    def _make_rows(
+        self, writer: _MetricWriter, hashes: Hashes, units: Sequence[Any], block: Block, seconds: float
+    ) -> Rows:
         text = writer.metric.text
         return Rows(
             metric=writer.metric,
@@ -574,62 +538,16 @@ class StoredPipeline(Pipeline):
         is_alone = self._store.is_alone()
         scored = sum(part.rows for part in version.parts) if version else 0
         if version and is_alone and (writer.metric.compares or scored > sum(one.records for one in manifest.inputs)):
-            self._drop_repeated(writer, version)
+            drop_superseded_rows(self._store, writer.metric, version)
             stored = (self._store.read_manifest() or manifest).metric(metric.text) or stored
             version = next((v for v in stored.versions if v.signature == writer.signature), None)
-        small = [part for part in version.parts if part.rows < _SMALL_PART] if version else []
-        if version and is_alone and len(small) > _FEW_PARTS:
-            # Only neighbours, since of several rows of a record the last one counts, and so many as fit into memory.
-            ends = dict(zip(version.parts, accumulate(part.rows for part in version.parts), strict=True))
-            batches = groupby(
-                version.parts, key=lambda part: (part.rows < _SMALL_PART, part.tokens, ends[part] // _SAVE_ROWS)
-            )
-            for _, parts in batches:
-                self._merge(writer, [part for part in parts if part in small])
+        if version and is_alone:
+            merge_small_parts(self._store, writer.metric, version)
         older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)
         if older and before and before.signature != writer.signature:
-            removal = f"`metrist remove {shlex.quote(f'{self._store.name}/')} --unused` deletes them"
             what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
-            self.notes.append(f"{metric.label}: {what} set aside; {removal}")
-
-    def _drop_repeated(self, writer: _Writer, version: Version) -> None:
-        """Write parts again without rows that others supersede: those of records that were scored again, or by two
-        processes at once."""
-        place, key = writer.metric.place, "pair" if writer.metric.compares else "record"
-        for tokens in (False, True):
-            parts = [part for part in version.parts if part.tokens is tokens]
-            try:
-                tables = [self._store.read_part(place, part, [key, "failure_kind", "incomplete"]) for part in parts]
-            except Damaged:
-                return
-            if not tables:
-                continue
-            table = pa.concat_tables(tables, promote_options="default")
-            hashes = read_hashes(table[key])
-            kept, start = find_rows(hashes, hashes, find_unsettled(table)) == np.arange(len(hashes)), 0
-            for part in parts:
-                own = kept[start : start + part.rows]
-                start += part.rows
-                if not own.all():
-                    rest = self._store.read_part(place, part).filter(pa.array(own))
-                    facts = self._store.read_facts(place, part)
-                    added = [self._store.write_part(place, rest, facts, tokens=tokens)] if len(rest) else []
-                    self._store.drop_parts(writer.metric.text, [part], added)
-
-    def _merge(self, writer: _Writer, parts: Sequence[Part]) -> None:
-        if len(parts) < 2:
-            return
-        place = writer.metric.place
-        try:
-            facts = [self._store.read_facts(place, part) for part in parts]
-            tables = [self._store.read_part(place, part).replace_schema_metadata() for part in parts]
-        except Damaged:  # Another process may have merged them.
-            return
-        total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
-        total["signature"] = writer.signature
-        merged = pa.concat_tables(tables, promote_options="default")
-        part = self._store.write_part(place, merged, total, tokens=parts[0].tokens)
-        self._store.drop_parts(writer.metric.text, parts, [part])
+            folder = shlex.quote(f"{self._store.name}/")
+            self.notes.append(f"{metric.label}: {what} set aside; `metrist remove {folder} --unused` deletes them")
 
     def _collect(self) -> dict[str, Any]:
         run = self.stored_run = Run.open(self._store)

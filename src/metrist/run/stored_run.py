@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, wraps
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +23,23 @@ from metrist.io.remote import find_copy, is_remote, local_path
 from metrist.names import Codes, NameColumn, encode_names, take_names
 from metrist.records import HASH_BYTES, Hashes
 from metrist.run import tables
-from metrist.run.manifest import Input, Manifest, Part, StoredMetric
+from metrist.run.manifest import MANIFEST, Damaged, Input, Manifest, Missing, Part, StoredMetric
+from metrist.run.remote_store import RemoteStore
 from metrist.run.score_tables import find_unsettled
-from metrist.run.store import Missing, Store
-from metrist.run.tables import Damaged, read_hashes
+from metrist.run.store import Store
+from metrist.run.tables import read_hashes
 
 #: How much of what was read last is kept: the values of a million outputs by eight metrics. Of ten million outputs, one
 #: column is kept.
 KEPT_BYTES = 1 << 26
 #: About what a digest of a source takes.
 _DIGEST_BYTES = 150
+
+
+def open_store(path: str | os.PathLike[str]) -> Store:
+    if isinstance(path, str) and is_remote(path):
+        return RemoteStore(path)
+    return Store(Path(path))
 
 
 @dataclass(eq=False)
@@ -76,7 +83,9 @@ def report_damage(name: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise RunError(f"{name} is damaged ({reason}): restore it, or score into a new folder") from error
+        raise RunError(
+            f"{name} is damaged ({reason}): restore it, or score into a new folder", code="damaged"
+        ) from error
 
 
 def refuses_damage(method: _Method) -> _Method:
@@ -145,6 +154,15 @@ class StoredRun:
         self.store, self.manifest = store, manifest
         self.recent = RecentColumns()
 
+    @classmethod
+    def open(cls, store: Store) -> Self:
+        """The run of a store, whose parts stay as long as it is used."""
+        store.hold_parts()
+        manifest = store.read_manifest()
+        if manifest is None:
+            raise RunError(f"{store.name} is not a run folder: it has no {MANIFEST}", code="invalid_value")
+        return cls(store, manifest)
+
     def release(self) -> None:
         """Forget what was read; it is read again where it is asked for."""
         self.__dict__.pop("view", None)
@@ -178,8 +196,8 @@ class StoredRun:
         """What to do about a part that cannot be read."""
         listed = (self.store.read_manifest() or self.manifest).list_parts()
         if isinstance(error, Missing) and f"{folder}/{part.file}" not in listed:
-            return RunError(f"{self.name} changed while it was read: run the command again")
-        return RunError(f"{error}: run the same `metrist score` again to redo it")
+            return RunError(f"{self.name} changed while it was read: run the command again", code="changed")
+        return RunError(f"{error}: run the same `metrist score` again to redo it", code="damaged")
 
     def iterate_parts(
         self, folder: str, columns: Sequence[str] | None = None, encoded: Sequence[str] = ()
@@ -350,7 +368,7 @@ class StoredRun:
                 has_success |= table["failure_kind"].null_count > 0
             except Damaged as error:
                 if damaged is None:
-                    raise RunError(f"{error}: run the same `metrist score` again to redo it") from None
+                    raise RunError(f"{error}: run the same `metrist score` again to redo it", code="damaged") from None
                 damaged[part] = str(error)
         return np.concatenate(found if has_success else found[:1])
 

@@ -88,7 +88,7 @@ class ScoreReader:
     def __init__(self, run: StoredRun, metric: StoredMetric, hashes: Hashes) -> None:
         version = metric.finished
         if version is None:
-            raise RunError(f"{metric.label} is not finished: run the same `metrist score` again")
+            raise RunError(f"{metric.label} is not finished: run the same `metrist score` again", code="unfinished")
         self.metric, self._run, self._parts = metric, run, version.parts
         self._rows = sum(part.rows for part in version.parts)
         #: What only some scores carry.
@@ -202,7 +202,7 @@ class ScoreReader:
         rows = np.asarray(positions, np.int64)
         rows = rows if self.positions is None else self.positions[rows]
         scored = np.flatnonzero(rows >= 0)
-        hidden = frozenset() if self._run.has_texts else tables.TEXT_COLUMNS
+        hidden = frozenset() if self._run.has_texts else tables.QUOTING_COLUMNS
         schema = pa.schema([field for field in tables.SCORES if field.name not in hidden])
         table = read_rows(connection, self._run, self.metric.place, self._parts, rows[scored], schema)
         pending = dict.fromkeys(np.flatnonzero(rows < 0).tolist(), self._pending)

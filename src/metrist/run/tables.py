@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -17,10 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from metrist.errors import RunError
+from metrist.io.batches import Batch
 from metrist.io.dedup import digest_source
 from metrist.io.row_model import ParsedRow, RatedRow
-from metrist.records import HASH_BYTES, Hashes, RecordColumns
-from metrist.run.flat_file import encodable
+from metrist.io.writer import encodable
+from metrist.records import COLUMN_NAMES, CONTEXT_FIELDS, HASH_BYTES, Hashes, RecordColumns
+from metrist.run.manifest import Part
+from metrist.run.tasks import count_characters
 
 HASH = pa.binary(HASH_BYTES)
 TEXT = pa.string()
@@ -114,41 +117,30 @@ REQUIRED = frozenset(
     }
 )
 #: Columns that can quote a text: a run without texts leaves them out, but for the original names of records.
-TEXT_COLUMNS = frozenset(
+QUOTING_COLUMNS = frozenset(
     {
-        *("output", "source", "references", "instruction", "extra", "original", "columns"),
+        *("output", *CONTEXT_FIELDS, "references", "extra", "original", "columns"),
         *("explanation", "raw", "raws", "tokens", "errors", "text", "revision", "answer", "failure"),
     }
 )
 
 
-def _text_columns(table: str) -> frozenset[str]:
-    return TEXT_COLUMNS - {"original"} if table == "records" else TEXT_COLUMNS
+def _quoting_columns(table: str) -> frozenset[str]:
+    return QUOTING_COLUMNS - {"original"} if table == "records" else QUOTING_COLUMNS
 
 
 _SCHEMAS = {
-    name: (schema, pa.schema([field for field in schema if field.name not in _text_columns(name)]))
+    name: (schema, pa.schema([field for field in schema if field.name not in _quoting_columns(name)]))
     for name, schema in (
         *(("records", RECORDS), ("ratings", RATINGS), ("errors", ERRORS), ("preferences", PREFERENCES)),
         *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),
     )
 }
-#: Columns of records that hold one text, with the fields of `RecordColumns`.
-_RECORD_TEXTS = {
-    "item": "items",
-    "system": "systems",
-    "output": "outputs",
-    "source": "sources",
-    "instruction": "instructions",
-    "task": "tasks",
-    "language": "languages",
-}
+#: Rows, and characters of texts, from which on records go into a part.
+PART_ROWS = 1 << 16
+_PART_TEXT = 1 << 26
 #: Characters of an item from which on it is taken for a text rather than a name.
 _LONGEST_NAME = 80
-
-
-class Damaged(Exception):
-    """A part does not hold what it should; the message says what is wrong."""
 
 
 def has_schema(table: str, schema: pa.Schema) -> bool:
@@ -157,7 +149,7 @@ def has_schema(table: str, schema: pa.Schema) -> bool:
 
 
 def drop_texts(table: pa.Table) -> pa.Table:
-    return table.drop_columns([name for name in table.column_names if name in TEXT_COLUMNS])
+    return table.drop_columns([name for name in table.column_names if name in QUOTING_COLUMNS])
 
 
 def text_array(values: Sequence[str | None], escape: bool = True) -> pa.Array:
@@ -249,18 +241,20 @@ def records_table(
     sources = pa.array([digests[source] for source in records.sources], TEXT)
     if not texts:
         _refuse_texts_as_items(records)
-        names = ("items", "systems", "tasks", "languages")
-        kept = {name: getattr(records, name) for name in names}
-        nothing = [None] * len(records)
-        records = RecordColumns(
-            outputs=[""] * len(records), sources=nothing, references=[()] * len(records), instructions=nothing, **kept
-        )
+        count = len(records)
+        context: dict[str, Any] = {COLUMN_NAMES[name]: [None] * count for name in CONTEXT_FIELDS}
+        records = replace(records, outputs=[""] * count, references=[()] * count, extras=None, **context)
     try:
         columns = _record_columns(records, escape=False)
         columns["original"] = pa.nulls(len(records), TEXT)
     except UnicodeEncodeError:
         columns = _record_columns(records, escape=True)
-        columns["original"] = _originals(records)
+        texts_of_rows = zip(*(getattr(records, field) for field in COLUMN_NAMES.values()), strict=True)
+        originals = [
+            None if is_unicode(*row, *references) else dump_json([*row, references])
+            for row, references in zip(texts_of_rows, records.references, strict=True)
+        ]
+        columns["original"] = pa.array(originals, TEXT)
     columns["record"] = make_hash_array(hashes)
     columns["source_digest"] = sources
     columns["input"] = pa.array(np.full(len(records), number, np.int32))
@@ -271,37 +265,28 @@ def records_table(
 
 def _refuse_texts_as_items(records: RecordColumns) -> None:
     """Refuse items that are texts, such as sources: a run without texts would store them as names."""
-    for item, *texts in zip(records.items, records.outputs, records.sources, records.instructions, strict=True):
+    columns = [getattr(records, COLUMN_NAMES[name]) for name in ("output", *CONTEXT_FIELDS)]
+    for item, *texts in zip(records.items, *columns, strict=True):
         is_text = any(text == item and len(text.split()) >= 2 for text in texts if text)
         quotes_text = any(text in item and len(text.split()) >= 4 for text in texts if text)
         if is_text or quotes_text or (len(item) > _LONGEST_NAME and item.count(" ") > 5):
             raise RunError(
                 "items are named by their texts, which a run without texts does not store: name another column "
-                "(--field item=COLUMN), or none for numbers"
+                "(--field item=COLUMN), or none for numbers",
+                code="invalid_value",
             )
 
 
 def _record_columns(records: RecordColumns, *, escape: bool) -> dict[str, pa.Array]:
-    columns = {name: text_array(getattr(records, field), escape) for name, field in _RECORD_TEXTS.items()}
+    columns = {name: text_array(getattr(records, field), escape) for name, field in COLUMN_NAMES.items()}
     columns["references"] = list_array(records.references, escape)
     extras = [dump_json(dict(extra)) if extra else None for extra in records.extras or ()]
     columns["extra"] = pa.array(extras, TEXT) if extras else pa.nulls(len(records), TEXT)
     return columns
 
 
-def _originals(records: RecordColumns) -> pa.Array:
-    columns = [getattr(records, field) for field in _RECORD_TEXTS.values()]
-    return pa.array(
-        [
-            None if is_unicode(*texts, *references) else dump_json([*texts, references])
-            for *texts, references in zip(*columns, records.references, strict=True)
-        ],
-        TEXT,
-    )
-
-
 def read_records_table(table: pa.Table) -> RecordColumns:
-    texts = {field: _read_texts(table[name]) for name, field in _RECORD_TEXTS.items()}
+    texts = {field: _read_texts(table[name]) for name, field in COLUMN_NAMES.items()}
     references = _read_lists(table["references"])
     for row, text in list_present(table, "original"):
         *original, listed = json.loads(text)
@@ -404,3 +389,42 @@ def split_fields(value: Any) -> dict[str, Any]:
 def make_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
     return pa.table(columns, schema=schema)
+
+
+@dataclass(eq=False, kw_only=True)
+class InputTables:
+    """The tables of the input with this number, as far as it was read: parts, and batches that are not in one yet."""
+
+    number: int
+    tables: dict[str, list[Part]] = field(default_factory=dict)
+    records: int = 0
+    references: set[int] = field(default_factory=set)
+    hashes: list[Hashes] = field(default_factory=lambda: [np.empty((0, HASH_BYTES), np.uint8)])
+    waiting: list[Batch] = field(default_factory=list)
+    waiting_text: int = 0
+
+    def add(self, batch: Batch) -> None:
+        self.waiting.append(batch)
+        self.hashes.append(batch.hashes)
+        self.records += len(batch.records)
+        self.references |= {count for count in map(len, batch.records.references) if count}
+        self.waiting_text += count_characters(batch.records)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough batches wait for a part."""
+        rows = sum(len(waiting.records) for waiting in self.waiting)
+        return rows >= PART_ROWS or self.waiting_text >= _PART_TEXT
+
+    def write(self, store: Any, texts: bool) -> None:
+        """Write what waits as one part of each table that has any rows."""
+        found: dict[str, list[pa.Table]] = {}
+        for batch in self.waiting:
+            if len(batch.records):
+                table = records_table(batch.records, batch.hashes, self.number, batch.lines, texts)
+                found.setdefault("records", []).append(table)
+            for name, table in judged_tables(batch.judged, self.number, texts).items():
+                found.setdefault(name, []).append(table)
+        for name, tables in found.items():
+            self.tables.setdefault(name, []).append(store.write_part(name, pa.concat_tables(tables)))
+        self.waiting, self.waiting_text = [], 0

@@ -7,26 +7,30 @@ metric's answer is checked before it is used.
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import time
+import traceback
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import MetristError, NeedsError, RunError, SpecError, describe_exception, format_count, label_item
 from metrist.io import Reader
 from metrist.io.batches import BATCH_RECORDS
-from metrist.io.fields import guess_column, quote_flag
+from metrist.io.fields import guess_column, name_field
 from metrist.metrics.base import Metric, PairShard, Shard
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair, Record, RecordColumns, Unit
 from metrist.runtime import Runtime, loading_watchers
 from metrist.scores import Failure, FailureKind, Scores
 
+_T = TypeVar("_T")
 #: What a metric or a comparator returns for a shard.
 Block = Scores | list[Judgment]
 SHARD_SIZE = 1024
@@ -159,7 +163,8 @@ def judge_shard(comparator: Comparator, shard: PairShard) -> list[Judgment]:
     judgments = _call(comparator, pairs, "prefer")
     if not isinstance(judgments, list) or len(judgments) != len(able):
         raise RunError(
-            f"{comparator.text} must return a list of {format_count(len(able), 'judgment')}, one per pair in order"
+            f"{comparator.text} must return a list of {format_count(len(able), 'judgment')}, one per pair in order",
+            code="invalid_value",
         )
     failures = _missing_inputs(comparator, shard.pairs, able)
     by_position = dict(zip(able, judgments, strict=True))
@@ -213,7 +218,9 @@ def _call(metric: Metric, shard: Shard | PairShard, method: str) -> Any:
     except Exception as error:
         what = f"{len(units):,} {'records' if isinstance(shard, Shard) else 'pairs'}"
         first = f" (the first is {describe_record(units[0])})" if units else ""
-        raise RunError(f"{metric.text} failed on a shard of {what}{first}: {describe_exception(error)}") from error
+        raise RunError(
+            f"{metric.text} failed on a shard of {what}{first}: {describe_exception(error)}", code="metric_failed"
+        ) from error
 
 
 def _checked_scores(metric: Metric, shard: Shard) -> Scores:
@@ -221,13 +228,15 @@ def _checked_scores(metric: Metric, shard: Shard) -> Scores:
     if not isinstance(scores, Scores):
         raise RunError(
             f"{metric.text}: score(shard) must return Scores, got {type(scores).__name__}; return Scores.of(numbers), "
-            "or define score_record(record) instead, which returns one number"
+            "or define score_record(record) instead, which returns one number",
+            code="invalid_value",
         )
     if len(scores) != len(shard):
         raise RunError(
             f"{metric.text} returned {format_count(len(scores), 'score')} for "
             f"{format_count(len(shard), 'record')} (the first is "
-            f"{describe_record(shard.records[0])}): expected one score per record, in order"
+            f"{describe_record(shard.records[0])}): expected one score per record, in order",
+            code="metric_failed",
         )
     if any(column.dtype != np.float64 for column in (scores.values, scores.stats, *scores.parts.values())):
         # Shard files hold doubles, so a result must not depend on whether it was read back.
@@ -242,9 +251,25 @@ def _checked_scores(metric: Metric, shard: Shard) -> Scores:
         first = int(np.argmax(unusable))
         raise RunError(
             f"{metric.text} gave {describe_record(shard.records[first])} the value {scores.values[first]} with the "
-            f"statistics {scores.stats[first].tolist()}: expected finite numbers, or a failure that says why"
+            f"statistics {scores.stats[first].tolist()}: expected finite numbers, or a failure that says why",
+            code="metric_failed",
         )
     return scores
+
+
+def attempt(work: Callable[[], _T]) -> _T | MetristError:
+    """The result of a piece of work, or the error that ended it, as it can be sent."""
+    try:
+        return work()
+    except MetristError as error:
+        if error.__cause__ is not None:
+            # A cause is not pickled with an exception; as a note, its traceback is.
+            error.add_note("".join(traceback.format_exception(error.__cause__)))
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # An exception with a constructor of its own often cannot be unpickled.
+            return RunError(f"{type(error).__name__}: {error}")
+        return error
 
 
 # ---- How an input is cut ----
@@ -361,7 +386,7 @@ class NeedsCheck:
         record = list_records(first)[0]
         need = next((need for need in metric.needs if record.lacks(need)), None)
         column = guess_column(need, record.extra) if need and record.extra else None
-        hint = f"; use --field {quote_flag(need, column)} if {column!r} holds that" if need and column else ""
+        hint = f"; use {name_field(need, column)} if {column!r} holds that" if need and column else ""
         raise NeedsError(f"{describe_missing(metric, first)}{others}{hint}")
 
 
@@ -426,6 +451,36 @@ class Pace:
                         total += len(text)
             counts.append(total)
         return counts
+
+
+@dataclass(eq=False, kw_only=True)
+class SliceSize:
+    """Decides how many rows the next slice has, so that it takes about `TASK_SECONDS`. Without a limit it stays as it
+    is."""
+
+    rows: int
+    limit: int | None = None
+    rates: list[float] = field(default_factory=list)
+
+    def measure(self, rows: int, seconds: float) -> None:
+        # The slower of two counts: texts differ.
+        self.rates = [*self.rates[-1:], seconds / rows]
+        if self.limit is not None:
+            wanted = int(TASK_SECONDS / max(*self.rates, 1e-9))
+            self.rows = max(1, min(self.limit, wanted, _GROWTH * self.rows))
+
+    def cut(self, rows: NDArray[np.int64], items: NDArray[Any]) -> Iterator[NDArray[np.int64] | range]:
+        """Cut rows of a part into slices. One ends with an item where that does not halve it, and leaves no small
+        rest."""
+        while len(rows):
+            count = size = self.rows
+            if len(rows) <= 1.5 * size:
+                count = len(rows)
+            elif len(ends := np.flatnonzero(items[rows[1 : size + 1]] != items[rows[:size]])) and 2 * ends[-1] > size:
+                count = int(ends[-1]) + 1
+            chosen, rows = rows[:count], rows[count:]
+            first, last = int(chosen[0]), int(chosen[-1])
+            yield range(first, last + 1) if last - first + 1 == count else chosen
 
 
 def _find_end(items: Sequence[str], size: int) -> int:

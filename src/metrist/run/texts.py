@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 
 from metrist.io import ParsedRow, Reader
 from metrist.io.reader import RowProgress
+from metrist.io.writer import encodable
 from metrist.names import NameColumn, find_outputs, list_distinct
 from metrist.ratings import Error
 from metrist.records import HASH_BYTES, Record, RecordColumns
-from metrist.run.flat_file import encodable
 from metrist.run.inputs import StoredReader, read_inputs
 from metrist.run.manifest import Input, Manifest, Part
 from metrist.run.query import open_database, quote_text, read_rows, scan_table
 from metrist.run.store import Store
 from metrist.run.stored_run import StoredRun, read_names
 from metrist.run.stored_scores import StoredScores
-from metrist.run.tables import RECORDS, TEXT_COLUMNS, judged_tables, read_numbers, read_records_table, records_table
+from metrist.run.tables import QUOTING_COLUMNS, RECORDS, judged_tables, read_numbers, read_records_table, records_table
 from metrist.scores import Scores
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class OutputTexts:
             for row in self._select(database, "ratings", ("item", "system", "aspect", "value"), items):
                 if own := by_name.get((row["item"], row["system"])):
                     own.ratings.setdefault(row["aspect"], []).append(row["value"])
-            fields = [name for name in _ERROR_FIELDS if self.run.has_texts or name not in TEXT_COLUMNS]
+            fields = [name for name in _ERROR_FIELDS if self.run.has_texts or name not in QUOTING_COLUMNS]
             for row in self._select(database, "errors", ("item", "system", *fields), items):
                 if own := by_name.get((row.pop("item"), row.pop("system"))):
                     own.errors.append(Error(**row))

@@ -24,12 +24,11 @@ from metrist.report.tables import Column, Table
 from metrist.run.inputs import find_changed_inputs, read_inputs
 from metrist.run.loading import UnavailableMetric as UnavailableMetric
 from metrist.run.loading import build_stored_metric
-from metrist.run.manifest import Part, StoredMetric, Version
-from metrist.run.run import Run, open_run
+from metrist.run.manifest import Damaged, Part, StoredMetric, Version
+from metrist.run.run import Run, is_run, open_run
 from metrist.run.scoring import score
 from metrist.run.stored_scores import HashIndex
-from metrist.run.stores import is_run
-from metrist.run.tables import Damaged, read_hashes, read_records_table
+from metrist.run.tables import read_hashes, read_records_table
 from metrist.runtime import Runtime
 from metrist.scores import Scores, take_stats
 
@@ -118,9 +117,11 @@ def verify(
     `allow_llm`: their answers may differ, and cost money.
     """
     if not is_run(run):
-        raise RunError(f"{run} is not a run folder: only a run folder has the hashes that `verify` checks")
+        raise RunError(
+            f"{run} is not a run folder: only a run folder has the hashes that `verify` checks", code="invalid_value"
+        )
     if sample < 1:
-        raise RunError(f"sample must be at least 1, got {sample}")
+        raise RunError(f"sample must be at least 1, got {sample}", code="invalid_value")
     opened = open_run(run)
     built = {metric.text: metric for metric in map(build, metrics)}
     finished = [(metric, version) for metric in opened.manifest.metrics if (version := metric.finished)]
@@ -130,7 +131,11 @@ def verify(
         if not metric.finished
     ]
     findings += [_check_records(opened), *(_check_scores_files(opened, *stored) for stored in finished)]
-    findings += _check_inputs(opened, [metric.text for metric, _ in finished])
+    changed, notes = find_changed_inputs(opened, [metric.text for metric, _ in finished])
+    findings += [VerificationCheck(check="inputs", passed=False, message=change.message) for change in changed]
+    findings += [VerificationCheck(check="inputs", passed=None, message=note) for note in notes]
+    if not changed and not notes:
+        findings.append(VerificationCheck(check="inputs", passed=True, message="all files are as they were scored"))
     try:
         records = _draw_sample(read_inputs(opened, files, **reading), sample, seed)
     except MetristError as error:
@@ -204,31 +209,21 @@ def _conclude_files(run: Run, metric: str, problems: Sequence[str], files: int, 
     return VerificationCheck(check="files", metric=metric, passed=True, message=message)
 
 
-def _check_inputs(run: Run, metrics: Sequence[str]) -> Iterator[VerificationCheck]:
-    changed, notes = find_changed_inputs(run, metrics)
-    for change in changed:
-        yield VerificationCheck(check="inputs", passed=False, message=change.message)
-    for note in notes:
-        yield VerificationCheck(check="inputs", passed=None, message=note)
-    if not changed and not notes:
-        yield VerificationCheck(check="inputs", passed=True, message="all files are as they were scored")
-
-
 def _check_signature(metric: Metric, text: str, stored: str) -> VerificationCheck:
     """Whether this installation computes the metric as the run did."""
-    if isinstance(metric, UnavailableMetric):
-        message = "its code is not available here: name it with -m to have it imported"
-        return VerificationCheck(check="signature", metric=text, passed=None, message=message)
     try:
         signature = metric.signature
     except MetristError as error:
         return VerificationCheck(check="signature", metric=text, passed=None, message=str(error))
+    if isinstance(metric, UnavailableMetric):
+        message = "its code is not available here: name it with -m to have it imported"
+        return VerificationCheck(check="signature", metric=text, passed=None, message=message)
     if signature == stored:
         return VerificationCheck(check="signature", metric=text, passed=True, message=signature)
-    old, new = set(stored.split(" | ")), set(signature.split(" | "))
-    then = [piece for piece in stored.split(" | ") if piece not in new]
-    now = [piece for piece in signature.split(" | ") if piece not in old]
-    message = f"the run has {' | '.join(then)!r} where this installation has {' | '.join(now)!r}"
+    then, now = stored.split(" | "), signature.split(" | ")
+    gone = " | ".join(piece for piece in then if piece not in now)
+    new = " | ".join(piece for piece in now if piece not in then)
+    message = f"the run has {gone!r} where this installation has {new!r}"
     return VerificationCheck(check="signature", metric=text, passed=False, message=message)
 
 

@@ -163,7 +163,11 @@ class _Worker:
             result: T = future.result()
             return result
         except (BrokenProcessPool, ShutdownExecutorError, EOFError) as error:
-            raise WorkerDied(_describe_death(error)) from None
+            codes = [int(code) for code in re.findall(r"[A-Z]+\((-?\d+)\)", str(error))]
+            if codes and codes[0] > 0:
+                raise WorkerDied(f"it ended with exit code {codes[0]}") from None
+            how = f"killed by signal {-codes[0]}" if codes else "it ended"
+            raise WorkerDied(f"{how}; if memory ran out, use fewer workers or a smaller shard_size") from None
         except OSError as error:
             raise RunError(f"cannot start a worker process ({error.strerror}): use executor='serial'") from error
 
@@ -179,14 +183,6 @@ class _Worker:
         self._executor.shutdown(wait=True)
         timer.cancel()
         self._connection.close()
-
-
-def _describe_death(error: BaseException) -> str:
-    codes = [int(code) for code in re.findall(r"[A-Z]+\((-?\d+)\)", str(error))]
-    if codes and codes[0] > 0:
-        return f"it ended with exit code {codes[0]}"
-    how = f"killed by signal {-codes[0]}" if codes else "it ended"
-    return f"{how}; if memory ran out, use fewer workers or a smaller shard_size"
 
 
 # ---- In a worker ----

@@ -208,27 +208,6 @@ def _expected(values: Floats, first: Floats, second: Floats, weighting: Weightin
 Comparison = Callable[[Floats, Floats, Floats], Floats]
 
 
-class _Cells(NamedTuple):
-    """The outputs that have ratings, and the resampled unit of each."""
-
-    rated: Codes
-    unit: Codes
-    units: int
-    outputs: int
-
-    @staticmethod
-    def of(ratings: Ratings, cluster: Codes | None) -> _Cells:
-        rated = np.flatnonzero(ratings.counts())
-        units, unit = np.unique(rated if cluster is None else cluster[rated], return_inverse=True)
-        return _Cells(rated, unit.reshape(-1), len(units), ratings.outputs)
-
-    def weights(self, counts: Floats) -> Floats:
-        """Return how often each output counts (draws, outputs), from how often each unit was picked."""
-        weights = np.zeros((len(counts), self.outputs))
-        weights[:, self.rated] = counts[:, self.unit]
-        return weights
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
     """One coefficient. `outputs` counts outputs with at least two ratings, `compared` what was averaged over (pairs of
@@ -259,19 +238,45 @@ def agreement(
     for name in names:
         if name not in COEFFICIENTS:
             known = f"{', '.join(COEFFICIENTS)}{did_you_mean(name, COEFFICIENTS)}"
-            raise RunError(f"unknown agreement {name!r}; known are {known}")
-    if cluster is not None and len(cluster) != ratings.outputs:
-        raise RunError(f"clusters need one code per output: {ratings.outputs} outputs, {len(cluster)} codes")
+            raise RunError(f"unknown agreement {name!r}; known are {known}", code="unknown_name")
     parts = {name: COEFFICIENTS[name](ratings) for name in names}
-    cells = _Cells.of(ratings, cluster)
-    resampled: dict[str, list[Floats]] = {name: [] for name in names}
-    ratings_of = ratings.counts()
-    widest = max(1, ratings.outputs, int((ratings_of * (ratings_of - 1) // 2).sum()))
-    for counts in resample_counts(cells.units, draws, rng, max(1, CHUNK // widest)):
-        weights = cells.weights(counts)
+    counts = ratings.counts()
+    rated = np.flatnonzero(counts)
+    distinct, unit = np.unique(rated if cluster is None else cluster[rated], return_inverse=True)
+    units = len(distinct)
+
+    def weigh_outputs(picked: Floats) -> Floats:
+        """How often each output counts (draws, outputs), from how often each unit was picked."""
+        weights = np.zeros((len(picked), ratings.outputs))
+        weights[:, rated] = picked[:, unit.reshape(-1)]
+        return weights
+
+    resampled: dict[str, list[Floats]] = {name: [np.empty(0)] for name in names}
+    widest = max(1, ratings.outputs, int((counts * (counts - 1) // 2).sum()))
+    for picked in resample_counts(units, draws, rng, max(1, CHUNK // widest)):
+        weights = weigh_outputs(picked)
         for name in names:
             resampled[name].append(_mean(parts[name], weights))
-    return [_agreement(ratings, name, parts[name], cells, resampled[name], confidence) for name in names]
+    once = weigh_outputs(np.ones((1, units)))
+    coefficients = []
+    for name in names:
+        value = float(_mean(parts[name], once)[0])
+        low, high = interval(np.concatenate(resampled[name]), confidence, units, value)
+        skipped = sum(bool(np.isnan(part(once)[0])) for part in parts[name])
+        coefficients.append(
+            Agreement(
+                name=name,
+                value=value,
+                low=low,
+                high=high,
+                outputs=int(np.count_nonzero(counts >= 2)),
+                raters=len(ratings.raters),
+                compared=len(parts[name]) - skipped,
+                skipped=skipped,
+                failure=_explain_missing(ratings, name) if math.isnan(value) else None,
+            )
+        )
+    return coefficients
 
 
 def needs_names(name: str) -> bool:
@@ -279,7 +284,7 @@ def needs_names(name: str) -> bool:
     return name not in _WITHOUT_NAMES
 
 
-def rater_pairs(ratings: Ratings, compare: Comparison, purpose: str) -> list[Statistic]:
+def _compare_raters(ratings: Ratings, compare: Comparison, purpose: str = "Cohen's kappa") -> list[Statistic]:
     """Compare each two raters on the outputs that both rated."""
     table = ratings.table(purpose)
 
@@ -295,7 +300,7 @@ def rater_pairs(ratings: Ratings, compare: Comparison, purpose: str) -> list[Sta
     return [compared(first, second) for first, second in combinations(range(table.shape[1]), 2)]
 
 
-def rater_ties(ratings: Ratings) -> list[Statistic]:
+def _tie_shares_of_raters(ratings: Ratings) -> list[Statistic]:
     """Return each rater's share of ties."""
     table = ratings.table("the tie share of raters")
 
@@ -311,10 +316,6 @@ def _kendall(first: Floats, second: Floats, weights: Floats) -> Floats:
     return tau.pool(tau.rows(first, second, weights))
 
 
-def _paired(compare: Comparison, purpose: str) -> Callable[[Ratings], list[Statistic]]:
-    return partial(rater_pairs, compare=compare, purpose=purpose)
-
-
 _WITHOUT_NAMES: Mapping[str, Callable[[Ratings], list[Statistic]]] = MappingProxyType(
     {
         "alpha_nominal": lambda ratings: [alpha(ratings, "nominal")],
@@ -327,11 +328,11 @@ _WITHOUT_NAMES: Mapping[str, Callable[[Ratings], list[Statistic]]] = MappingProx
 COEFFICIENTS: Mapping[str, Callable[[Ratings], list[Statistic]]] = MappingProxyType(
     {
         **_WITHOUT_NAMES,
-        "kendall": _paired(_kendall, "pairwise Kendall"),
-        "cohen_kappa": _paired(cohen_kappa, "Cohen's kappa"),
-        "cohen_kappa_linear": _paired(partial(cohen_kappa, weighting="linear"), "Cohen's kappa"),
-        "cohen_kappa_quadratic": _paired(partial(cohen_kappa, weighting="quadratic"), "Cohen's kappa"),
-        "ties": rater_ties,
+        "kendall": partial(_compare_raters, compare=_kendall, purpose="pairwise Kendall"),
+        "cohen_kappa": partial(_compare_raters, compare=cohen_kappa),
+        "cohen_kappa_linear": partial(_compare_raters, compare=partial(cohen_kappa, weighting="linear")),
+        "cohen_kappa_quadratic": partial(_compare_raters, compare=partial(cohen_kappa, weighting="quadratic")),
+        "ties": _tie_shares_of_raters,
     }
 )
 
@@ -346,38 +347,12 @@ def _mean(parts: Sequence[Statistic], weights: Floats) -> Floats:
     return divide(total, defined)
 
 
-def _agreement(
-    ratings: Ratings,
-    name: str,
-    parts: Sequence[Statistic],
-    cells: _Cells,
-    resampled: Sequence[Floats],
-    confidence: float,
-) -> Agreement:
-    all_outputs = cells.weights(np.ones((1, cells.units)))
-    skipped = sum(bool(np.isnan(part(all_outputs)[0])) for part in parts)
-    value = float(_mean(parts, all_outputs)[0])
-    spread = np.concatenate(resampled) if resampled else np.empty(0)
-    low, high = interval(spread, confidence, cells.units, value)
-    failure = None
-    rated_twice = int(np.count_nonzero(ratings.counts() >= 2))
-    if math.isnan(value):
-        if not rated_twice and name != "ties":
-            failure = "no output was rated twice"
-        elif len(np.unique(ratings.value)) < 2:
-            failure = "all ratings have the same value"
-        elif needs_names(name):
-            failure = "no two raters share enough outputs with different values"
-        else:
-            failure = "the comparable ratings have one value"
-    return Agreement(
-        name=name,
-        value=value,
-        low=low,
-        high=high,
-        outputs=rated_twice,
-        raters=len(ratings.raters),
-        compared=len(parts) - skipped,
-        skipped=skipped,
-        failure=failure,
-    )
+def _explain_missing(ratings: Ratings, name: str) -> str:
+    """Say why a coefficient is undefined."""
+    if not (ratings.counts() >= 2).any() and name != "ties":
+        return "no output was rated twice"
+    if len(np.unique(ratings.value)) < 2:
+        return "all ratings have the same value"
+    if needs_names(name):
+        return "no two raters share enough outputs with different values"
+    return "the comparable ratings have one value"

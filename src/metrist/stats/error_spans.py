@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats
@@ -50,14 +50,10 @@ class ErrorColumns:
     @staticmethod
     def of(output: ArrayLike, start: ArrayLike, end: ArrayLike, severity: ArrayLike) -> ErrorColumns:
         """Make errors from long columns; an offset of -1 is unknown."""
-        columns = [np.asarray(column, dtype=np.intp) for column in (output, start, end, severity)]
-        if len({len(column) for column in columns}) > 1:
-            raise RunError("errors need one output, start, end and severity each")
-        outputs, starts, ends, severities = columns
+        outputs, starts, ends, severities = (np.asarray(c, dtype=np.intp) for c in (output, start, end, severity))
         known = (starts >= 0) & (ends >= 0)
         if np.any(known & (ends < starts)):
-            at = int(np.flatnonzero(known & (ends < starts))[0])
-            raise RunError(f"an error must end after it starts, got start {starts[at]} and end {ends[at]}")
+            raise RunError("an error must end after it starts", code="invalid_value")
         positioned = known & (ends > starts)
         return ErrorColumns(
             output=outputs[positioned],
@@ -140,12 +136,8 @@ def error_rows(
 ) -> Floats:
     """Return rows (outputs, 4) for `figures`: the credit and the marked characters by the metric's weights, then both
     by the humans'."""
-    if not 0 <= partial <= 1:
-        raise RunError(f"the credit for another severity must lie between 0 and 1, got {partial}")
     highest = max(_stated(human, predicted), default=-1)
     by_severity = [1.0] * (highest + 1) if weights is None else list(weights)
-    if len(by_severity) <= highest:
-        raise RunError(f"severity {highest} has no weight: got {len(by_severity)} weights")
     weight_of = np.array([0.0, 1.0, *by_severity])
     length, output, by_human, by_metric = _mark_stretches(human, predicted)
     differ = (by_human != by_metric) & (by_human != _UNSTATED) & (by_metric != _UNSTATED)
@@ -204,7 +196,7 @@ def _stated(human: ErrorColumns, predicted: ErrorColumns) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReductionShares:
-    """Shares of the references that were scored (`scored` of `total`), NaN if none was.
+    """Shares of the references that were scored, NaN if none was.
 
     The paper's second column is headed "> -2" and explained as a reduction of at most 1; the two readings differ if
     penalties come in halves, so both are here.
@@ -214,7 +206,6 @@ class ReductionShares:
     above_minus_two: float
     at_most_one: float
     scored: int
-    total: int
 
 
 def reduction_shares(scores: ArrayLike) -> ReductionShares:
@@ -222,14 +213,10 @@ def reduction_shares(scores: ArrayLike) -> ReductionShares:
     penalties, and NaN if the analyst failed."""
     values = np.asarray(scores, np.float64).ravel()
     known = values[~np.isnan(values)]
-
-    def share(mask: NDArray[np.bool_]) -> float:
-        return float(mask.mean()) if len(mask) else float("nan")
-
+    shares = [float(mask.mean()) if len(mask) else np.nan for mask in (known == 0, known > -2, known >= -1)]
     return ReductionShares(
-        unreduced=share(known == 0),
-        above_minus_two=share(known > -2),
-        at_most_one=share(known >= -1),
+        unreduced=shares[0],
+        above_minus_two=shares[1],
+        at_most_one=shares[2],
         scored=len(known),
-        total=len(values),
     )

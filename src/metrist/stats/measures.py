@@ -305,10 +305,8 @@ class Measure:
     name: str
     grouped_rows: Rows
     pool: Pool
-    bounds: tuple[float, float]
     chance: Pool
     all_ties: Pool | None = None
-    higher_is_better: bool = True
 
     def rows(self, human: ArrayLike, metric: ArrayLike, weights: ArrayLike) -> Floats:
         """Return statistics (B, k) of one group of outputs."""
@@ -327,7 +325,7 @@ class Measure:
     def at_all_ties(self) -> Measure:
         """Return a measure whose value is what a metric that ties all outputs reaches in this one."""
         if self.all_ties is None:
-            raise SpecError(f"{self.name} is undefined for a metric that ties all outputs")
+            raise SpecError(f"{self.name} is undefined for a metric that ties all outputs", code="too_little_data")
         return replace(self, name=f"{self.name} of all ties", pool=self.all_ties)
 
 
@@ -336,7 +334,7 @@ def accuracy_at(epsilon: float = 0.0) -> Measure:
     if not (isinstance(epsilon, int | float) and 0 <= epsilon < np.inf):
         raise SpecError(f"acc_eq: epsilon must be a finite number, 0 or more, got {epsilon!r}")
     name = str(Spec("acc_eq", {"epsilon": float(epsilon)} if epsilon else {}))
-    return _pairwise(name, acc_eq, (0.0, 1.0), count_pairs(float(epsilon)))
+    return _pairwise(name, acc_eq, count_pairs(float(epsilon)))
 
 
 def measure(text: str) -> Measure:
@@ -344,23 +342,29 @@ def measure(text: str) -> Measure:
     spec = parse(text)
     if spec.name not in MEASURES:
         known = ", ".join(MEASURES)
-        raise SpecError(f"no measure named {spec.name!r}{did_you_mean(spec.name, MEASURES)} (known are {known})")
+        raise SpecError(
+            f"no measure named {spec.name!r}{did_you_mean(spec.name, MEASURES)} (known are {known})",
+            code="unknown_name",
+        )
     takes = {"epsilon"} if spec.name == "acc_eq" else set()
     if unknown := spec.settings.keys() - takes:
-        raise SpecError(f"{spec.name} has no setting {min(unknown)!r}")
+        raise SpecError(f"{spec.name} has no setting {min(unknown)!r}", code="unknown_name")
     return accuracy_at(**spec.settings) if spec.settings else MEASURES[spec.name]
+
+
+#: The rows that all pairwise measures share.
+_COUNTED: Final = count_pairs()
 
 
 def _rank_comoments(human: Floats, metric: Floats, weights: Floats, starts: Places) -> Floats:
     return kernels.rank_comoments_grouped(human, metric, weights, starts)[..., :3]
 
 
-def _pairwise(name: str, pool: Pool, bounds: tuple[float, float], rows: Rows) -> Measure:
+def _pairwise(name: str, pool: Pool, rows: Rows = _COUNTED) -> Measure:
     return Measure(
         name,
         rows,
         pool,
-        bounds,
         chance=lambda counts: pool(at_random(counts)),
         all_ties=lambda counts: pool(all_tied(counts)),
     )
@@ -368,10 +372,8 @@ def _pairwise(name: str, pool: Pool, bounds: tuple[float, float], rows: Rows) ->
 
 def _correlation(name: str, rows: Rows, pool: Pool) -> Measure:
     # Chance is 0 wherever the measure is defined.
-    return Measure(name, rows, pool, (-1.0, 1.0), chance=lambda stats: pool(stats) * 0.0)
+    return Measure(name, rows, pool, chance=lambda stats: pool(stats) * 0.0)
 
-
-_COUNTED: Final = count_pairs()
 
 #: Every measure that needs no setting, by name.
 MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
@@ -380,15 +382,15 @@ MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         for measure in (
             _correlation("pearson", comoments, correlation),
             _correlation("spearman", _rank_comoments, correlation),
-            _pairwise("kendall_a", kendall_a, (-1.0, 1.0), _COUNTED),
-            _pairwise("kendall_b", kendall_b, (-1.0, 1.0), _COUNTED),
+            _pairwise("kendall_a", kendall_a),
+            _pairwise("kendall_b", kendall_b),
             _correlation("kendall_c", stuart_rows, kendall_c),
-            _pairwise("gamma", gamma, (-1.0, 1.0), _COUNTED),
-            _pairwise("darr_wmt14", darr_wmt14, (-1.0, 1.0), _COUNTED),
-            _pairwise("darr_wmt17", darr_wmt17, (-1.0, 1.0), _COUNTED),
-            _pairwise("concordance", concordance, (0.0, 1.0), _COUNTED),
-            _pairwise("pair_accuracy", pair_accuracy, (0.0, 1.0), _COUNTED),
-            _pairwise("acc_eq", acc_eq, (0.0, 1.0), _COUNTED),
+            _pairwise("gamma", gamma),
+            _pairwise("darr_wmt14", darr_wmt14),
+            _pairwise("darr_wmt17", darr_wmt17),
+            _pairwise("concordance", concordance),
+            _pairwise("pair_accuracy", pair_accuracy),
+            _pairwise("acc_eq", acc_eq),
         )
     }
 )

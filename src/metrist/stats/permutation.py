@@ -21,16 +21,18 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError
 from metrist.stats import Codes, Floats, resampling
-from metrist.stats.grouping import estimate
+from metrist.stats.estimation import estimate
 from metrist.stats.measures import Measure
 from metrist.stats.resampling import (
     Alternative,
+    Over,
     coin_tosses,
     count_extreme,
     exchanged_differences,
@@ -53,8 +55,6 @@ from metrist.stats.samples import (
 )
 from metrist.stats.significance import normal_tail
 
-ExchangeUnit = Literal["items", "systems", "both"]
-EXCHANGES: tuple[ExchangeUnit, ...] = ("items", "systems", "both")
 #: Draws between checks whether a test may stop; where it stops does not depend on it.
 _BLOCK = 128
 #: How far beyond the bound of significance a test must be before it stops; p then has 10 % error at 1,000 draws.
@@ -79,7 +79,7 @@ class PermutationTest(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TestPlan:
     average: Average
-    exchange: ExchangeUnit
+    exchange: Over
     draws: int
     alternative: Alternative
     enough: int
@@ -92,7 +92,7 @@ def permutation_tests(
     grouping: Grouping | Codes = "none",
     average: Average = "macro",
     *,
-    exchange: ExchangeUnit = "both",
+    exchange: Over = "both",
     draws: int = 1000,
     rng: np.random.Generator,
     alternative: Alternative = "two-sided",
@@ -103,11 +103,6 @@ def permutation_tests(
     A test that cannot reach `alpha` any more may stop early; None makes all draws for every pair. Whether p is at most
     alpha is the same either way. Metrics may have measures of their own only if whole groups are exchanged.
     """
-    if exchange not in EXCHANGES:
-        known = ", ".join(EXCHANGES)
-        raise RunError(f"unknown exchange {exchange!r}; known are {known}{did_you_mean(exchange, EXCHANGES)}")
-    if draws < 1:
-        raise RunError(f"draws must be at least 1, got {draws}")
     enough = draws + 1 if alpha is None else math.ceil(_MARGIN * alpha * (draws + 1))
     plan = _TestPlan(average=average, exchange=exchange, draws=draws, alternative=alternative, enough=enough)
     own = match_measures(measures, panel)
@@ -161,7 +156,8 @@ def _shared(own: Sequence[Measure]) -> Measure:
             raise RunError(
                 f"{measure.name}: a tie threshold in a metric's own units cannot be used with exchanged, standardised "
                 "values; exchange whole groups (items by item, systems by system, macro), or use the "
-                "sign test of pairs (`test='sign'`)"
+                "sign test of pairs (`test='sign'`)",
+                code="conflict",
             )
     return own[0]
 
@@ -346,13 +342,104 @@ def exchange_p_values(tests: Sequence[PermutationTest]) -> Floats:
     extreme as what was observed, p is the tail of a normal distribution with the spread of the draws, which sums over
     many units approach. It is never below what the number of exchanges could give, nor above what ten draws would.
     """
-    return np.array([_exchange_p_value(test) for test in tests], dtype=np.float64)
+    p = np.array([test.p for test in tests], dtype=np.float64)
+    for number, test in enumerate(tests):
+        most = _MIN_EXTREME / (test.draws + 1)
+        # Keep the counted p if the pair was not tested (NaN) or has no spread.
+        if test.p <= most and test.spread > 0:
+            tail = 2 * normal_tail(abs(test.difference) / test.spread)
+            p[number] = min(max(tail, 2.0 ** (1 - test.differing)), most)
+    return p
 
 
-def _exchange_p_value(test: PermutationTest) -> float:
-    most = _MIN_EXTREME / (test.draws + 1)
-    # Keep the counted p if the pair was not tested (NaN) or has no spread.
-    if not test.p <= most or not test.spread > 0:
-        return test.p
-    tail = 2 * normal_tail(abs(test.difference) / test.spread)
-    return min(max(tail, 2.0 ** (1 - test.differing)), most)
+# ---- Soft pairwise accuracy: do humans and metric agree on how certain it is that one system beats another?
+
+
+#: Relative rounding error of sums that were added in different orders.
+_SLACK: Final = 1e-12
+_CHUNK: Final = 1 << 21
+#: How a permutation that leaves the observed difference counts: half, or fully.
+TieCount = Literal["mid", "strict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SoftAccuracy:
+    """Soft pairwise accuracy, the value that a metric reaches that cannot distinguish any two systems, and the p-values
+    (systems, systems) that both were computed from."""
+
+    value: float
+    chance: float
+    human_p: Floats
+    metric_p: Floats
+
+
+def soft_pairwise_accuracy(
+    sample: Sample, draws: int, rng: np.random.Generator, ties: TieCount = "mid"
+) -> SoftAccuracy:
+    """Measure whether humans and metric agree on how certain it is that one system beats another (Thompson et al.
+    2024).
+
+    Both sides use the same exchanges of outputs. `ties` says how an exchange counts that leaves the observed
+    difference, see `superiority_p_values`.
+    """
+    tosses = np.concatenate(list(coin_tosses(len(np.unique(sample.item)), draws, rng, draws or 1)))
+    human_p = superiority_p_values(system_by_item(sample, sample.human), tosses, ties)
+    metric_p = superiority_p_values(system_by_item(sample, sample.metric), tosses, ties)
+    half = np.full_like(human_p, 0.5)
+    value, chance = soft_agreement(human_p, metric_p), soft_agreement(human_p, half)
+    return SoftAccuracy(value=value, chance=chance, human_p=human_p, metric_p=metric_p)
+
+
+def soft_agreement(human_p: Floats, metric_p: Floats) -> float:
+    """Return one minus the mean difference between two tables of p-values, over all pairs of systems that have both."""
+    upper = np.triu_indices(len(human_p), 1)
+    gaps = np.abs(human_p - metric_p)[upper]
+    known = ~np.isnan(gaps)
+    return float(1.0 - gaps[known].mean()) if known.any() else float("nan")
+
+
+def system_by_item(sample: Sample, values: Floats) -> Floats:
+    """Arrange a column of a sample as (systems, items), NaN for missing outputs; unused numbers are left out."""
+    systems, row = np.unique(sample.system, return_inverse=True)
+    items, column = np.unique(sample.item, return_inverse=True)
+    cells = row * len(items) + column
+    if len(np.unique(cells)) < len(cells):
+        raise RunError("a paired test needs one output per system and item, but some item has two of one system")
+    grid = np.full((len(systems), len(items)), np.nan)
+    grid.ravel()[cells] = values
+    return grid
+
+
+def superiority_p_values(values: Floats, tosses: Floats, ties: TieCount = "mid") -> Floats:
+    """Return how certainly each system (row) beats each other (column): the one-sided p-value of a paired permutation
+    test on the items that both have. Small if the row's system is better; NaN if two share no item.
+
+    `tosses` (draws, items) are zeros and ones: where 1, the two systems' outputs are exchanged. A draw whose difference
+    equals the observed one counts half ("mid"), so that p[a, b] + p[b, a] = 1 and the order of systems does not matter,
+    or fully ("strict"), as in mt-metrics-eval, where the earlier system of a pair is the row.
+    """
+    share = 0.5 if ties == "mid" else 1.0
+    present = ~np.isnan(values)
+    filled = np.where(present, values, 0.0)
+    # A power of two, so that no sum overflows.
+    filled = np.ldexp(filled, -np.frexp(np.abs(filled).max(initial=0.0))[1])
+    counts = np.zeros((len(values), len(values)))
+    observed = _differences(np.ones((1, values.shape[1])), filled, present)[0]
+    size = np.abs(filled) @ present.T
+    slack = _SLACK * (size + size.T)
+    rows = max(1, _CHUNK // max(1, len(values) ** 2))
+    for start in range(0, len(tosses), rows):
+        gap = _differences(1.0 - 2.0 * tosses[start : start + rows], filled, present) - observed
+        counts += (gap > slack).sum(axis=0) + share * (np.abs(gap) <= slack).sum(axis=0)
+    shared = present.astype(np.float64) @ present.T.astype(np.float64) > 0
+    return np.where(shared & ~np.eye(len(values), dtype=bool), counts / max(len(tosses), 1), np.nan)
+
+
+def _differences(signs: Floats, filled: Floats, present: NDArray[np.bool_]) -> Floats:
+    """Sum sign times difference over shared items: (draws, systems, systems)."""
+    if present.all():
+        sums = signs @ filled.T
+        return sums[:, :, None] - sums[:, None, :]
+    shared = np.stack([signs @ (row[:, None] * present.T) for row in filled], axis=1)
+    differences: Floats = shared - shared.transpose(0, 2, 1)
+    return differences

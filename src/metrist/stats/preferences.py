@@ -36,22 +36,13 @@ class Preferences:
     def of(item: ArrayLike, first: ArrayLike, second: ArrayLike, choice: ArrayLike, systems: int) -> Preferences:
         """Make preferences from long columns."""
         items, firsts, seconds = (np.asarray(column, dtype=np.intp) for column in (item, first, second))
-        choices = np.asarray(choice)
-        if not len(items) == len(firsts) == len(seconds) == len(choices):
-            raise RunError("preferences need one item, first system, second system and choice each")
-        invalid = sorted(set(choices.tolist()) - {FIRST, SECOND, TIE})
-        if invalid:
-            raise RunError(f"a choice is 1 (first), -1 (second) or 0 (tie), got {invalid[0]!r}")
-        if np.any(firsts == seconds):
-            count = int(np.count_nonzero(firsts == seconds))
-            raise RunError(f"{format_count(count, 'preference compares', 'preferences compare')} a system with itself")
-        if len(firsts) and (min(firsts.min(), seconds.min()) < 0 or max(firsts.max(), seconds.max()) >= systems):
-            raise RunError(f"system codes of preferences must lie in 0 to {systems - 1}")
+        if itself := int(np.count_nonzero(firsts == seconds)):
+            raise RunError(f"{format_count(itself, 'preference compares', 'preferences compare')} a system with itself")
         return Preferences(
             item=items,
             first=firsts,
             second=seconds,
-            choice=choices.astype(np.int8),
+            choice=np.asarray(choice, dtype=np.int8),
             items=int(items.max(initial=-1)) + 1,
             systems=systems,
         )
@@ -68,22 +59,6 @@ class WinRates:
     games: Codes
 
 
-def win_rows(preferences: Preferences) -> Floats:
-    """Return rows (systems, items, 2): points won and number of preferences. Pooled by `win_rate`, they are per item
-    the gold of an output, summed over items that of a system."""
-    cells = (preferences.systems, preferences.items)
-    points = (1 + preferences.choice) / 2
-    rows = np.zeros((*cells, 2))
-    np.add.at(rows, (preferences.first, preferences.item), np.stack([points, np.ones_like(points)], axis=1))
-    np.add.at(rows, (preferences.second, preferences.item), np.stack([1 - points, np.ones_like(points)], axis=1))
-    return rows
-
-
-def win_rate(sums: Floats) -> Floats:
-    """Divide points by preferences along the last axis; NaN without preferences."""
-    return divide(sums[..., 0], sums[..., 1])
-
-
 def shares_won(first: ArrayLike, second: ArrayLike, choice: ArrayLike, size: int) -> Floats:
     """Return the share of its preferences that each side won, by code (of systems, or of outputs); NaN without
     preferences."""
@@ -95,7 +70,15 @@ def shares_won(first: ArrayLike, second: ArrayLike, choice: ArrayLike, size: int
 
 def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, confidence: float = 0.95) -> WinRates:
     """Return the systems' win rates with intervals over resamples of the items."""
-    rows = win_rows(preferences)
+    # For each system and item, the points won and the number of preferences.
+    rows = np.zeros((preferences.systems, preferences.items, 2))
+    points = (1 + preferences.choice) / 2
+    for side, won in ((preferences.first, points), (preferences.second, 1 - points)):
+        np.add.at(rows, (side, preferences.item), np.stack([won, np.ones_like(won)], axis=1))
+
+    def win_rate(sums: Floats) -> Floats:
+        return divide(sums[..., 0], sums[..., 1])
+
     # Item codes without a preference do not count as items.
     rows = rows[:, rows[..., 1].any(axis=0)]
     resampled = bootstrap_scores(rows, win_rate, draws, rng)
@@ -120,7 +103,7 @@ def choose(differences: Floats, threshold: float = 0.0) -> Codes:
     """Return what a metric chooses, given its score of the first minus that of the second output: a tie if they differ
     by at most the threshold."""
     if not threshold >= 0:
-        raise RunError(f"a tie threshold must be 0 or more, got {threshold}")
+        raise RunError(f"a tie threshold must be 0 or more, got {threshold}", code="invalid_value")
     if np.isnan(differences).any():
         raise RunError(
             f"{np.isnan(differences).sum()} of {len(differences)} score differences are NaN: leave such pairs out"
@@ -130,9 +113,6 @@ def choose(differences: Floats, threshold: float = 0.0) -> Codes:
 
 def confusion(human: Codes, metric: Codes, weights: Floats | None = None) -> Floats:
     """Return tables (draws, 3, 3), one if no weights (draws, pairs) are given."""
-    human, metric = np.asarray(human), np.asarray(metric)
-    if human.shape != metric.shape:
-        raise RunError(f"expected as many human choices as the metric's, got {len(human)} and {len(metric)}")
     weights = np.ones((1, len(human))) if weights is None else weights
     cells = (human * 3 + metric)[:, None] == np.arange(9)
     counts: Floats = weights @ cells.astype(np.float64)
@@ -144,15 +124,10 @@ def accuracy(tables: Floats) -> Floats:
     return divide(np.trace(tables, axis1=-2, axis2=-1), tables.sum(axis=(-2, -1)))
 
 
-def f1_by_choice(tables: Floats) -> Floats:
-    """F1 of each choice (..., 3); NaN for a choice that nobody made."""
-    right = np.diagonal(tables, axis1=-2, axis2=-1)
-    return divide(2 * right, tables.sum(axis=-1) + tables.sum(axis=-2))
-
-
 def macro_f1(tables: Floats) -> Floats:
     """The mean F1 of the choices that humans or the metric made."""
-    scores = f1_by_choice(tables)
+    right = np.diagonal(tables, axis1=-2, axis2=-1)
+    scores = divide(2 * right, tables.sum(axis=-1) + tables.sum(axis=-2))
     occurring = ~np.isnan(scores)
     return divide(np.where(occurring, scores, 0.0).sum(axis=-1), occurring.sum(axis=-1).astype(np.float64))
 
@@ -187,8 +162,6 @@ def pair_counts(tables: Floats) -> Floats:
 # * if every preference is a tie.
 #
 # All three are detected before fitting (the second by searching for a loop of preferences with more wins than ties).
-# `prior` helps: so many imagined preferences between each two systems, a third of them won by either side and a third
-# tied. It pulls strengths together, and the maximum always exists.
 
 
 #: Newton steps double the correct digits: a fit that has not converged by then never will.
@@ -207,17 +180,15 @@ class BradleyTerry:
     tie: float
 
 
-def bradley_terry(preferences: Preferences, prior: float = 0.0, names: Sequence[str] = ()) -> BradleyTerry:
+def bradley_terry(preferences: Preferences, names: Sequence[str] = ()) -> BradleyTerry:
     """Return the maximum-likelihood strengths; `names` of the systems are used in messages only."""
-    if prior < 0:
-        raise RunError(f"a prior is a number of imagined preferences, at least 0, got {prior}")
-    counts = _counts(preferences, np.ones((1, preferences.items)), prior)
+    counts = _counts(preferences, np.ones((1, preferences.items)))
     problem = _find_problem(counts[0], names)
     if problem:
-        raise RunError(f"Bradley-Terry strengths are not determined: {problem}; drop these systems or set a prior")
+        raise RunError(f"Bradley-Terry strengths are not determined: {problem}; leave these systems out")
     strengths, log_tie = _fit(counts)
     if np.isnan(strengths).any():
-        raise RunError("Bradley-Terry strengths did not converge; set a prior")
+        raise RunError("Bradley-Terry strengths did not converge")
     # Of strengths with mean 0; the tie parameter is estimated too.
     size = preferences.systems
     centre = np.eye(size) - 1 / size
@@ -238,7 +209,7 @@ def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Gen
     rows = max(1, CHUNK // max(1, len(items), 6 * preferences.systems**2))
     chunks = []
     for weights in resample_counts(preferences.items, draws, rng, rows):
-        counts = _counts(preferences, weights, 0.0)
+        counts = _counts(preferences, weights)
         determined = np.array([not _find_problem(draw, ()) for draw in counts], dtype=np.bool_)
         strengths = np.full((len(weights), preferences.systems), np.nan)
         if determined.any():
@@ -247,7 +218,7 @@ def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Gen
     return np.concatenate(chunks) if chunks else np.empty((0, preferences.systems))
 
 
-def _counts(preferences: Preferences, weights: Floats, prior: float) -> Floats:
+def _counts(preferences: Preferences, weights: Floats) -> Floats:
     """Return counts (draws, 2, systems, systems): how often i beat j, and how often they tied (in both triangles)."""
     systems = preferences.systems
     winner = np.where(preferences.choice >= TIE, preferences.first, preferences.second)
@@ -260,7 +231,7 @@ def _counts(preferences: Preferences, weights: Floats, prior: float) -> Floats:
     flat[:, cells] = weights @ rows
     counts = flat.reshape(-1, 2, systems, systems)
     counts[:, 1] += counts[:, 1].swapaxes(1, 2)
-    return counts + prior / 3 * ~np.eye(systems, dtype=np.bool_)
+    return counts
 
 
 def _find_problem(counts: Floats, names: Sequence[str]) -> str:

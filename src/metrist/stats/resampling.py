@@ -37,7 +37,6 @@ Test = Literal["bootstrap", "randomisation"]
 CHUNK = 1 << 21
 #: What a resample draws: items, systems, or both independently.
 Over = Literal["items", "systems", "both"]
-OVER: tuple[Over, ...] = ("items", "systems", "both")
 #: Draws that equal what was observed must count, although their sums were rounded differently.
 _SLACK = 1e-12
 _MANTISSA = 53
@@ -213,7 +212,7 @@ class ExactSums:
         for number in range(rows.shape[1]):
             column = narrow_numbers(np.ascontiguousarray(rows[:, number]))
             if not np.isfinite(column).all():
-                raise RunError("statistics to pool must be finite numbers, got NaN or infinity")
+                raise RunError("statistics to pool must be finite numbers, got NaN or infinity", code="invalid_value")
             _, exponent = np.frexp(max(float(column.max(initial=0)), -float(column.min(initial=0))))
             shift, has_rest = self._room - int(exponent), False
             if column.dtype != np.float64 and shift < 0:  # Sums of small whole numbers only are exact as they are.
@@ -289,28 +288,28 @@ class ExactSums:
 
 def sum_together(weights: NDArray[Any], sums: Sequence[ExactSums]) -> list[Floats]:
     """The sums of each of `sums` for the same weights."""
-    matrices = [one.matrix for one in sums if one.matrix is not None]
+    matrices = [each.matrix for each in sums if each.matrix is not None]
     if weights.size <= CHUNK and len(matrices) == len(sums):
         doubles = np.asarray(weights, np.float64)
-        return [one.combine(doubles @ matrix) for one, matrix in zip(sums, matrices, strict=True)]
+        return [each.combine(doubles @ matrix) for each, matrix in zip(sums, matrices, strict=True)]
     # Sums of whole numbers are exact, whatever their order: the weights need not be doubles all at once. One product
     # of many columns is up to four times as fast as several of few.
-    items, ends = weights.shape[1], np.cumsum([one.width for one in sums]).tolist()
-    parts = [slice(end - one.width, end) for one, end in zip(sums, ends, strict=True)]
+    items, ends = weights.shape[1], np.cumsum([each.width for each in sums]).tolist()
+    parts = [slice(end - each.width, end) for each, end in zip(sums, ends, strict=True)]
 
     def multiply(own: range) -> Floats:
         products, block = np.zeros((len(weights), ends[-1])), np.empty((_BLOCK, ends[-1]), order="F")
         for start in own:
             rows = block[: items - start]
-            for one, part in zip(sums, parts, strict=True):
-                one.fill(rows[:, part], start)
+            for each, part in zip(sums, parts, strict=True):
+                each.fill(rows[:, part], start)
             products += np.asarray(weights[:, start : start + len(rows)], np.float64) @ rows
         return products
 
     count = thread_count()
     pieces = [range(first * _BLOCK, items, count * _BLOCK) for first in range(count)]
     products = np.sum(parallel_map(multiply, [piece for piece in pieces if piece]), axis=0)
-    return [one.combine(products[:, part]) for one, part in zip(sums, parts, strict=True)]
+    return [each.combine(products[:, part]) for each, part in zip(sums, parts, strict=True)]
 
 
 def _scale(numbers: Floats, shift: int, out: Floats) -> Floats:
@@ -335,7 +334,7 @@ def narrow_numbers(numbers: NDArray[Any]) -> NDArray[Any]:
 def draw_sums(draws: Iterator[Floats], sums: Sequence[ExactSums]) -> Iterator[list[Floats]]:
     """Yield the sums of each of `sums` for some draws at a time. Where there are many rows, draws are collected, so
     that the rows are read once for all of them."""
-    if all(one.matrix is not None for one in sums):
+    if all(each.matrix is not None for each in sums):
         yield from (sum_together(weights, sums) for weights in draws)
         return
     collected: NDArray[np.uint8] | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
@@ -62,20 +61,10 @@ class Sample:
     def __post_init__(self) -> None:
         lengths = {name: len(getattr(self, name)) for name in ("human", "metric", "item", "system")}
         if len(set(lengths.values())) > 1:
-            raise RunError(f"a sample needs one entry per output in each column, got {lengths}")
+            raise RunError(f"a sample needs one entry per output in each column, got {lengths}", code="invalid_value")
         for name in ("human", "metric"):
-            values = getattr(self, name)
-            if values.ndim != 1:
-                raise RunError(f"a sample's {name} values need one dimension, got {values.ndim} dimensions")
-            bad = np.flatnonzero(~np.isfinite(values))
-            if len(bad):
-                raise RunError(
-                    f"output {bad[0]}: the {name} value is {values[bad[0]]}, expected a finite number "
-                    f"({len(bad)} of {len(values)} are not); leave such outputs out"
-                )
-        for name in ("item", "system"):
-            if len(self) and getattr(self, name).min() < 0:
-                raise RunError(f"a sample's {name} numbers start at 0, got {getattr(self, name).min()}")
+            if not np.isfinite(getattr(self, name)).all():
+                raise RunError(f"the {name} values of a sample must be finite numbers", code="invalid_value")
 
     def __len__(self) -> int:
         return len(self.human)
@@ -109,26 +98,6 @@ class Draws:
 
     items: Floats | None = None
     systems: Floats | None = None
-
-    def __post_init__(self) -> None:
-        if self.items is None and self.systems is None:
-            raise RunError("draws need to resample items, systems or both")
-        if self.items is not None and self.systems is not None and len(self.items) != len(self.systems):
-            raise RunError(f"draws need as many of items as of systems, got {len(self.items)} and {len(self.systems)}")
-
-    def items_at(self, sample: Sample) -> Codes:
-        """Return the column of `items` that weights each output."""
-        _check_reach(self.items, sample.item, "item")
-        return sample.item
-
-    def of_items(self, sample: Sample) -> Floats:
-        """Return how often each output's item was drawn (draws, outputs); one row of ones if items are fixed."""
-        return _picked(self.items, sample.item, "item")
-
-    def of_systems(self, sample: Sample) -> Floats:
-        """Return how often each output's system was drawn (draws, outputs); one row of ones if systems were not
-        resampled."""
-        return _picked(self.systems, sample.system, "system")
 
 
 #: About what whole weights add up to: a resample that is many times as heavy stays below the 31 bits of the kernels,
@@ -182,19 +151,6 @@ def number_groups(codes: Codes) -> tuple[int, Codes]:
     return int(np.count_nonzero(is_present)), (np.cumsum(is_present) - 1)[codes]
 
 
-def _picked(counts: Floats | None, numbers: Codes, kind: str) -> Floats:
-    if counts is None:
-        return np.ones((1, len(numbers)))
-    _check_reach(counts, numbers, kind)
-    # Several times faster than counts[:, numbers].
-    return counts.take(numbers, axis=1)
-
-
-def _check_reach(counts: Floats | None, numbers: Codes, kind: str) -> None:
-    if counts is not None and len(numbers) and numbers.max() >= counts.shape[1]:
-        raise RunError(f"draws of {counts.shape[1]} {kind}s do not reach {kind} number {numbers.max()}")
-
-
 # ---- Panels
 
 
@@ -212,28 +168,6 @@ class ScorePanel:
     system: Codes
     corpus: tuple[CorpusStats | None, ...] = ()
     weight: Floats | None = None
-
-    def __post_init__(self) -> None:
-        sizes = {len(self.human), len(self.item), len(self.system), *map(len, self.metrics)}
-        if len(sizes) > 1:
-            raise RunError(
-                f"a panel needs one entry per output in each column, got {len(self.human)} human values, "
-                f"{len(self.item)} items, {len(self.system)} systems and {sorted(set(map(len, self.metrics)))} values "
-                "of metrics"
-            )
-        if np.isnan(self.human).any() or any(np.isinf(row).any() for row in self.metrics):
-            raise RunError("a panel needs a human value for each output, and metric values that are finite or NaN")
-
-    @staticmethod
-    def of(samples: Sequence[Sample]) -> ScorePanel:
-        """Combine samples of the same outputs in the same order, one per metric."""
-        first = samples[0]
-        for number, sample in enumerate(samples):
-            if not (np.array_equal(sample.item, first.item) and np.array_equal(sample.system, first.system)):
-                raise RunError(f"sample {number} has other outputs than sample 0, or in another order")
-        return ScorePanel(
-            human=first.human, metrics=[sample.metric for sample in samples], item=first.item, system=first.system
-        )
 
     def scored(self, metrics: Iterable[int]) -> Mask:
         """Return the outputs that all these metrics scored."""
@@ -289,12 +223,11 @@ def match_measures(measures: Measure | Sequence[Measure], panel: ScorePanel) -> 
     if isinstance(measures, Measure):
         return [measures] * len(panel.metrics)
     if len(measures) != len(panel.metrics):
-        raise RunError(f"one measure for all metrics or one for each, got {len(measures)} for {len(panel.metrics)}")
+        raise RunError(
+            f"one measure for all metrics or one for each, got {len(measures)} for {len(panel.metrics)}",
+            code="invalid_value",
+        )
     return measures
-
-
-def all_pairs(panel: ScorePanel) -> list[tuple[int, int]]:
-    return list(combinations(range(len(panel.metrics)), 2))
 
 
 def batch_by_outputs(panel: ScorePanel, sets: Sequence[tuple[int, ...]]) -> Iterator[MetricSets]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, did_you_mean
 from metrist.stats import Floats
 from metrist.stats.resampling import Over
 
@@ -122,18 +121,10 @@ def _away_from_zero(value: float) -> float:
 
 
 Correction = Literal["holm", "benjamini-hochberg", "none"]
-CORRECTIONS: Mapping[str, str] = {
-    "holm": "Holm: the chance of even one false finding among all pairs is at most alpha",
-    "benjamini-hochberg": "Benjamini-Hochberg: at most a share alpha of the findings is expected to be false",
-    "none": "none: each test stands alone, and one in twenty true nulls is rejected at .05",
-}
 
 
 def adjust(p_values: Sequence[float] | NDArray[np.float64], correction: Correction) -> NDArray[np.float64]:
     """Adjust p-values of a family of tests by the named correction."""
-    if correction not in CORRECTIONS:
-        known = ", ".join(CORRECTIONS)
-        raise RunError(f"unknown correction {correction!r}; known are {known}{did_you_mean(correction, CORRECTIONS)}")
     match correction:
         case "holm":
             return holm(p_values)
@@ -233,7 +224,7 @@ def letters(different: NDArray[np.bool_]) -> list[str] | None:
     for first, second in zip(*np.nonzero(np.triu(different, 1)), strict=True):
         both = (1 << int(first)) | (1 << int(second))
         kept = [group for group in groups if group & both != both]
-        split = {group & ~(1 << int(one)) for group in groups if group & both == both for one in (first, second)}
+        split = {group & ~(1 << int(member)) for group in groups if group & both == both for member in (first, second)}
         for group in sorted(split, key=int.bit_count, reverse=True):
             if not any(group & other == group for other in kept):
                 kept.append(group)
@@ -340,35 +331,27 @@ _MAX_RATIO = 1000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """`needed` units in total would separate the two; None if no number of them would, or too little is known. Units
-    are what the standard error is over; for both items and systems, the factor applies to each."""
+    """`needed` units in total would separate the two, of which there are `units`; None if no number of them would, or
+    too little is known (`reason`). For both items and systems, the factor applies to each."""
 
-    difference: float
-    standard_error: float
     units: int
     over: Over
     needed: int | None
-    alpha: float
-    power: float
     reason: str = ""
-
-    @property
-    def more(self) -> int | None:
-        """How many units beyond those available; 0 if they should be enough."""
-        return None if self.needed is None else max(0, self.needed - self.units)
 
     def __str__(self) -> str:
         if self.needed is None:
             return self.reason
+        more = max(0, self.needed - self.units)
         if self.over == "both":
             times = math.ceil(10 * self.needed / self.units) / 10
             enough = "the items and systems are enough to separate these two"
-            return f"about {times:g} times the items and the systems would separate these two" if self.more else enough
-        if not self.more:
+            return f"about {times:g} times the items and the systems would separate these two" if more else enough
+        if not more:
             return f"the {self.units:,} {self.over} are enough to separate these two"
         # Two digits, rounded up; more would suggest a precision that the approximation does not have.
-        size = 10 ** (len(str(self.more)) - 2) if self.more >= 10 else 1
-        return f"about {math.ceil(self.more / size) * size:,} more {self.over} would separate these two"
+        size = 10 ** (len(str(more)) - 2) if more >= 10 else 1
+        return f"about {math.ceil(more / size) * size:,} more {self.over} would separate these two"
 
 
 def estimate_power(
@@ -381,40 +364,21 @@ def estimate_power(
     over: Over = "items",
 ) -> Power:
     """Estimate power from a difference and its standard error over `units` items, systems, or (the fewer of) both."""
-    if not (0 < alpha < 1 and 0 < power < 1):
-        raise RunError(f"alpha and power must lie between 0 and 1, got {alpha} and {power}")
-    needed, reason = _needed(difference, standard_error, units, alpha, power, _NAMES[over])
-    return Power(
-        difference=difference,
-        standard_error=standard_error,
-        units=units,
-        over=over,
-        needed=needed,
-        alpha=alpha,
-        power=power,
-        reason=reason,
-    )
+    needed, reason = None, ""
+    name = {"items": "items", "systems": "systems", "both": "items and systems"}[over]
+    reach = normal_quantile(1 - alpha / 2) + normal_quantile(power)
+    if math.isnan(difference) or math.isnan(standard_error):
+        reason = "unknown: the difference or its standard error is undefined"
+    elif difference == 0:
+        reason = f"no number of {name} would separate these two: the observed difference is 0"
+    elif (ratio := reach * standard_error / abs(difference)) > _MAX_RATIO:
+        reason = f"no feasible number of {name} would separate these two: the observed difference is too close to 0"
+    else:
+        needed = max(2, math.ceil(units * ratio**2))  # There is no test with fewer than two units.
+    return Power(units=units, over=over, needed=needed, reason=reason)
 
 
 def strictest_level(alpha: float, tests: int, correction: Correction) -> float:
     """Return the level that one of so many tests must reach in the worst case to be significant at alpha after the
     correction: the first step of Holm, and of Benjamini and Hochberg."""
     return alpha if correction == "none" else alpha / max(1, tests)
-
-
-_NAMES = {"items": "items", "systems": "systems", "both": "items and systems"}
-
-
-def _needed(
-    difference: float, standard_error: float, units: int, alpha: float, power: float, name: str
-) -> tuple[int | None, str]:
-    if math.isnan(difference) or math.isnan(standard_error):
-        return None, "unknown: the difference or its standard error is undefined"
-    if difference == 0:
-        return None, f"no number of {name} would separate these two: the observed difference is 0"
-    reach = normal_quantile(1 - alpha / 2) + normal_quantile(power)
-    ratio = reach * standard_error / abs(difference)
-    if ratio > _MAX_RATIO:
-        return None, f"no feasible number of {name} would separate these two: the observed difference is too close to 0"
-    # There is no test with fewer than two units.
-    return max(2, math.ceil(units * ratio**2)), ""

@@ -85,24 +85,16 @@ def pairing(
     slice_average: Average = "macro",
     weights: ArrayLike | None = None,
 ) -> Pairing:
-    """Pair the outputs that share group and slice. Groups with fewer than two outputs have no pair: they are left out
-    of every average and counted in `skipped`.
+    """Pair the outputs that share group and slice; all values are finite. Groups with fewer than two outputs have no
+    pair: they are left out of every average and counted in `skipped`.
 
     With slices, the accuracies of each slice's groups are averaged first (`average`), then those of the slices
     (`slice_average`); micro over slices averages over all groups or pairs as if there were no slices.
     """
-    ratings, scores = _column(human, "human"), _column(metric, "metric")
+    ratings, scores = np.asarray(human, np.float64), np.asarray(metric, np.float64)
     block = group = _codes(groups, len(scores))
     slice_of = None if slices is None else _codes(slices, len(scores))
     weight = None if weights is None else np.asarray(weights, np.int64)
-    columns = (ratings, scores, group, slice_of, weight)
-    lengths = [len(column) for column in columns if column is not None]
-    if len(set(lengths)) > 1:
-        raise RunError(
-            "human, metric, groups, slices and weights need one entry per output, "
-            f"got {', '.join(map(str, lengths))} entries"
-        )
-
     if slice_of is not None:
         block = slice_of * (group.max(initial=0) + 1) + group
     order = _sort_outputs(block, scores, ratings)
@@ -138,7 +130,10 @@ def group_codes(sample: Sample, grouping: Grouping | Codes) -> Codes:
     """Return the group of each output; outputs of one group are paired."""
     if not isinstance(grouping, str):
         if len(grouping) != len(sample):
-            raise RunError(f"a column to group by needs one entry per output, got {len(grouping)} for {len(sample)}")
+            raise RunError(
+                f"a column to group by needs one entry per output, got {len(grouping)} for {len(sample)}",
+                code="invalid_value",
+            )
         return np.asarray(grouping)
     match grouping:
         case "none":
@@ -148,19 +143,11 @@ def group_codes(sample: Sample, grouping: Grouping | Codes) -> Codes:
         case "system":
             return sample.system
         case "system-level":
-            raise RunError("tie thresholds cannot be calibrated at system level, which has one value per system")
-    raise RunError(f"unknown grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}")
-
-
-def _column(values: ArrayLike, name: str) -> Floats:
-    column = np.asarray(values, np.float64)
-    if not np.isfinite(column).all():
-        at = int(np.flatnonzero(~np.isfinite(column))[0])
-        raise RunError(
-            f"pairwise accuracy needs finite numbers, but the {name} value of output {at} is {column[at]}: leave "
-            "such outputs out"
-        )
-    return column
+            raise RunError(
+                "tie thresholds cannot be calibrated at system level, which has one value per system",
+                code="unsupported",
+            )
+    raise RunError(f"unknown grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}", code="unknown_name")
 
 
 def _codes(codes: ArrayLike | None, count: int) -> Codes:
@@ -265,7 +252,7 @@ def tie_shares(values: Floats, weights: Floats, epsilon: float = 0.0) -> Floats:
     ties than the data they are drawn from.
     """
     if epsilon < 0:
-        raise RunError(f"a tie threshold must be at least 0, got {epsilon}")
+        raise RunError(f"a tie threshold must be at least 0, got {epsilon}", code="invalid_value")
     order = np.argsort(values, kind="stable")
     sorted_values, picked = values[order], weights[:, order]
     below = np.concatenate([np.zeros((len(weights), 1)), np.cumsum(picked, axis=1)], axis=1)

@@ -39,7 +39,7 @@ def plan_ablation(task: ErrorAnalysisTask, part: Part) -> list[Variant]:
     """One training per channel or task of the data, and one on everything. Values without a single error are no
     trainings of their own: they would teach to find none."""
     if task.evaluate is None:
-        raise RunError("an ablation compares figures on held-out data: leave out `eval_outputs=0`")
+        raise RunError("an ablation compares figures on held-out data: leave out `eval_outputs=0`", code="conflict")
     data = task.load_data()
     counts = Counter(_get(analysis, part) for analysis in data.train)
     with_errors = {_get(analysis, part) for analysis in data.train if "\n" in analysis.completion}
@@ -47,7 +47,8 @@ def plan_ablation(task: ErrorAnalysisTask, part: Part) -> list[Variant]:
     if len(chosen) < 2:
         raise InputError(
             f"the training data has {format_count(len(chosen), part)} with errors ({', '.join(chosen) or 'none'}); an "
-            f"ablation by {part} needs at least two"
+            f"ablation by {part} needs at least two",
+            code="too_little_data",
         )
     clash = [value for value in chosen if not _is_plain(value)]
     if clash:
@@ -73,7 +74,7 @@ def run_ablation(
     """Run or resume the trainings, each in a folder of its own under that of the task, and return the table of their
     figures, which is also written as `ablation.md` and `ablation.json`. `progress` opens a callback per training."""
     if (task.out / _TRAINING).is_file():
-        raise RunError(f"{task.out} holds a single training; give another `out` for the ablation")
+        raise RunError(f"{task.out} holds a single training; give another `out` for the ablation", code="cannot_write")
     variants = plan_ablation(task, part)
     cards: dict[str, Mapping[str, Any]] = {}
     for variant in variants:

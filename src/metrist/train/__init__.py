@@ -46,7 +46,7 @@ def train_preference(
     share of the pairs. `settings` are those of a recipe (`epochs`, `batch`, `lr`, `seed`, …) and of a `PreferenceTask`.
     """
     from metrist.models.devices import Options
-    from metrist.train.dataset import load_preference_pairs
+    from metrist.train.answer_pairs import load_preference_pairs
     from metrist.train.fit import fit
     from metrist.train.preference import RECIPE, PreferenceTask, base_instructions
 
@@ -119,9 +119,7 @@ def train_consistency(
     from metrist.train.consistency import RECIPE, ConsistencyTask, divide_examples, read_support_examples
     from metrist.train.fit import fit
 
-    names = {field.name for field in fields(RECIPE)}
-    recipe = replace(RECIPE, **{name: value for name, value in settings.items() if name in names})
-    others = {name: value for name, value in settings.items() if name not in names}
+    recipe, others = split_settings(RECIPE, None, settings)
     files = read_support_examples(_list_paths(data), aspect)
     divided = divide_examples(files.examples, dev or HELD_OUT, recipe.seed, aspect)
     task = ConsistencyTask(
@@ -155,9 +153,7 @@ def train_error_analysis(
     from metrist.train.fit import fit
 
     chosen = find_preset(preset)
-    names = {field.name for field in fields(chosen.recipe)}
-    recipe = replace(chosen.recipe, **{name: value for name, value in settings.items() if name in names})
-    others = {name: value for name, value in settings.items() if name not in names}
+    recipe, others = split_settings(chosen.recipe, None, settings)
     sets = (
         tuple(read_evaluation_set(path, outputs, recipe.seed) for path in _list_paths(evaluate_on)) if outputs else ()
     )
@@ -183,9 +179,10 @@ def _is_tuned(base: Options) -> bool:
     return find_weights(base).runs_on_numpy
 
 
-def split_settings(recipe: Recipe, base: Options, settings: dict[str, Any]) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe with the settings that are its own, and the other settings."""
+def split_settings(recipe: Recipe, base: Options | None, settings: dict[str, Any]) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe with the settings that are its own, and the other settings. A base in metrist's own format has other
+    defaults; None leaves those of the recipe."""
     names = {field.name for field in fields(recipe)}
     own = {name: value for name, value in settings.items() if name in names}
     others = {name: value for name, value in settings.items() if name not in names}
-    return replace(recipe, **({**TUNING, **own} if _is_tuned(base) else own)), others
+    return replace(recipe, **({**TUNING, **own} if base and _is_tuned(base) else own)), others

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.data.splits import hold_out, parse_share
 from metrist.errors import InputError, ModelError, format_count
 from metrist.io.row_model import RowError
 from metrist.io.rows import open_source
@@ -18,9 +20,8 @@ from metrist.io.table_rows import Cells, parse_cells
 from metrist.llm.messages import Message, Turns, encode_prompt, has_chat_template
 from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.models.weights import file_digest
-from metrist.ratings import Error
-from metrist.train.dataset import group_by_shared_texts, parse_share
-from metrist.train.examples import IGNORED
+from metrist.ratings import Error, Side
+from metrist.train.text_pairs import IGNORED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,93 +86,97 @@ def read_analyses(path: str | Path) -> list[Analysis]:
             raise InputError(f"{source.location(line)}: {fault}") from None
     if not analyses:
         raise InputError(
-            f"{source.name}: has no analyses to learn from; expected rows as `metrist build error-analysis` writes them"
+            f"{source.name}: has no analyses; expected rows as `metrist build error-analysis` writes them",
+            code="no_data",
         )
     return analyses
 
 
-def _parse_row(row: Any) -> Analysis:
-    if not isinstance(row, Mapping):
-        raise RowError(f"expected an object with 'prompt' and 'completion', got {type(row).__name__}")
-    texts: dict[str, str | None] = {}
-    for name in ("prompt", "completion", "item", "system", "task", "channel", "instruction", "source", "output"):
-        value = row.get(name)
-        if value is not None and not isinstance(value, str):
-            raise RowError(f"{name!r} must be a text, got {type(value).__name__}")
-        texts[name] = value
-    if texts["prompt"] is None and "messages" in row:
-        texts["prompt"], texts["completion"] = _parse_messages(row["messages"])
-    if texts["prompt"] is None and texts["output"] is not None:
-        texts["prompt"] = build_prompt(texts["instruction"] or "", texts["source"] or "", texts["output"])
-    prompt, completion = texts.pop("prompt"), texts.pop("completion")
-    if not prompt or not (completion or "").strip():
-        missing = "completion" if prompt else "prompt"
+class _Turn(msgspec.Struct):
+    role: str
+    content: str
+
+
+class _MarkedError(msgspec.Struct):
+    aspect: str | None = None
+    severity: str | None = None
+    penalty: float | None = None
+    explanation: str | None = None
+    revision: str | None = None
+    text: str | None = None
+    start: int | None = None
+    end: int | None = None
+    side: str | None = None
+
+
+class _AnalysisRow(msgspec.Struct):
+    prompt: str | None = None
+    completion: str | None = None
+    item: str | None = None
+    system: str | None = None
+    task: str | None = None
+    channel: str | None = None
+    instruction: str | None = None
+    source: str | None = None
+    output: str | None = None
+    errors: list[_MarkedError] | None = None
+
+
+def _parse_row(values: Any) -> Analysis:
+    try:
+        row = msgspec.convert(values, _AnalysisRow)
+        if row.prompt is None and "messages" in values:
+            turns = msgspec.convert(values["messages"], list[_Turn])
+            if [turn.role for turn in turns] != ["user", "assistant"]:
+                raise RowError("'messages' must be a list of one user and one assistant message")
+            row.prompt, row.completion = (turn.content for turn in turns)
+    except msgspec.ValidationError as fault:
+        raise RowError(f"no analysis: {fault}") from None
+    if row.prompt is None and row.output is not None:
+        row.prompt = build_prompt(row.instruction or "", row.source or "", row.output)
+    if not row.prompt or not row.completion or not row.completion.strip():
+        missing = "completion" if row.prompt else "prompt"
         raise RowError(
             f"has no {missing!r}; expected 'prompt' and 'completion', as `metrist build error-analysis` writes them, "
             "or 'messages'"
         )
-    assert completion is not None
     # Without the prompt, in which only scoring must look for quotations: that takes most of the time.
-    parsed = parse_tiger_answer(completion)
+    parsed = parse_tiger_answer(row.completion)
     if parsed.failure is not None:
         raise RowError(f"the completion cannot be read as an analysis: {parsed.failure}")
     return Analysis(
-        prompt=prompt,
-        completion=completion.strip(),
-        item=texts["item"] or "",
-        system=texts["system"] or "",
-        task=texts["task"],
-        channel=texts["channel"],
-        instruction=texts["instruction"],
-        source=texts["source"] or "",
-        output=texts["output"],
-        errors=_parse_errors(row.get("errors"), texts["output"]),
+        prompt=row.prompt,
+        completion=row.completion.strip(),
+        item=row.item or "",
+        system=row.system or "",
+        task=row.task,
+        channel=row.channel,
+        instruction=row.instruction,
+        source=row.source or "",
+        output=row.output,
+        errors=tuple(_make_error(error, number, row.output) for number, error in enumerate(row.errors or (), 1)),
     )
 
 
-def _parse_messages(messages: Any) -> tuple[str, str]:
-    """The user's and the assistant's text of a conversation of one exchange."""
-    if (
-        not isinstance(messages, list)
-        or not all(isinstance(turn, Mapping) and isinstance(turn.get("content"), str) for turn in messages)
-        or [turn.get("role") for turn in messages] != ["user", "assistant"]
-    ):
-        raise RowError("'messages' must be a list of one user and one assistant message, each with 'content'")
-    return messages[0]["content"], messages[1]["content"]
-
-
-def _parse_errors(value: Any, output: str | None) -> tuple[Error, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(row, Mapping) for row in value):
-        raise RowError("'errors' must be a list of objects")
-    errors = []
-    for number, row in enumerate(value, 1):
-        start, end, penalty = row.get("start"), row.get("end"), row.get("penalty")
-        if not all(at is None or (isinstance(at, int) and not isinstance(at, bool)) for at in (start, end)):
-            raise RowError(f"error {number}: 'start' and 'end' must be whole numbers, got {start!r} and {end!r}")
-        if penalty is not None and (isinstance(penalty, bool) or not isinstance(penalty, int | float)):
-            raise RowError(f"error {number}: 'penalty' must be a number, got {penalty!r:.40}")
-        side = "source" if row.get("side") == "source" else "output"
-        placed = side == "output" and start is not None and end is not None and output is not None
-        if placed and not 0 <= start <= end <= len(output or ""):
-            raise RowError(
-                f"error {number}: characters {start} to {end} are not in the output, which has {len(output or ''):,}"
-            )
-        errors.append(
-            Error(
-                aspect=str(row.get("aspect") or ""),
-                severity=str(row["severity"]).lower() if row.get("severity") else None,
-                penalty=None if penalty is None else float(penalty),
-                explanation=str(row.get("explanation") or ""),
-                revision=str(row.get("revision") or ""),
-                text=str(row.get("text") or ""),
-                start=start,
-                end=end,
-                side=side,  # type: ignore[arg-type]
-            )
+def _make_error(row: _MarkedError, number: int, output: str | None) -> Error:
+    side: Side = "source" if row.side == "source" else "output"
+    is_placed = side == "output" and output is not None and row.start is not None and row.end is not None
+    if is_placed and not 0 <= (row.start or 0) <= (row.end or 0) <= len(output or ""):
+        raise RowError(
+            f"error {number}: characters {row.start} to {row.end} are not in the output, which has "
+            f"{len(output or ''):,}"
         )
-    return tuple(errors)
+    return Error(
+        aspect=row.aspect or "",
+        severity=row.severity.lower() if row.severity else None,
+        penalty=row.penalty,
+        explanation=row.explanation or "",
+        revision=row.revision or "",
+        text=row.text or "",
+        start=row.start,
+        end=row.end,
+        side=side,
+    )
 
 
 def load_analyses(
@@ -226,18 +231,12 @@ def _keys(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _split_off(analyses: Sequence[Analysis], share: float, seed: int) -> tuple[list[Analysis], list[Analysis]]:
-    groups: dict[int, list[int]] = {}
-    for number, group in enumerate(group_by_shared_texts([_keys(analysis) for analysis in analyses])):
-        groups.setdefault(group, []).append(number)
-    members, target = list(groups.values()), max(1, round(share * len(analyses)))
-    chosen: set[int] = set()
-    for at in np.random.default_rng([seed, 3]).permutation(len(members)):
-        if len(chosen) + len(members[at]) <= target:
-            chosen.update(members[at])
+    chosen = hold_out([_keys(analysis) for analysis in analyses], share, np.random.default_rng([seed, 3]))
     if not chosen or len(chosen) == len(analyses):
         raise InputError(
-            f"cannot hold out {target:,} of {format_count(len(analyses), 'analysis', 'analyses')}: too many share "
-            "their item, source or output; give held-out analyses as `dev`, another share, or none (0)"
+            f"cannot hold out {share:g} of {format_count(len(analyses), 'analysis', 'analyses')}: too many share "
+            "their item, source or output; give held-out analyses as `dev`, another share, or none (0)",
+            code="too_little_data",
         )
     train = [analysis for number, analysis in enumerate(analyses) if number not in chosen]
     return train, [analyses[number] for number in sorted(chosen)]
@@ -336,7 +335,9 @@ def encode_analyses(
     """Tokenize prompts as `tigerscore` does, and analyses after them up to the token that ends an answer."""
     end = tokenizer.eos_token_id
     if end is None:
-        raise ModelError("the base model's tokenizer has no token that ends a text, so answers would never end")
+        raise ModelError(
+            "the base model's tokenizer has no token that ends a text, so answers would never end", code="no_data"
+        )
     ids: list[Row] = []
     starts, left_out = [], []
     for number, analysis in enumerate(analyses):

@@ -89,7 +89,7 @@ def read_evaluation_set(path: str | Path, limit: int | None, seed: int = 0) -> E
     if not has_errors:
         outputs = [replace(output, errors=None) for output in outputs]
     if not has_errors and not references and not any(output.ratings for output in outputs):
-        raise InputError(f"{path}: has no ratings, errors or references to compare an analyst with")
+        raise InputError(f"{path}: has no ratings, errors or references to compare an analyst with", code="no_data")
     chosen = _draw(outputs, limit, seed)
     items = {output.record.item for output in chosen}
     own = [reference for (item, _), reference in references.items() if item in items]
@@ -422,19 +422,6 @@ def _number(value: float | None) -> str:
 def _interval(row: Mapping[str, Any], name: str) -> str:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
-
-
-def render_evaluation(evaluation: Mapping[str, Any]) -> Iterator[str]:
-    """Render the figures as blocks of a card."""
-    yield "## Evaluation on held-out data"
-    yield (
-        "Answers that cannot be read mark no error and have no score. Correlations are over all outputs with a score; "
-        "95 % intervals\nresample items."
-    )
-    for name, results in evaluation["models"].items():
-        yield f"### {name[0].upper()}{name[1:]}"
-        yield "\n".join(f"- {line.strip()}" for result in results for line in summarise(result))
-    yield from (f"{remark[0].upper()}{remark[1:]}." for remark in evaluation.get("remarks", ()))
 
 
 def find_remarks(evaluation: Mapping[str, Any]) -> list[str]:

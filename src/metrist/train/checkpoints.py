@@ -60,7 +60,9 @@ class Checkpoints:
 
     def __init__(self, folder: Path, *, every: int = 500, keep: int = 2) -> None:
         if every < 1:
-            raise RunError(f"the number of steps between checkpoints must be at least 1, got {every}")
+            raise RunError(
+                f"the number of steps between checkpoints must be at least 1, got {every}", code="invalid_value"
+            )
         self.folder = folder
         self.every = every
         self._keep = keep
@@ -106,7 +108,7 @@ class Checkpoints:
             sync_folder(self.folder)
         except OSError as fault:
             shutil.rmtree(part, ignore_errors=True)  # A full disk needs the space.
-            raise RunError(f"{target}: cannot be written: {fault.strerror or fault}") from fault
+            raise RunError(f"{target}: cannot be written: {fault.strerror or fault}", code="cannot_write") from fault
         self._prune()
 
     def resume(self, model: Any, optimizer: Any, report: Callable[[str], None]) -> TrainingState | None:
@@ -141,7 +143,8 @@ class Checkpoints:
             except (OSError, ValueError, KeyError, TypeError) as fault:
                 raise RunError(
                     f"{self._path(state.best_step)}, which has the best weights, cannot be read ({fault}): the same "
-                    "command goes on from an earlier checkpoint"
+                    "command goes on from an earlier checkpoint",
+                    code="unreadable",
                 ) from fault
 
     def _read_best(self, state: TrainingState) -> dict[str, Tensor]:

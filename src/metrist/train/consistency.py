@@ -5,16 +5,17 @@ The labels are those of people, or the stored scores of an expensive judge.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.data.splits import parse_share
 from metrist.errors import InputError, ModelError, RunError, did_you_mean, format_count
 from metrist.io import read_records
 from metrist.io.row_model import ParsedRow
@@ -27,11 +28,9 @@ from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.stats.measures import measure
-from metrist.train.batches import Shuffled
-from metrist.train.dataset import parse_share
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
 from metrist.train.recipe import Recipe
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads
+from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -193,37 +192,30 @@ class ConsistencyTask(TrainingTask):
     def load_data(self) -> SupportData:
         return SupportData(self.train, self.dev)
 
-    def identity(self, weights: Weights, data: SupportData) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "base": weights.fingerprint,
-            "data": _digest(data.train),
-            "dev": _digest(data.dev),
-            "window": self.window,
-            "bits": self.bits,
-            **self.recipe.identity(),
-        }
+    def own_identity(self, weights: Weights, data: SupportData) -> dict[str, Any]:  # noqa: ARG002
+        train, dev = (
+            hash_rows((example.source, example.output, example.label, example.errors) for example in examples)
+            for examples in data
+        )
+        return {"data": train, "dev": dev, "window": self.window, "bits": self.bits}
 
     def plan(self, weights: Weights, data: SupportData) -> TrainingPlan:
         reader = self._make_reader(weights)
         train = lay_out_examples(reader, data.train)
         if not len(train):
-            raise InputError("there are no outputs to train on that the model can read")
+            raise InputError("there are no outputs to train on that the model can read", code="no_data")
         if len({float(label) for row in train.labels for label in row}) < 2:
             raise InputError(
-                "all outputs have the same label: the training needs supported and unsupported ones to tell apart"
+                "all outputs have the same label: the training needs supported and unsupported ones to tell apart",
+                code="too_little_data",
             )
         if self.recipe.patience is not None and not data.dev:
             raise RunError("early stopping (`patience`) needs development data; give `dev`")
         dev = lay_out_examples(reader, data.dev)
-        settings: dict[str, Any] = {"batch": self.recipe.batch, "seed": self.recipe.seed, "bucket": self.recipe.bucket}
-        sampler = Shuffled(lengths=train.lengths, **settings)
-        steps = self.recipe.epochs * sampler.steps
         return TrainingPlan(
             train=train,
             dev=dev if len(dev) else None,
-            sampler=sampler,
-            steps=steps,
+            sampler=self.make_sampler(train),
             left_out_heads=tuple(name for name in reader.encoder.heads if name != HEAD),
         )
 
@@ -231,7 +223,8 @@ class ConsistencyTask(TrainingTask):
         if weights.config.get("architecture") != storage.TEXT_ENCODER:
             raise ModelError(
                 f"{weights.name} is not a text encoder; a consistency metric is trained from 'metrist:english-small', "
-                "'metrist:english-large', or a folder that `metrist train consistency` wrote"
+                "'metrist:english-large', or a folder that `metrist train consistency` wrote",
+                code="invalid_value",
             )
         return SupportReader(load_text_encoder(str(weights.folder)), window=self.window, threshold=0.5)
 
@@ -246,7 +239,8 @@ class ConsistencyTask(TrainingTask):
         def write(part: Path) -> None:
             trainer.model.export(weights.folder, part, self.bits)
             # The rows of this training had as many sentences as those of the base.
-            replace(SupportSettings.read(weights.folder), window=self.window, scale=1.0, shift=0.0).write(part)
+            settings = SupportSettings.read(weights.folder)
+            msgspec.structs.replace(settings, window=self.window, scale=1.0, shift=0.0).write(part)
             copy_notices(weights.folder, part)
 
         folder.put_model(write)
@@ -324,7 +318,7 @@ def compare_with_length(
     sizes = f"{format_count(len(values), 'output')} of {format_count(len(groups), 'source')}"
     figures = f"Spearman's correlation {ours:.3f} against {rival:.3f} on {sizes}"
     interval = "" if np.isnan(low) else f" (95 % interval of the difference {low:.3f} to {high:.3f})"
-    few = "" if is_certain else f"; that is too few to tell{interval}: give more development data (--dev)"
+    few = "" if is_certain else f"; that is too few to tell{interval}: give more development data (`dev`)"
     if ours <= rival:
         return f"warning: the trained model agrees with {target} no better than {name}: {figures}{few}"
     return f"it is not certain that the trained model agrees with {target} more than {name}: {figures}{few}"
@@ -351,15 +345,6 @@ def _correlate(values: Floats, labels: Floats) -> float | None:
     known = ~(np.isnan(values) | np.isnan(labels))
     correlation = measure("spearman").value(labels[known], values[known]) if known.sum() > 1 else np.nan
     return None if np.isnan(correlation) else correlation
-
-
-def _digest(examples: Sequence[SupportExample]) -> str:
-    """Hash all that training reads of the examples."""
-    digest = hashlib.sha256()
-    for example in examples:
-        content = (example.source, example.output, example.label, example.errors)
-        digest.update(repr(content).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
 
 
 # ---- Examples from files
@@ -399,7 +384,7 @@ def read_support_examples(paths: Sequence[Path], aspect: str | None = None) -> S
                 else:
                     rows.append((record, find_rating(entry, record, aspect), find_places(own)))
     if aspect is not None and aspect not in aspects:
-        raise InputError(f"{place}: has no rating {aspect!r}{did_you_mean(aspect, aspects)}")
+        raise InputError(f"{place}: has no rating {aspect!r}{did_you_mean(aspect, aspects)}", code="unknown_name")
     ratings = [rating for _, rating, _ in rows if rating is not None]
     errors = sum(len(places) for _, _, places in rows)
     if not ratings and not errors:

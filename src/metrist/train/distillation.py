@@ -20,7 +20,7 @@ from metrist.data.judgments import JudgedRecords
 from metrist.data.pairing import subtract
 from metrist.data.pairs import GoodBad, Shape
 from metrist.data.rules import Aim, Rules
-from metrist.data.splits import assign_sides
+from metrist.data.splits import assign_sides, parse_share
 from metrist.data.text_overlap import SplitUnit
 from metrist.errors import InputError, SpecError, agree, format_count
 from metrist.metrics.base import Metric, Shard
@@ -29,7 +29,6 @@ from metrist.models.weights import Weights, find_weights
 from metrist.records import Record
 from metrist.stats.measures import measure
 from metrist.stats.resampling import pooled_interval
-from metrist.train.dataset import parse_share
 from metrist.train.folder import TrainingFolder
 from metrist.train.preference import PreferencePairs, PreferencePlan, PreferenceTask, is_preference_model
 
@@ -176,7 +175,8 @@ def make_pairs(outputs: JudgedOutputs, dev: str | None, *, seed: int, across: bo
         side = outputs.select(item for item in items if sides[item] == name)
         pairs, dropped = _pair_outputs(side, outputs.find_context(), rules, name) if side.judged else ([], Counter())
         by_side[name], counts = (side, pairs), counts + dropped
-    unit = _usual_difference(by_side["train"][1])
+    gaps = [_gap(pair) for pair in by_side["train"][1] if pair.certainty != 0.5]
+    unit = math.sqrt(math.fsum(gap * gap for gap in gaps) / len(gaps)) if gaps else math.nan  # NaN for choices.
     train, development = (
         [_soften(pair, unit, by_side[name][0].spreads) for pair in by_side[name][1]] for name in ("train", "dev")
     )
@@ -217,13 +217,15 @@ def _check_items(outputs: JudgedOutputs, across: bool) -> list[str]:
     if across and len(comparable) >= MIN_ITEMS:
         raise SpecError(
             f"`across=True` is for items with one output each, but {len(comparable):,} items have two or more, which "
-            "are compared with each other: leave it out"
+            "are compared with each other: leave it out",
+            code="conflict",
         )
     if not across and items and not comparable:
         raise InputError(
             f"each of {format_count(len(items), 'item')} has one output judged by {outputs.name}, so there is nothing "
             "to compare within an item: score outputs of another system, or compare outputs of different items with "
-            "`across=True`, which also teaches which items score high"
+            "`across=True`, which also teaches which items score high",
+            code="no_data",
         )
     chosen = items if across else comparable
     if len(chosen) < MIN_ITEMS:
@@ -254,7 +256,8 @@ def _split_items(outputs: JudgedOutputs, items: Sequence[str], share: float | No
     except InputError as fault:
         raise InputError(
             f"cannot hold out a share of {share:g} of {format_count(len(items), 'item')}: too many share texts with "
-            "each other; give another share as `dev`, or none (0)"
+            "each other; give another share as `dev`, or none (0)",
+            code="too_little_data",
         ) from fault
     return dict(zip(items, sides, strict=True))
 
@@ -271,12 +274,6 @@ def _pair_outputs(
     aim = Aim(aspect=name, criterion=outputs.criterion, instruction=outputs.instruction)
     result = build_pairs(judgments, [aim], rules, Shape(context=context))
     return [replace(pair, split=side) for pair in result.pairs], result.accounts[0].dropped
-
-
-def _usual_difference(pairs: Sequence[GoodBad]) -> float:
-    """Return the root mean square of the differences of scores, ties aside; NaN for choices."""
-    gaps = [_gap(pair) for pair in pairs if pair.certainty != 0.5]
-    return math.sqrt(math.fsum(gap * gap for gap in gaps) / len(gaps)) if gaps else math.nan
 
 
 def _gap(pair: GoodBad) -> float:
@@ -329,10 +326,9 @@ def measure_agreement(
         everyone = scorers if target is judge else {JUDGE: judge.values, **scorers}
         for name, values in everyone.items():
             if across:
-                rows.append(_agree_across(target.name, name, target.values, _restrict(values, set(target.values))))
+                rows.append(_agree_across(target, name, values))
             else:
-                own = judge.gaps if name == JUDGE else gaps[name]
-                rows.append(_agree(target.name, name, target.gaps, own, target.values, values))
+                rows.append(_agree(target, name, judge.gaps if name == JUDGE else gaps[name], values))
     return [row for row in rows if row.pairs]
 
 
@@ -370,7 +366,7 @@ def compare_with_length(
     messages = []
     for target in targets:
         if across:
-            figures = [_agree_across("", "", target.values, _restrict(side, set(target.values))) for side in rivals]
+            figures = [_agree_across(target, "", side) for side in rivals]
             shares = [np.array([[row.accuracy * row.pairs, row.pairs]]) for row in figures if row.pairs]
         else:
             shares = [_count_right(target.gaps, _differences(side)) for side in rivals]
@@ -389,11 +385,10 @@ def _describe_rival(target: str, metric: Floats, length: Floats, *, across: bool
     name = f"output length alone ({'the shorter' if shorter else 'the longer'} one is better)"
     sizes = format_count(pairs, "pair") + ("" if across else f" of {format_count(len(metric), 'item')}")
     figures = f"{ours:.3f} of {sizes} in the right order against {rival:.3f}"
-    few = (
-        ""
-        if across or (len(metric) >= _FEW_ITEMS and value * low > 0 and value * high > 0)
-        else f"; that is too few to tell{describe_interval(low, high)}: judge more items, or hold out more (--dev)"
-    )
+    few = ""
+    if not across and (len(metric) < _FEW_ITEMS or value * low <= 0 or value * high <= 0):
+        interval = "" if math.isnan(low) else f" (95 % interval of the difference {low:.3f} to {high:.3f})"
+        few = f"; that is too few to tell{interval}: judge more items, or hold out more (`dev`)"
     if value <= 0:
         how = "no better than" if value == 0 else "less than"
         return [f"warning: this metric agrees with {target} {how} {name}: {figures}{few}"]
@@ -404,31 +399,19 @@ def _restrict(values: Mapping[Key, float], keys: set[Key]) -> dict[Key, float]:
     return {key: value for key, value in values.items() if key in keys}
 
 
-def _agree(
-    target: str,
-    scorer: str,
-    expected: Mapping[PairKey, float],
-    actual: Mapping[PairKey, float],
-    expected_values: Mapping[Key, float],
-    actual_values: Mapping[Key, float],
-) -> JudgeAgreement:
-    accuracy = _count_right(expected, actual)
+def _agree(target: _Target, scorer: str, gaps: Mapping[PairKey, float], values: Mapping[Key, float]) -> JudgeAgreement:
+    accuracy = _count_right(target.gaps, gaps)
     by_item: dict[str, list[Key]] = {}
-    for key in expected_values:
+    for key in target.values:
         by_item.setdefault(key[0], []).append(key)
     correlations = [
-        _spearman([expected_values[key] for key in keys], [actual_values[key] for key in keys])
+        _spearman([target.values[key] for key in keys], [values[key] for key in keys])
         for keys in by_item.values()
-        if len({expected_values[key] for key in keys}) > 1
+        if len({target.values[key] for key in keys}) > 1
     ]
     spearman = np.array([[value, 1.0] for value in correlations], np.float64).reshape(-1, 2)
-    return JudgeAgreement(
-        target, scorer, int(accuracy[:, 1].sum()), *_estimate(accuracy), len(correlations), *_estimate(spearman)
-    )
-
-
-def describe_interval(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f" (95 % interval of the difference {low:.3f} to {high:.3f})"
+    pairs = int(accuracy[:, 1].sum())
+    return JudgeAgreement(target.name, scorer, pairs, *_estimate(accuracy), len(correlations), *_estimate(spearman))
 
 
 def _count_right(expected: Mapping[PairKey, float], actual: Mapping[PairKey, float]) -> Floats:
@@ -441,12 +424,10 @@ def _count_right(expected: Mapping[PairKey, float], actual: Mapping[PairKey, flo
     return np.array([[sum(points), len(points)] for points in right.values()], np.float64).reshape(-1, 2)
 
 
-def _agree_across(
-    target: str, scorer: str, expected: Mapping[Key, float], actual: Mapping[Key, float]
-) -> JudgeAgreement:
+def _agree_across(target: _Target, scorer: str, values: Mapping[Key, float]) -> JudgeAgreement:
     """The agreement on all outputs, whatever their items. Pairs are not independent, so there are no intervals."""
-    keys = list(expected)
-    first, second = (np.array([values[key] for key in keys], np.float64) for values in (expected, actual))
+    keys = list(target.values)
+    first, second = (np.array([side[key] for key in keys], np.float64) for side in (target.values, values))
     at, other = np.triu_indices(len(keys), 1)
     signs = np.sign(first[at] - first[other])
     decided = signs != 0
@@ -454,7 +435,7 @@ def _agree_across(
     accuracy = float(points.mean()) if len(points) else math.nan
     nan = math.nan
     spearman = _spearman(first, second) if decided.any() else nan
-    return JudgeAgreement(target, scorer, int(decided.sum()), accuracy, nan, nan, len(keys), spearman, nan, nan)
+    return JudgeAgreement(target.name, scorer, int(decided.sum()), accuracy, nan, nan, len(keys), spearman, nan, nan)
 
 
 def _spearman(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float:
@@ -469,13 +450,12 @@ def _estimate(rows: Floats) -> tuple[float, float, float]:
     """Return the share of the sums of two columns, with its interval over rows."""
     if not len(rows):
         return math.nan, math.nan, math.nan
+
+    def share(sums: Floats) -> Floats:
+        return np.divide(sums[..., 0], sums[..., 1])
+
     value = float(rows[:, 0].sum() / rows[:, 1].sum())
-    return value, *pooled_interval(rows, _share, _DRAWS, np.random.default_rng(0))
-
-
-def _share(sums: Floats) -> Floats:
-    share: Floats = sums[..., 0] / sums[..., 1]
-    return share
+    return value, *pooled_interval(rows, share, _DRAWS, np.random.default_rng(0))
 
 
 # ---- The task

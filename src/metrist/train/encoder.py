@@ -7,7 +7,6 @@ trained by it (models/recipes). `metrist train consistency` and `metrist train p
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,9 +25,8 @@ from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.encoder_network import HEAD, EncoderSizes, TokenSequence
 from metrist.models.trainable_encoder import TrainableEncoder, collate_sequences
 from metrist.models.weights import Weights
-from metrist.train.batches import Balanced
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
+from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, hash_rows
 
 #: What the label of a unit is.
 VALUE, PROBABILITY = 0, 1
@@ -269,28 +267,19 @@ class EncoderTask(TrainingTask):
     def load_data(self) -> tuple[Sequence[EncoderExample], Sequence[EncoderExample]]:
         return self.train, self.dev
 
-    def identity(self, weights: Weights, data: Any) -> dict[str, Any]:
-        digest = hashlib.sha256()
-        for example in (*data[0], *data[1]):
-            tables = [getattr(example, name) for name in _COLUMNS]
-            digest.update(repr(([ids.tobytes() for ids, _ in example.sequences], tables)).encode())
+    def own_identity(self, weights: Weights, data: Any) -> dict[str, Any]:  # noqa: ARG002
+        rows = (
+            ([ids.tobytes() for ids, _ in example.sequences], [getattr(example, name) for name in _COLUMNS])
+            for example in (*data[0], *data[1])
+        )
         names = ("bits", "balance", "rounded", "keep", "frozen_words", "layer_rate", "layer")
-        choices = {"heads": dict(self.heads), **{name: getattr(self, name) for name in names}}
-        base = {"kind": self.kind, "base": weights.fingerprint, "data": digest.hexdigest()}
-        return {**base, **choices, **self.recipe.identity()}
+        choices = {name: getattr(self, name) for name in names}
+        return {"data": hash_rows(rows), "heads": dict(self.heads), **choices}
 
     def plan(self, weights: Weights, data: Any) -> TrainingPlan:  # noqa: ARG002
         train, dev = map(EncoderExamples, data)
-        sampler = Balanced(
-            lengths=train.lengths,
-            groups=[example.group for example in train.examples],
-            batch=self.recipe.batch,
-            seed=self.recipe.seed,
-            balance=self.balance,
-            bucket=self.recipe.bucket,
-        )
-        steps = self.recipe.epochs * sampler.steps
-        return TrainingPlan(train=train, dev=dev if len(dev) else None, sampler=sampler, steps=steps)
+        sampler = self.make_sampler(train, [example.group for example in train.examples], self.balance)
+        return TrainingPlan(train=train, dev=dev if len(dev) else None, sampler=sampler)
 
     def build(self, weights: Weights, plan: TrainingPlan, placement: Placement) -> Learner:  # noqa: ARG002
         sizes = EncoderSizes.from_config(storage.read_config(weights.folder, storage.TEXT_ENCODER))

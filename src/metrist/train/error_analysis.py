@@ -7,21 +7,20 @@ separate rows.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from metrist.errors import InputError, ModelError, RunError, SpecError, agree, format_count
 from metrist.llm.messages import Turns
-from metrist.models.adapters import find_adapter
 from metrist.models.devices import Options, Placement
 from metrist.models.gguf_export import GGUF_FILE, check_architecture, write_gguf
-from metrist.models.weights import Weights, find_weights, quiet_transformers, read_model, read_tokenizer
+from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
+from metrist.models.weights import Weights, find_adapter, find_weights
 from metrist.train.analyses import (
     Analysis,
     AnalysisData,
@@ -29,13 +28,12 @@ from metrist.train.analyses import (
     encode_analyses,
     load_analyses,
 )
-from metrist.train.batches import Shuffled
 from metrist.train.checkpoints import load_weights
 from metrist.train.distributed import shard_model
-from metrist.train.examples import IGNORED
 from metrist.train.folder import TrainingFolder, copy_notices
 from metrist.train.recipe import AnalystSettings, Recipe, Stored
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
+from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, hash_rows
+from metrist.train.text_pairs import IGNORED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +76,7 @@ PRESETS: Mapping[str, Preset] = {
 
 def find_preset(name: str) -> Preset:
     if name not in PRESETS:
-        raise SpecError(f"no preset {name!r}; expected one of {', '.join(PRESETS)}")
+        raise SpecError(f"no preset {name!r}; expected one of {', '.join(PRESETS)}", code="unknown_name")
     return PRESETS[name]
 
 
@@ -203,34 +201,27 @@ def check_packing(model: Any) -> None:
 # ---- The task
 
 
-class AnalysisPlan(NamedTuple):
-    """Facts of a plan that only the card needs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorAnalysisPlan(TrainingPlan):
+    """Tokenized analyses, how the prompt is given, and how many analyses are too long for training and development."""
 
+    data: AnalysisData
     turns: Turns
     left_out: int
     dev_left_out: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorAnalysisPlan(TrainingPlan):
-    """Tokenized analyses, and how the prompt is given."""
-
-    data: AnalysisData
-    facts: AnalysisPlan
     max_length: int
 
     def remarks(self) -> list[str]:
         remarks = [*TrainingPlan.remarks(self), *self.data.remarks()]
-        if self.facts.left_out:
-            left = self.facts.left_out
+        if left := self.left_out:
             total = left + len(self.train)
             remarks.append(
                 f"{left:,} of {format_count(total, 'training analysis', 'training analyses')} ({left / total:.1%}) "
                 f"{agree(left, 'is', 'are')} left out: longer than {self.max_length:,} tokens with the prompt "
-                "(--max-length)"
+                "(`max_length`)"
             )
-        if self.facts.dev_left_out:
-            held_out = format_count(self.facts.dev_left_out, "held-out analysis is", "held-out analyses are")
+        if self.dev_left_out:
+            held_out = format_count(self.dev_left_out, "held-out analysis is", "held-out analyses are")
             remarks.append(f"{held_out} too long")
         return remarks
 
@@ -255,7 +246,8 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
     def __post_init__(self) -> None:
         if self.method == "full" and self.stored == "adapter":
             raise SpecError(
-                "a training of all weights has no adapter: leave out `stored='adapter'`, or use `method='lora'`"
+                "a training of all weights has no adapter: leave out `stored='adapter'`, or use `method='lora'`",
+                code="conflict",
             )
         if self.sharded and self.method != "full":
             raise SpecError("`sharded=True` divides the weights of a training of all weights: add `method='full'`")
@@ -279,26 +271,27 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
     def load_data(self) -> AnalysisData:
         return load_analyses(self.data, self.dev, seed=self.recipe.seed, tasks=self.tasks, channels=self.channels)
 
-    def identity(self, weights: Weights, data: AnalysisData) -> dict[str, Any]:
+    def own_identity(self, weights: Weights, data: AnalysisData) -> dict[str, Any]:  # noqa: ARG002
         lora = {"rank": self.rank, "alpha": self.alpha, "dropout": self.adapter_dropout, "targets": list(self.targets)}
+        train, dev = (
+            hash_rows((analysis.prompt, analysis.completion) for analysis in side) for side in (data.train, data.dev)
+        )
         return {
-            "kind": self.kind,
-            "base": weights.fingerprint,
-            "data": _digest(data.train),
-            "dev": _digest(data.dev),
+            "data": train,
+            "dev": dev,
             "method": self.method,
             **(lora if self.method == "lora" else {}),
             "save": self.form,
             "turns": self.turns,
             "max_length": self.max_length,
-            **self.recipe.identity(),
         }
 
     def plan(self, weights: Weights, data: AnalysisData) -> ErrorAnalysisPlan:
         if weights.runs_on_numpy or weights.config.get("is_encoder_decoder"):
             raise ModelError(
                 f"{weights.name} is not a causal language model; an error analyst is trained from one, such as "
-                "Qwen2.5-1.5B-Instruct or Llama-2-7b"
+                "Qwen2.5-1.5B-Instruct or Llama-2-7b",
+                code="invalid_value",
             )
         if self.recipe.patience is not None and not data.dev:
             raise RunError("early stopping (`patience`) needs held-out analyses; give `dev`")
@@ -316,15 +309,14 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
                 else "there is no analysis to train on"
             )
         dev = encode_analyses(tokenizer, data.dev, **settings)
-        recipe = self.recipe
-        sampler = Shuffled(lengths=train.lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket)
         return ErrorAnalysisPlan(
             train=train,
             dev=dev if len(dev) else None,
-            sampler=sampler,
-            steps=recipe.epochs * sampler.steps,
+            sampler=self.make_sampler(train),
             data=data,
-            facts=AnalysisPlan(turns, len(train.left_out), len(dev.left_out)),
+            turns=turns,
+            left_out=len(train.left_out),
+            dev_left_out=len(dev.left_out),
             max_length=self.max_length,
         )
 
@@ -348,7 +340,9 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             model.requires_grad_(True)
         if self.gradient_checkpointing:
             if not getattr(model, "supports_gradient_checkpointing", False):
-                raise ModelError(f"{weights.name} does not support `gradient_checkpointing`: leave it out")
+                raise ModelError(
+                    f"{weights.name} does not support `gradient_checkpointing`: leave it out", code="conflict"
+                )
             # transformers 5.23 renamed this method and warns of the old name.
             if hasattr(model, "activation_checkpointing_enable"):
                 model.activation_checkpointing_enable({"use_reentrant": False})
@@ -363,7 +357,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
     ) -> dict[str, Any]:
         import torch
 
-        turns = plan.facts.turns
+        turns = plan.turns
         model = trainer.model
         if trainer.whole_weights is not None:
             place = Placement(device=torch.device("cpu"), dtype=torch.float32, tokens=1)
@@ -375,7 +369,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             "files": list(data.files),
             "dev_file": data.dev_file,
             "training_analyses": len(plan.train),
-            "too_long": plan.facts.left_out,
+            "too_long": plan.left_out,
             "held_out_analyses": len(plan.dev) if plan.dev else 0,
             "repeated": data.repeated,
             "held_out_analyses_that_share_a_text": data.shared,
@@ -456,11 +450,3 @@ def format_metric(base: Options, *, adapter: str | None, turns: Turns, dtype: st
 def _count(values: Any) -> str:
     counts = Counter("not stated" if value is None else str(value) for value in values)
     return ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
-
-
-def _digest(analyses: Sequence[Analysis]) -> str:
-    """Hash all that training reads of the analyses."""
-    digest = hashlib.sha256()
-    for analysis in analyses:
-        digest.update(repr((analysis.prompt, analysis.completion)).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()

@@ -18,11 +18,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
 from metrist.errors import RunError
+from metrist.io.locks import is_at, try_lock
 from metrist.io.writer import atomic_write
 from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import translate_disk_errors
@@ -59,14 +60,16 @@ class TrainingFolder:
                     "Give the same settings to resume it, or another `out`"
                 )
         elif self.path.exists() and not self._is_empty():
-            raise RunError(f"{self.path} exists and holds no training; give a new or an empty folder as `out`")
+            raise RunError(
+                f"{self.path} exists and holds no training; give a new or an empty folder as `out`", code="cannot_write"
+            )
 
     def begin(self, settings: Settings) -> None:
         """Create the folder and store the settings in it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as fault:
-            raise RunError(f"{self.path}: cannot be created: {fault.strerror}") from fault
+            raise RunError(f"{self.path}: cannot be created: {fault.strerror}", code="cannot_write") from fault
         if not self.is_begun:
             with atomic_write(self.path / _SETTINGS) as file:
                 file.write(json.dumps(settings, indent=2) + "\n")
@@ -91,7 +94,9 @@ class TrainingFolder:
             part.rmdir()
         except OSError as fault:
             shutil.rmtree(part, ignore_errors=True)  # A full disk needs the space.
-            raise RunError(f"{self.path}: the model cannot be written: {fault.strerror or fault}") from fault
+            raise RunError(
+                f"{self.path}: the model cannot be written: {fault.strerror or fault}", code="cannot_write"
+            ) from fault
 
     def put_exported(self, base: Path, save: Callable[[Path], None], export: Callable[[Path, Path], object]) -> None:
         """Put a model in metrist's own format: `save` writes it as transformers does, and `export` reads that folder
@@ -132,7 +137,9 @@ class TrainingFolder:
         try:
             return dict(json.loads((self.path / _SETTINGS).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as fault:
-            raise RunError(f"{self.path / _SETTINGS} cannot be read ({fault}); give another `out`") from fault
+            raise RunError(
+                f"{self.path / _SETTINGS} cannot be read ({fault}); give another `out`", code="unreadable"
+            ) from fault
 
 
 def copy_notices(base: Path, target: Path) -> None:
@@ -185,7 +192,7 @@ def _hold_lock(path: Path) -> Iterator[bool]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _open_locked(path)
     except OSError as fault:
-        raise RunError(f"{path.parent}: cannot be written to: {fault.strerror}") from fault
+        raise RunError(f"{path.parent}: cannot be written to: {fault.strerror}", code="cannot_write") from fault
     try:
         yield file is not None
     finally:
@@ -200,27 +207,12 @@ def _open_locked(path: Path) -> IO[bytes] | None:
     while True:
         file = path.open("ab")
         try:
-            if not _try_lock(file):
+            if try_lock(file) is False:
                 file.close()
                 return None
-            with suppress(FileNotFoundError):
-                if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                    return file
+            if is_at(file, path):
+                return file
         except BaseException:
             file.close()
             raise
         file.close()  # The previous holder removed the file after we opened it: try again.
-
-
-def _try_lock(file: IO[bytes]) -> bool:
-    try:
-        fcntl: Any = import_module("fcntl")
-    except ImportError:
-        return True  # Windows has no such locks; users must take care themselves.
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # Some network file systems have no locks.
-    return True

@@ -15,13 +15,12 @@ from metrist.errors import ModelError, format_count
 from metrist.models.devices import Options, Placement
 from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import default_group, export_t5
+from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
 from metrist.models.tokenization import set_languages
-from metrist.models.weights import Weights, find_weights, quiet_transformers, read_model, read_tokenizer
-from metrist.train.batches import Shuffled
-from metrist.train.dataset import TextPairData, load_text_pairs
-from metrist.train.examples import IGNORED, TokenPairs, encode_text_pairs
+from metrist.models.weights import Weights, find_weights
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
 from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask
+from metrist.train.text_pairs import IGNORED, TextPairData, TokenPairs, encode_text_pairs, load_text_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,26 +85,21 @@ class LikelihoodTask(TrainingTask):
     def load_data(self) -> TextPairData:
         return load_text_pairs(self.data, self.dev, count=self.pairs, seed=self.recipe.seed, skip_bad=self.skip_bad)
 
-    def identity(self, weights: Weights, data: TextPairData) -> dict[str, Any]:
+    def own_identity(self, weights: Weights, data: TextPairData) -> dict[str, Any]:
         return {
-            "kind": self.kind,
-            "base": weights.fingerprint,
             "data": [file.sha256 for file in data.files],
             "dev": data.dev_file.sha256 if data.dev_file else self.dev,
             "pairs": self.pairs,
             "max_length": self.max_length,
             "languages": list(self.base.languages) if self.base.languages else None,
             **({"bits": self.bits} if weights.runs_on_numpy else {}),
-            **self.recipe.identity(),
         }
 
     def plan(self, weights: Weights, data: TextPairData) -> LikelihoodPlan:
         tokenizer, config = _read_tokenizer(weights, self.base), _read_config(weights, self.base)
         train = encode_text_pairs(tokenizer, config, data.train, self.max_length)
         dev = encode_text_pairs(tokenizer, config, data.dev, self.max_length) if data.dev else None
-        recipe = self.recipe
-        sampler = Shuffled(lengths=train.lengths, batch=recipe.batch, seed=recipe.seed, bucket=recipe.bucket)
-        return LikelihoodPlan(data=data, train=train, dev=dev, sampler=sampler, steps=recipe.epochs * sampler.steps)
+        return LikelihoodPlan(data=data, train=train, dev=dev, sampler=self.make_sampler(train))
 
     def build(self, weights: Weights, plan: LikelihoodPlan, placement: Placement) -> Learner:  # noqa: ARG002
         model = read_model("AutoModelForSeq2SeqLM", weights, self.base, placement)
@@ -160,7 +154,7 @@ class LikelihoodTask(TrainingTask):
 
     def _judge_stored(self, data: TextPairData) -> dict[str, Any] | None:
         """Return the development figure of the model as it was written."""
-        from metrist.models.numpy_inference.scorers import NumpySeq2Seq
+        from metrist.models.numpy_inference.t5 import NumpySeq2Seq
 
         if not data.dev:
             return None
@@ -182,7 +176,9 @@ def _read_config(weights: Weights, options: Options) -> Any:
                 weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code
             )
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{weights.name}: cannot read its config.json: {str(error).splitlines()[0]}") from error
+        raise ModelError(
+            f"{weights.name}: cannot read its config.json: {str(error).splitlines()[0]}", code="unreadable"
+        ) from error
     if not config.is_encoder_decoder:
         raise ModelError(
             f"{weights.name} is a {config.model_type!r} model; a likelihood metric is trained from a "

@@ -241,7 +241,8 @@ class Trainer:
         if at_once < 2 * longest:
             raise ModelError(
                 f"one example of {longest:,} tokens does not fit into the memory of {self.processes.device}; "
-                "lower `max_length` or use a smaller base model"
+                "lower `max_length` or use a smaller base model",
+                code="out_of_memory",
             )
         self.state.max_tokens = at_once // 2
         self._optimizer.zero_grad(set_to_none=True)

@@ -5,7 +5,6 @@ Model and loss are those of the HEAP paper; any AutoModel can be the base.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,16 +20,22 @@ from metrist.models.devices import Options, Placement
 from metrist.models.loading import load_reward, load_text_encoder
 from metrist.models.numpy_inference.export import default_group, export_reward
 from metrist.models.numpy_inference.storage import TEXT_ENCODER
+from metrist.models.pretrained import read_shape, read_tokenizer
 from metrist.models.reward_layout import NAME as REWARD
 from metrist.models.reward_layout import Encode, Pooling, RewardFrame, RewardLayout, RewardSettings, token_encoder
 from metrist.models.text_encoder import EncoderReward, TextEncoder
-from metrist.models.weights import Weights, find_weights, read_shape, read_tokenizer
-from metrist.train.batches import Balanced, Sampler, Shuffled, split_parts
-from metrist.train.dataset import fill_instructions
-from metrist.train.examples import AnswerPairs, accuracy_by_criterion, encode_answer_pairs, score_pairs
+from metrist.models.weights import Weights, find_weights
+from metrist.train.answer_pairs import (
+    AnswerPairs,
+    accuracy_by_criterion,
+    encode_answer_pairs,
+    fill_instructions,
+    score_pairs,
+)
+from metrist.train.batches import Balanced, Sampler, split_parts
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
 from metrist.train.recipe import PreferenceSettings, Recipe
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads
+from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -148,12 +153,12 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         known = base_instructions(self.base)
         return PreferencePairs(fill_instructions(self.train, known), fill_instructions(self.dev, known))
 
-    def identity(self, weights: Weights, data: PreferencePairs) -> dict[str, Any]:
+    def own_identity(self, weights: Weights, data: PreferencePairs) -> dict[str, Any]:
+        names = ("criterion", "instruction", "good", "bad", "certainty", "good_rating", "bad_rating")
+        train, dev = (hash_rows(tuple(getattr(pair, name) for name in names) for pair in pairs) for pairs in data)
         return {
-            "kind": self.kind,
-            "base": weights.fingerprint,
-            "data": _digest(data.train),
-            "dev": _digest(data.dev),
+            "data": train,
+            "dev": dev,
             "layout": asdict(self._layout(weights)),
             "pooling": self._pooling(weights),
             "balance": self.balance,
@@ -161,7 +166,6 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
             "regression": self.regression,
             "head_lr": self.head_lr,
             **({"bits": self._bits(weights)} if weights.runs_on_numpy else {}),
-            **self.recipe.identity(),
         }
 
     def _layout(self, weights: Weights) -> RewardLayout:
@@ -172,7 +176,8 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if self.layout is not None and self.layout != tuned.layout:
             raise RunError(
                 f"{weights.name} is tuned as it was trained, with {_describe_layout(tuned.layout)}; "
-                "leave out `labelled`, `keep` and `max_length`"
+                "leave out `labelled`, `keep` and `max_length`",
+                code="conflict",
             )
         return tuned.layout
 
@@ -183,7 +188,8 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if is_encoder and (self.bits is None or not 2 <= self.bits <= _ENCODER_BITS):
             raise RunError(
                 f"{weights.name} is a text encoder, which is stored in at most {_ENCODER_BITS} bits, got "
-                f"{self.bits or 'float32'}; leave out `bits`, or give 6 or 4"
+                f"{self.bits or 'float32'}; leave out `bits`, or give 6 or 4",
+                code="conflict",
             )
         return self.bits
 
@@ -192,7 +198,9 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if tuned is None:
             return "answer" if self.pooling == "auto" and _is_text_encoder(weights) else self.pooling
         if self.pooling not in ("auto", tuned.pooling):
-            raise RunError(f"{weights.name} is tuned with its pooling {tuned.pooling!r}; leave out `pooling`")
+            raise RunError(
+                f"{weights.name} is tuned with its pooling {tuned.pooling!r}; leave out `pooling`", code="conflict"
+            )
         return tuned.pooling
 
     def plan(self, weights: Weights, data: PreferencePairs) -> PreferencePlan:
@@ -206,14 +214,13 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         else:
             settings, encode, pad = self._read_base(weights)
         examples = encode_answer_pairs(encode, settings, pad, train)
-        sampler = self._make_sampler(examples)
+        sampler = self.make_sampler(examples, None if self.balance == 1 else examples.criteria, self.balance)
         return PreferencePlan(
             settings=settings,
             train=examples,
             dev=encode_answer_pairs(encode, settings, pad, dev) if dev else None,
             sampler=sampler,
-            steps=self.recipe.epochs * sampler.steps,
-            padding=_padding_share(examples, sampler, self.recipe),
+            padding=_measure_padding(examples, sampler, self.recipe),
             ties=(len(data.train) - len(train), len(data.dev) - len(dev)),
             left_out_heads=heads,
         )
@@ -325,7 +332,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         stored: dict[str, Any] = {
             "after": sum(by_criterion.values()) / len(by_criterion),
             "pairs": len(dev),
-            "longer_is_better": _share_of_longer(dev),
+            "longer_is_better": float(0.5 + 0.5 * np.mean([_compare_lengths(pair) for pair in dev])),
         }
         if is_preference_model(base):
             before = score_pairs(load_reward(Options(model=str(base.folder))), dev)
@@ -379,19 +386,14 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
     def _check(self, data: PreferencePairs, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -> None:
         if not train:
             reason = f": all {len(data.train):,} are ties; `ties='soft'` learns from ties" if data.train else ""
-            raise InputError(f"there are no pairs to train on{reason}")
+            raise InputError(f"there are no pairs to train on{reason}", code="no_data")
         if self.recipe.patience is not None and not dev:
             raise RunError("early stopping (`patience`) needs development pairs; give `dev`")
         rated = any(pair.good_rating is not None or pair.bad_rating is not None for pair in train)
         if self.regression and not rated:
-            raise InputError("no pair has ratings ('good_rank', 'bad_rank') for `regression`; leave it out")
-
-    def _make_sampler(self, examples: AnswerPairs) -> Sampler:
-        recipe = self.recipe
-        settings: dict[str, Any] = {"batch": recipe.batch, "seed": recipe.seed, "bucket": recipe.bucket}
-        if self.balance == 1:
-            return Shuffled(lengths=examples.lengths, **settings)
-        return Balanced(lengths=examples.lengths, groups=examples.criteria, balance=self.balance, **settings)
+            raise InputError(
+                "no pair has ratings ('good_rank', 'bad_rank') for `regression`; leave it out", code="conflict"
+            )
 
 
 def read_reward_settings(weights: Weights) -> RewardSettings | None:
@@ -412,14 +414,16 @@ def _is_text_encoder(weights: Weights) -> bool:
 
 def _check_pooling(name: str) -> Pooling:
     if name not in get_args(Pooling):
-        raise ModelError(f"pooling must be one of {', '.join(map(repr, get_args(Pooling)))}, got {name!r}")
+        raise ModelError(
+            f"pooling must be one of {', '.join(map(repr, get_args(Pooling)))}, got {name!r}", code="invalid_value"
+        )
     return name  # type: ignore[return-value]
 
 
-def _share_of_longer(pairs: Sequence[GoodBad]) -> float:
-    """Return how often the better answer is the longer one, in characters; equal lengths are half right."""
-    signs = [np.sign(len(pair.good[-1][1]) - len(pair.bad[-1][1])) for pair in pairs]
-    return float(0.5 + 0.5 * np.mean(signs))
+def _compare_lengths(pair: GoodBad) -> int:
+    """Return 1 if the better answer is the longer one in characters, -1 if it is the shorter one."""
+    good, bad = map(len, pair.answers)
+    return (good > bad) - (good < bad)
 
 
 def base_instructions(options: Options) -> Mapping[str, str]:
@@ -455,24 +459,7 @@ def _common_fields(pairs: Iterable[GoodBad]) -> tuple[str, ...]:
     return (*context, _most_common(row[-1] for row in labels if row[:-1] == context))
 
 
-def _digest(pairs: Sequence[GoodBad]) -> str:
-    """Hash all that training reads of the pairs."""
-    digest = hashlib.sha256()
-    for pair in pairs:
-        content = (
-            pair.criterion,
-            pair.instruction,
-            pair.good,
-            pair.bad,
-            pair.certainty,
-            pair.good_rating,
-            pair.bad_rating,
-        )
-        digest.update(repr(content).encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
-
-
-def _padding_share(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
+def _measure_padding(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
     """Return the share of padding among the tokens that the first epoch computes."""
     batches = sampler.batches(0)
     max_tokens = recipe.max_tokens or int(examples.spaces.sum())

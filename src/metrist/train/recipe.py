@@ -51,13 +51,15 @@ class Recipe(RecipeSettings):
     def __post_init__(self) -> None:
         check_settings(self)
         if not (self.lr > 0 and math.isfinite(self.lr)):
-            raise RunError(f"`lr` must be a number above 0, got {self.lr}")
+            raise RunError(f"`lr` must be a number above 0, got {self.lr}", code="invalid_value")
         if not 0 <= self.warmup < 1:
-            raise RunError(f"`warmup` must be a share of the steps, from 0 to below 1, got {self.warmup}")
+            raise RunError(
+                f"`warmup` must be a share of the steps, from 0 to below 1, got {self.warmup}", code="invalid_value"
+            )
         if self.weight_decay < 0:
-            raise RunError(f"`weight_decay` must not be negative, got {self.weight_decay}")
+            raise RunError(f"`weight_decay` must not be negative, got {self.weight_decay}", code="invalid_value")
         if self.clip is not None and not self.clip > 0:
-            raise RunError(f"`clip` must be above 0, or None for no clipping, got {self.clip}")
+            raise RunError(f"`clip` must be above 0, or None for no clipping, got {self.clip}", code="invalid_value")
 
     def resolve(self, device: str, scoring_tokens: int) -> Recipe:
         """Resolve the defaults that depend on the device. `scoring_tokens` is the number of tokens that scoring
@@ -113,7 +115,9 @@ class PreferenceSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         if self.head_lr is not None and not self.head_lr > 0:
-            raise RunError(f"`head_lr` must be above 0, or None for the recipe's lr, got {self.head_lr}")
+            raise RunError(
+                f"`head_lr` must be above 0, or None for the recipe's lr, got {self.head_lr}", code="invalid_value"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

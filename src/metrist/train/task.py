@@ -5,8 +5,9 @@ A new kind of metric that learns subclasses `TrainingTask`; `metrist.train.fit.f
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from metrist.errors import agree
 from metrist.models.devices import Options, Placement
 from metrist.models.weights import Weights, find_weights
-from metrist.train.batches import Sampler
+from metrist.train.batches import Balanced, Sampler, Shuffled
 from metrist.train.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -77,13 +78,12 @@ class Learner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """Tokenized data, its sampler and the number of updates. `left_out_heads` are heads of the base that the trained
+    """Tokenized data and its sampler. `left_out_heads` are heads of the base that the trained
     model does not have: training changes the layers below them, and with these their numbers."""
 
     train: Examples
     dev: Examples | None
     sampler: Sampler
-    steps: int
     left_out_heads: tuple[str, ...] = ()
 
     def remarks(self) -> list[str]:
@@ -100,6 +100,14 @@ class TrainingPlan:
 def describe_heads(plan: TrainingPlan) -> dict[str, str]:
     """Return what the card says about heads of the base that were left out."""
     return {"left_out_heads": ", ".join(plan.left_out_heads)} if plan.left_out_heads else {}
+
+
+def hash_rows(rows: Iterable[object]) -> str:
+    """Hash all that training reads of its data."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(repr(row).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +127,23 @@ class TrainingTask(ABC):
     def load_data(self) -> Any:
         """Read the training and development data."""
 
-    @abstractmethod
     def identity(self, weights: Weights, data: Any) -> dict[str, Any]:
-        """Return all settings that decide the trained weights, as `training.json` stores them. These exclude file names
-        and the number of tokens computed at once."""
+        """Return all that decides the trained weights, as `training.json` stores it."""
+        own = self.own_identity(weights, data)
+        return {"kind": self.kind, "base": weights.fingerprint, **own, **self.recipe.identity()}
+
+    @abstractmethod
+    def own_identity(self, weights: Weights, data: Any) -> dict[str, Any]:
+        """Return the data and the settings besides the recipe that decide the trained weights. These exclude file
+        names."""
+
+    def make_sampler(self, train: Examples, groups: Sequence[str] | None = None, balance: float = 1.0) -> Sampler:
+        """Return the sampler of the recipe; with groups of examples, one that balances them."""
+        recipe = self.recipe
+        settings: dict[str, Any] = {"batch": recipe.batch, "seed": recipe.seed, "bucket": recipe.bucket}
+        if groups is None:
+            return Shuffled(lengths=train.lengths, **settings)
+        return Balanced(lengths=train.lengths, groups=groups, balance=balance, **settings)
 
     @abstractmethod
     def plan(self, weights: Weights, data: Any) -> TrainingPlan:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
-from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from metrist.report.html import render
 
-_MEDIA_TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
 _TITLES = {
     400: "That request cannot be answered",
     401: "A token is needed",
@@ -31,6 +26,7 @@ _TITLES = {
     421: "Another server was meant",
     500: "Something went wrong",
 }
+_Body = TypeVar("_Body", bound=msgspec.Struct)
 
 
 def render_page(
@@ -65,42 +61,21 @@ def answer_json(value: Any) -> Response:
     return Response(json.dumps(value, allow_nan=False), media_type="application/json")
 
 
-async def read_json(request: Request) -> dict[str, Any]:
-    """Return the JSON object in the body of a request; a form of another site cannot send one."""
+async def read_body(request: Request, kind: type[_Body]) -> _Body:
+    """Return the JSON in the body of a request as a struct; a form of another site cannot send one."""
     if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
         raise HTTPException(400, "Expected JSON.")
     try:
-        value = json.loads(await request.body())
+        # Not with msgspec: a text may have half of a surrogate pair.
+        return msgspec.convert(json.loads(await request.body()), kind)
+    except msgspec.ValidationError as error:
+        raise HTTPException(400, f"{error}.") from None
     except (ValueError, RecursionError):
         raise HTTPException(400, "The body is no JSON.") from None
-    if not isinstance(value, dict):
-        raise HTTPException(400, "The body must be a JSON object.")
-    return value
 
 
-def static_route(*packages: str) -> Route:
+def static_route(*packages: str) -> Mount:
     """Return the route of `/static/NAME`: the files in the folder `static` of these packages, the web's and the
-    report's.
-
-    All files are read when the server starts and found by their exact names, so that no path leads anywhere else."""
-    assets: dict[str, tuple[bytes, str, str]] = {}
-    for package in ("metrist.report", "metrist.web", *packages):
-        for entry in files(package).joinpath("static").iterdir():
-            suffix = f".{entry.name.rpartition('.')[2]}"
-            if suffix in _MEDIA_TYPES:
-                content = entry.read_bytes()
-                tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-                assets[entry.name] = (content, _MEDIA_TYPES[suffix], tag)
-
-    async def send_asset(request: Request) -> Response:
-        asset = assets.get(request.path_params["name"])
-        if asset is None:
-            return render_error(request.scope, 404, "There is no such file.")
-        content, media_type, tag = asset
-        headers = {"Cache-Control": "no-cache", "ETag": tag}
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        return Response(content, media_type=media_type, headers=headers)
-
-    # :path takes slashes too, so that tricks with them get the same answer as any unknown name.
-    return Route("/static/{name:path}", send_asset, methods=["GET"])
+    report's, which may be installed as links."""
+    folders: list[str | tuple[str, str]] = [(name, "static") for name in ("metrist.report", "metrist.web", *packages)]
+    return Mount("/static", StaticFiles(packages=folders, follow_symlink=True))

@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,7 +29,8 @@ from metrist.errors import MetristError, describe_exception
 from metrist.metrics.base import is_resident
 from metrist.metrics.prompt_layout import list_tasks
 from metrist.metrics.registry import build, build_all
-from metrist.web.pages import answer_json, read_json, render_page
+from metrist.records import OPTIONAL_FIELDS
+from metrist.web.pages import answer_json, read_body, render_page
 from metrist.web.service.catalog import OfferedMetric, offer_metric
 
 #: Offered without being named on the command line. None of them asks an LLM or downloads a model.
@@ -41,7 +43,27 @@ MAX_CHARACTERS = 50_000
 MAX_REFERENCES = 20
 #: Seconds that a metric may take, with the loading of its model.
 TIME_LIMIT = 60.0
-_FIELDS = ("instruction", "source", "output", "task", "language")
+
+
+class OutputBody(msgspec.Struct, frozen=True):
+    """An output and the metric that scores it."""
+
+    metric: str
+    output: str | None = None
+    instruction: str | None = None
+    source: str | None = None
+    task: str | None = None
+    language: str | None = None
+    references: Annotated[list[str], msgspec.Meta(max_length=MAX_REFERENCES)] = []
+
+    def list_fields(self) -> dict[str, Any]:
+        """The fields of the record, without empty ones; long texts are refused."""
+        fields = {name: value for name in ("output", *OPTIONAL_FIELDS) if (value := getattr(self, name))}
+        references = tuple(text for text in self.references if text)
+        length = sum(map(len, (*fields.values(), *references)))
+        if length > MAX_CHARACTERS:
+            raise HTTPException(413, f"The texts have {length:,} characters; the limit is {MAX_CHARACTERS:,}.")
+        return {"output": "", **fields, "references": references}
 
 
 def offer_metrics(named: Sequence[str] = ()) -> list[OfferedMetric]:
@@ -149,7 +171,7 @@ def score_one(metric: str, fields: Mapping[str, Any], limits: Mapping[str, Any])
         "explanation": given.explanation,
         "errors": [list_error(n, error, built.label, record) for n, error in enumerate(given.errors, 1)],
         "parts": {name: value for name, value in given.parts.items() if math.isfinite(value)},
-        "readings": [reading for output in heat for reading in output.for_script()],
+        "readings": [reading for card in heat for reading in card.for_script()["readings"]],
     }
 
 
@@ -207,35 +229,13 @@ class Playground:
         return answer_json({"metrics": metrics, "characters": MAX_CHARACTERS})
 
     async def send_score(self, request: Request) -> Response:
-        body = await read_json(request)
-        offer = next((offer for offer in self._offered if offer.label == body.get("metric")), None)
+        body = await read_body(request, OutputBody)
+        offer = next((offer for offer in self._offered if offer.label == body.metric), None)
         if offer is None:
             raise HTTPException(400, "There is no such metric here.")
-        fields = read_fields(body)
+        fields = body.list_fields()
         process = self._processes.setdefault(is_resident(offer.metric), ScoringProcess(self.limits))
         metric = offer.text if offer.label == offer.text else f"{offer.label}={offer.text}"
         start = time.perf_counter()
         answer = await run_in_threadpool(process.score, metric, fields, self.time_limit)
         return answer_json({**answer, "seconds": round(time.perf_counter() - start, 3)})
-
-
-def read_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record from a request; refuse other types and long texts."""
-    fields: dict[str, Any] = {}
-    for name in _FIELDS:
-        value = body.get(name)
-        if value is not None and not isinstance(value, str):
-            raise HTTPException(400, f"The {name} must be a text.")
-        if value:
-            fields[name] = value
-    references = body.get("references", [])
-    if not isinstance(references, list) or not all(isinstance(text, str) for text in references):
-        raise HTTPException(400, "The references must be a list of texts.")
-    if len(references) > MAX_REFERENCES:
-        raise HTTPException(400, f"There are {len(references)} references; the limit is {MAX_REFERENCES}.")
-    fields["references"] = tuple(text for text in references if text)
-    length = sum(len(value) for name, value in fields.items() if name != "references")
-    length += sum(map(len, fields["references"]))
-    if length > MAX_CHARACTERS:
-        raise HTTPException(413, f"The texts have {length:,} characters; the limit is {MAX_CHARACTERS:,}.")
-    return {"output": "", **fields}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
 from metrist.grid import pair_outputs
+from metrist.records import TAG_FIELDS
 from metrist.web.viewed_run import Floats, ViewedRun
 
 PAGE_SIZES = (25, 50, 100)
@@ -66,7 +67,7 @@ class Query:
         names = {"q": "text", "in": "where", "vs": "versus"}
         for name, value in pairs:
             if len(value) > MAX_QUERY:
-                raise RunError(f"{name} has {len(value):,} characters; the limit is {MAX_QUERY:,}")
+                raise RunError(f"{name} has {len(value):,} characters; the limit is {MAX_QUERY:,}", code="too_large")
             if name == "system":
                 values.setdefault("systems", []).append(value)
             elif name.startswith(("min.", "max.")):
@@ -94,7 +95,7 @@ def _read_number(name: str, value: str) -> float:
     except ValueError:
         number = math.nan
     if math.isnan(number) or (math.isinf(number) and not name.startswith(("min.", "max."))):
-        raise RunError(f"{name} must be a number, got {value!r}")
+        raise RunError(f"{name} must be a number, got {value!r}", code="invalid_value")
     return number
 
 
@@ -133,7 +134,7 @@ class Collection:
 
     def run(self, number: int) -> ViewedRun:
         if not 0 <= number < len(self.runs):
-            raise RunError(f"there is no run {number}; there are {len(self.runs)}")
+            raise RunError(f"there is no run {number}; there are {len(self.runs)}", code="unknown_name")
         return self.runs[number]
 
     # ---- The other side
@@ -150,7 +151,9 @@ class Collection:
             other = run
             _check_name("system", name, run.systems.names)
         else:
-            raise RunError(f"the other side must be run:NUMBER or system:NAME, got {query.versus!r}")
+            raise RunError(
+                f"the other side must be run:NUMBER or system:NAME, got {query.versus!r}", code="invalid_value"
+            )
         key = (query.run, query.versus)
         if key not in self._counterparts:
             own, others = run.systems.names, other.systems.names
@@ -191,7 +194,7 @@ class Collection:
             for name in query.systems:
                 _check_name("system", name, run.systems.names)
             kept &= np.isin(run.systems.codes, [run.systems.names.index(name) for name in query.systems])
-        for tag in ("task", "language"):
+        for tag in TAG_FIELDS:
             if value := getattr(query, tag):
                 _check_name(tag, value, run.labels[tag])
                 kept &= run.tags[tag] == run.labels[tag].index(value)
@@ -323,7 +326,7 @@ def number_or_none(value: float) -> float | None:
 
 def _check_name(what: str, name: str, known: Iterable[str]) -> None:
     if name not in known:
-        raise RunError(f"the run has no {what} {name!r}{did_you_mean(name, known)}")
+        raise RunError(f"the run has no {what} {name!r}{did_you_mean(name, known)}", code="unknown_name")
 
 
 def _find_disagreement(run: ViewedRun) -> Floats:
@@ -336,7 +339,7 @@ def _find_disagreement(run: ViewedRun) -> Floats:
         if column.kind == "metric" and column.higher is not None
     ]
     if len(ranks) < 2:
-        raise RunError("a disagreement takes two metrics that have a better side")
+        raise RunError("a disagreement takes two metrics that have a better side", code="invalid_value")
     return np.asarray(np.ptp(np.stack(ranks), axis=0), np.float64)
 
 

@@ -97,7 +97,10 @@ class Access:
         if not is_loopback(self.host) and (not (self.tokens or self.find_user) or self.guest is not None):
             raise ValueError(f"a server on {self.host} needs a token for every request")
         if self.url is not None and not _is_root_url(self.url):
-            raise InputError(f"{self.url!r} is no address of a whole site: expected https://NAME or http://NAME:PORT")
+            raise InputError(
+                f"{self.url!r} is no address of a whole site: expected https://NAME or http://NAME:PORT",
+                code="invalid_value",
+            )
 
     def identify(self, token: str) -> str | None:
         """Return the user of a token, or None."""
@@ -183,7 +186,7 @@ class Security:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                headers["Cache-Control"] = "no-cache" if scope["path"].startswith("/static/") else "no-store"
             await send(message)
 
         refusal = self._check(scope)

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from metrist.errors import MetristError, RunError, describe_exception
 from metrist.web.pages import render_error, static_route
@@ -51,33 +51,23 @@ def create_app(routes: Sequence[BaseRoute], access: Access, *, static: Sequence[
     A handler reports what the user can mend by raising a MetristError or an HTTPException."""
     app = Starlette(
         routes=[*routes, static_route(*static)],
-        exception_handlers={
-            HTTPException: _answer_http_error,
-            MetristError: _answer_metrist_error,
-            BodyTooLarge: _answer_large_body,
-            Exception: _answer_fault,
-        },
+        exception_handlers=dict.fromkeys((HTTPException, MetristError, BodyTooLarge, Exception), _answer_error),
     )
     return Security(app, access)
 
 
-async def _answer_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    response = render_error(request.scope, error.status_code, str(error.detail))
-    response.headers.update(error.headers or {})
-    return response
-
-
-async def _answer_metrist_error(request: Request, error: Exception) -> Response:
-    return render_error(request.scope, 400, str(error))
-
-
-async def _answer_large_body(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    return render_error(request.scope, 413, "The request is too large.")
-
-
-async def _answer_fault(request: Request, error: Exception) -> Response:
-    print(f"metrist: {request.method} {request.url.path!r}: {describe_exception(error)}", file=sys.stderr, flush=True)
+async def _answer_error(request: Request, error: Exception) -> Response:
+    match error:
+        case HTTPException():
+            response = render_error(request.scope, error.status_code, str(error.detail))
+            response.headers.update(error.headers or {})
+            return response
+        case MetristError():
+            return render_error(request.scope, 400, str(error))
+        case BodyTooLarge():
+            return render_error(request.scope, 413, "The request is too large.")
+    place = f"{request.method} {request.url.path!r}"
+    print(f"metrist: {place}: {describe_exception(error)}", file=sys.stderr, flush=True)
     return render_error(request.scope, 500, "This is a fault of metrist; the terminal that it runs in says more.")
 
 
@@ -86,7 +76,9 @@ def bind(host: str, port: int | None, *, preferred: int = PREFERRED_PORT, backlo
     try:
         family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0]
     except OSError:
-        raise RunError(f"{host!r} is no address of this machine; use 127.0.0.1 or 0.0.0.0") from None
+        raise RunError(
+            f"{host!r} is no address of this machine; use 127.0.0.1 or 0.0.0.0", code="invalid_value"
+        ) from None
     for candidate in (port,) if port is not None else (preferred, 0):
         # asyncio turns Nagle's algorithm off only for sockets of this protocol: without it, answers wait for 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -98,7 +90,7 @@ def bind(host: str, port: int | None, *, preferred: int = PREFERRED_PORT, backlo
         except (OSError, OverflowError) as error:
             listener.close()
             reason = getattr(error, "strerror", None) or error
-    raise RunError(f"cannot listen on port {port} of {host}: {reason}; try another `port`")
+    raise RunError(f"cannot listen on port {port} of {host}: {reason}; try another `port`", code="invalid_value")
 
 
 def format_address(host: str, port: int, token: str = "", path: str = "/") -> str:
@@ -111,59 +103,59 @@ def format_address(host: str, port: int, token: str = "", path: str = "/") -> st
     return f"http://{name}:{port}{path}{f'?token={token}' if token else ''}"
 
 
-def limit_headers(protocol: Any) -> Any:
-    """A protocol class of uvicorn that limits the time and size of a request's headers, and the time that a client does
-    not read its answer; uvicorn leaves them open."""
+_Protocol: Any = AutoHTTPProtocol
 
-    class LimitedProtocol(protocol):  # type: ignore[misc]
-        _header_bytes = 0
-        _header_timer: asyncio.TimerHandle | None = None
-        _write_timer: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            self._await_headers()
+class LimitedProtocol(_Protocol):  # type: ignore[misc]
+    """uvicorn's protocol with limits that it leaves open: the time and size of a request's headers, and the time that a
+    client does not read its answer."""
 
-        def connection_lost(self, exc: Exception | None) -> None:
+    _header_bytes = 0
+    _header_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._await_headers(_HEADER_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(_WRITE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        super().resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        between = self.cycle is None or self.cycle.response_complete
+        before = self.cycle
+        # The rest of a body that was answered early, such as one that is too large: it is read and dropped, since a
+        # client that is still sending would not see the answer if the connection were closed.
+        rest = between and before is not None and before.more_body
+        if between and self._header_timer is None:
+            self._await_headers(_REST_SECONDS if rest else _HEADER_SECONDS)
+        super().data_received(data)
+        if self.cycle is not before:
             self._stop_waiting()
-            self.resume_writing()
-            super().connection_lost(exc)
+        elif between:
+            self._header_bytes += len(data)
+            if self._header_bytes > (_MAX_REST if rest else _MAX_HEADERS):
+                self.transport.close()
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._write_timer = self.loop.call_later(_WRITE_SECONDS, self.transport.abort)
+    def _await_headers(self, seconds: float) -> None:
+        self._header_bytes = 0
+        self._header_timer = self.loop.call_later(seconds, self.transport.close)
 
-        def resume_writing(self) -> None:
-            if self._write_timer is not None:
-                self._write_timer.cancel()
-            super().resume_writing()
-
-        def data_received(self, data: bytes) -> None:
-            between = self.cycle is None or self.cycle.response_complete
-            before = self.cycle
-            # The rest of a body that was answered early, such as one that is too large: it is read and dropped, since
-            # a client that is still sending would not see the answer if the connection were closed.
-            rest = between and before is not None and before.more_body
-            if between and self._header_timer is None:
-                self._await_headers(_REST_SECONDS if rest else _HEADER_SECONDS)
-            super().data_received(data)
-            if self.cycle is not before:
-                self._stop_waiting()
-            elif between:
-                self._header_bytes += len(data)
-                if self._header_bytes > (_MAX_REST if rest else _MAX_HEADERS):
-                    self.transport.close()
-
-        def _await_headers(self, seconds: float = _HEADER_SECONDS) -> None:
-            self._header_bytes = 0
-            self._header_timer = self.loop.call_later(seconds, self.transport.close)
-
-        def _stop_waiting(self) -> None:
-            if self._header_timer is not None:
-                self._header_timer.cancel()
-                self._header_timer = None
-
-    return LimitedProtocol
+    def _stop_waiting(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
 
 
 class Server(uvicorn.Server):
@@ -176,20 +168,27 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def configure_server(app: ASGIApp) -> uvicorn.Server:
-    """Return a uvicorn server with metrist's limits."""
+def configure(app: Any, **options: Any) -> uvicorn.Config:
+    """Return the settings of uvicorn that pages and the service share, with these options."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # Faults are reported by the app.
+    return uvicorn.Config(
+        app,
+        http=LimitedProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        **options,
+    )
+
+
+def configure_server(app: ASGIApp) -> uvicorn.Server:
+    """Return the server of an app of pages."""
     return Server(
-        uvicorn.Config(
+        configure(
             app,
-            http=limit_headers(H11Protocol),
-            ws="none",
             loop="asyncio",
-            lifespan="auto",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
             limit_concurrency=200,
             timeout_keep_alive=15,
             timeout_graceful_shutdown=_GRACE_SECONDS,

@@ -29,11 +29,12 @@ from metrist.io.writer import atomic_write
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import encode_names
 from metrist.ratings import Error
+from metrist.records import TAG_FIELDS
 from metrist.report.cells import decimals_for
 from metrist.report.output_card import OutputCard
+from metrist.report.outputs import build_heat
 from metrist.run.loading import fetch_flat, load
 from metrist.run.query import number_rows, open_database
-from metrist.run.results import build_heat
 from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class ViewedRun:
         if self._database:
             self._database.execute(f"CREATE VIEW texts AS {source}")
         self.labels: dict[str, list[str]] = {}
-        self.tags = {tag: self._read_tags(tag) for tag in ("task", "language")}
+        self.tags = {tag: self._read_tags(tag) for tag in TAG_FIELDS}
         #: One line for each error: its row, and the indexes of its aspect and its severity.
         self.errors = self._list_errors()
         self.columns: dict[str, ViewColumn] = {}
@@ -376,7 +377,7 @@ class ViewedRun:
             block = blocks[metric.label]
             if block[0].tokens:
                 heat = build_heat([item], [system], [(metric, block)], item=item, system=system, limit=1)
-                readings[metric.label] = heat.outputs[0].for_script()
+                readings[metric.label] = heat.outputs[0].for_script()["readings"]
         scores = {metric.label: blocks[metric.label][0] for metric in self.results.metrics}
         card = OutputCard(item=item, system=system, scores=scores, record=facts.record, errors=tuple(facts.errors))
         return card, facts, readings

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
+import msgspec
 import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,9 +16,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from metrist.errors import RunError, format_path, quote_word
+from metrist.records import CONTEXT_FIELDS, TAG_FIELDS
 from metrist.report.output_card import cut_end, error_row
 from metrist.run.texts import OutputFacts
-from metrist.web.pages import answer_json, read_json, render_page
+from metrist.web.pages import answer_json, read_body, render_page
 from metrist.web.queries import PAGE_SIZES, Collection, Query, number_or_none
 from metrist.web.viewed_run import ViewedRun
 
@@ -29,6 +30,20 @@ _MAX_SIBLING_TEXT = 20_000
 _MAX_SIBLINGS = 64
 #: Outputs that one request may pick.
 _MAX_PICKS = 10_000
+
+
+class RunBody(msgspec.Struct, frozen=True):
+    """The body of a request about a run."""
+
+    run: int = 0
+
+
+class PicksBody(RunBody, frozen=True):
+    """Outputs by item and system, or by a query, that are picked or no longer picked."""
+
+    keys: Annotated[list[tuple[str, str]], msgspec.Meta(max_length=_MAX_PICKS)] = []
+    query: str | None = None
+    picked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,19 +105,18 @@ class Viewer:
 
     async def change_picks(self, request: Request) -> Response:
         """Pick outputs by item and system, or all that a query selects."""
-        body = await read_json(request)
-        run = self.collection.run(_read_run(body))
-        if isinstance(body.get("query"), str):
-            rows = self.collection.select(Query.parse(parse_qsl(body["query"], keep_blank_values=True)))
+        body = await read_body(request, PicksBody)
+        run = self.collection.run(body.run)
+        if body.query is not None:
+            rows = self.collection.select(Query.parse(parse_qsl(body.query, keep_blank_values=True)))
             if len(rows) > _MAX_PICKS:
-                raise RunError(f"{len(rows):,} outputs are too many to pick at once; the limit is {_MAX_PICKS:,}")
+                raise RunError(
+                    f"{len(rows):,} outputs are too many to pick at once; the limit is {_MAX_PICKS:,}", code="too_large"
+                )
             keys = [run.key(row) for row in rows.tolist()]
         else:
-            given = body.get("keys")
-            if not isinstance(given, list) or len(given) > _MAX_PICKS:
-                raise HTTPException(400, "Expected a list of items and systems.")
-            keys = [run.key(_find_row(run, *_read_key(key))) for key in given]
-        run.picks.change(keys, picked=body.get("picked") is True)
+            keys = [run.key(_find_row(run, *key)) for key in body.keys]
+        run.picks.change(keys, picked=body.picked)
         return answer_json({"picked": len(run.picks.keys)})
 
     def send_export(self, request: Request) -> Response:
@@ -116,7 +130,7 @@ class Viewer:
         """Write the picked outputs to the file that `metrist annotate` is to read."""
         from metrist.io.writer import atomic_write
 
-        run = self.collection.run(_read_run(await read_json(request)))
+        run = self.collection.run((await read_body(request, RunBody)).run)
         rows = list_picked_records(run)
         if not rows:
             raise RunError("nothing is picked")
@@ -157,25 +171,12 @@ def list_picked_records(run: ViewedRun) -> list[dict[str, Any]]:
 
 
 def _list_texts(facts: OutputFacts) -> dict[str, Any]:
-    names = ("task", "language", "instruction", "source", "references", "output")
+    names = (*TAG_FIELDS, *reversed(CONTEXT_FIELDS), "references", "output")
     return {name: getattr(facts.record, name) for name in names} if facts.record else {}
 
 
 def _read_query(request: Request) -> Query:
     return Query.parse(request.query_params.multi_items())
-
-
-def _read_run(body: Mapping[str, Any]) -> int:
-    number = body.get("run", 0)
-    if type(number) is not int:
-        raise HTTPException(400, "The run must be a number.")
-    return number
-
-
-def _read_key(key: Any) -> tuple[str, str]:
-    if not isinstance(key, list) or len(key) != 2 or not all(isinstance(part, str) for part in key):
-        raise HTTPException(400, "Expected an item and a system.")
-    return key[0], key[1]
 
 
 def _find_row(run: ViewedRun, item: str, system: str) -> int:

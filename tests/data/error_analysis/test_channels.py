@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from error_codes import raises_code
 from metrist.data.error_analysis.build import (
     BuildSettings,
     MixCell,
@@ -274,13 +275,13 @@ def test_a_wrong_mix(tmp_path: Path, content: str, word: str) -> None:
 
 
 def test_wrong_settings() -> None:
-    with pytest.raises(SpecError, match="did you mean 'human'"):
+    with raises_code(SpecError, "unknown_name", "'human'"):
         BuildSettings(channels=("humans",))
-    with pytest.raises(SpecError, match="mix"):
+    with raises_code(SpecError, "missing_value", "mix"):
         BuildSettings(size=3)
-    with pytest.raises(SpecError, match="papers"):
+    with raises_code(SpecError, "unknown_name", "papers"):
         read_mix("papers")
-    with pytest.raises(SpecError, match="no fault"):
+    with raises_code(SpecError, "unknown_name", "no fault"):
         BuildSettings(kinds=("nothing",))
 
 

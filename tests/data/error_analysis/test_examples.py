@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from error_codes import raises_code
 from metrist.data.error_analysis import AnalysisExample, make_example, read_examples, write_examples
 from metrist.data.error_analysis.examples import NOTHING
 from metrist.data.faults import KINDS
@@ -131,22 +132,22 @@ def test_files(tmp_path: Path) -> None:
         ({"output": 3}, "output"),
         ({"channel": "other"}, "channel"),
         ({"errors": {}}, "errors"),
-        ({"errors": [3]}, "error 1"),
-        ({"errors": [{"aspect": "A"}]}, "explanation"),
+        ({"errors": [3]}, "$.errors[0]"),
+        ({"errors": [{"aspect": "A"}]}, "$.errors[0]"),
         ({"task": []}, "task"),
     ],
 )
 def test_a_file_that_is_none_of_examples(tmp_path: Path, change: dict[str, object], word: str) -> None:
     path = tmp_path / "examples.jsonl"
     path.write_text(json.dumps(make_example(RECORD, [NUMBER], "human").to_dict() | change))
-    with pytest.raises(InputError, match=rf"examples.jsonl:1.*{word}"):
+    with raises_code(InputError, "invalid_value", "examples.jsonl:1", word):
         list(read_examples(path))
 
 
 def test_a_line_that_is_no_json(tmp_path: Path) -> None:
     path = tmp_path / "examples.jsonl"
     path.write_text("{\n")
-    with pytest.raises(InputError, match=":1"):
+    with raises_code(InputError, "unreadable", "examples.jsonl:1"):
         list(read_examples(path))
 
 

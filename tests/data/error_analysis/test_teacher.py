@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from error_codes import raises_code
 from fault_server import Act, FaultServer, Mixed, Request, answer
 from metrist.data.error_analysis.build import BuildSettings, build_examples
 from metrist.data.error_analysis.channels import JudgedOutput, choose_good_texts
@@ -376,5 +377,5 @@ def test_a_server_with_faults_loses_no_example_and_is_paid_once(monkeypatch: pyt
 
 def test_settings_without_an_llm() -> None:
     for settings in ({"channels": ("real",)}, {"inject": True}, {"generate": (FakeLLM(),)}):
-        with pytest.raises(SpecError, match="needs an LLM"):
+        with raises_code(SpecError, "missing_value"):
             BuildSettings(**settings)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from published_files import answers, ratings, table
 
+from error_codes import raises_code
 from metrist.data.heap import read_data_set
 from metrist.errors import InputError
 
@@ -77,9 +78,9 @@ def test_the_best_counter_narratives_of_two_raters_are_not_compared(tmp_path: Pa
 
 def test_counter_narratives_name_the_column_at_fault(tmp_path: Path) -> None:
     row = judged("one", *([1, 1, 1, 1, 2] for _ in SYSTEMS))
-    with pytest.raises(InputError, match=r"rows.csv:2: 'dialoGPT_is_best' must be true or false, got '2'"):
+    with raises_code(InputError, "unreadable", "rows.csv:2", "'dialoGPT_is_best'", "got '2'"):
         read_data_set("BCN", table(tmp_path, NARRATIVES, row))
-    with pytest.raises(InputError, match=r"rows.csv:2: 'TARGET' is missing"):
+    with raises_code(InputError, "unreadable", "rows.csv:2", "'TARGET'"):
         read_data_set("BCN", table(tmp_path, ["Hate_Speech"], ["x"]))
 
 
@@ -151,5 +152,5 @@ def test_chasm_names_the_entry_and_the_field_at_fault(tmp_path: Path, text: str,
 
 def test_chasm_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "counter.json").write_bytes(b'{"\xff": 1}')
-    with pytest.raises(InputError, match=r"counter.json: not UTF-8 text"):
+    with raises_code(InputError, "unreadable", "counter.json"):
         read_data_set("CNI", tmp_path / "counter.json")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from published_files import answers, defeasible, json_lines, ratings, table, update
 
+from error_codes import raises_code
 from metrist.data.heap import read_data_set
 from metrist.errors import InputError
 
@@ -144,17 +145,17 @@ def test_timetravels_rewritten_endings_are_paired_with_the_original_one(tmp_path
     endings = [("She lost. Alas.", "She won. Hurrah."), ("She cried. Alas.", "She won. Hurrah.")]
     assert {code: answers(result, code) for code in ("SRC", "SRS")} == {"SRC": endings, "SRS": endings}
     assert len(result) == 4
-    with pytest.raises(InputError, match=r"dev_data.json:1: a file of stories has no pairs of SRPl"):
+    with raises_code(InputError, "no_data", "dev_data.json:1"):
         read_data_set("SRPl", tmp_path / "dev_data.json")
 
 
 def test_timetravel_names_the_field_at_fault(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"rows.csv:2: 'Answer.ending' must be A, B, S or IR, got 'C'"):
+    with raises_code(InputError, "unreadable", "rows.csv:2", "'Answer.ending'", "got 'C'"):
         read_data_set("SRE", table(tmp_path, TURK, turk("A", "C", "A", "A", "A")))
     story = {"story_id": "s1", "premise": "p", "counterfactual": "c", "original_ending": "o"}
-    with pytest.raises(InputError, match=r"rows.jsonl:1: has neither 'edited_ending' nor 'edited_endings'"):
+    with raises_code(InputError, "unreadable", "rows.jsonl:1", "'edited_ending'", "'edited_endings'"):
         read_data_set("SRC", json_lines(tmp_path, story))
-    with pytest.raises(InputError, match=r"rows.jsonl:1: 'edited_endings' must be a list that is not empty, got 'x'"):
+    with raises_code(InputError, "unreadable", "rows.jsonl:1", "'edited_endings'", "got 'x'"):
         read_data_set("SRC", json_lines(tmp_path, {**story, "edited_endings": ["x"]}))
 
 
@@ -193,14 +194,16 @@ def test_one_persons_weakener_and_strengthener_make_a_pair_each_way(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "values"),
     [
-        (update("x", "weakener", 1), r"rows.jsonl:1: 'pred_label' must be attenuator or intensifier, got 'weakener'"),
-        (update("x", "attenuator"), r"rows.jsonl:1: 'human_label' must be a list that is not empty, got \[\]"),
-        (written("both", "x"), r"rows.jsonl:1: 'UpdateType' must be weakener or strengthener, got 'both'"),
-        ({"premise": "p"}, r"rows.jsonl:1: 'pred_label' is missing"),
+        (update("x", "weakener", 1), ("rows.jsonl:1", "'pred_label'", "got 'weakener'")),
+        (update("x", "attenuator"), ("rows.jsonl:1", "'human_label'", "got []")),
+        (written("both", "x"), ("rows.jsonl:1", "'UpdateType'", "got 'both'")),
+        ({"premise": "p"}, ("rows.jsonl:1", "'pred_label'")),
     ],
 )
-def test_defeasible_inference_names_the_field_at_fault(tmp_path: Path, row: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_defeasible_inference_names_the_field_at_fault(
+    tmp_path: Path, row: dict[str, Any], values: tuple[str, ...]
+) -> None:
+    with raises_code(InputError, "unreadable", *values):
         read_data_set("DIA", json_lines(tmp_path, row))

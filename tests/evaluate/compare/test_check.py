@@ -6,14 +6,18 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from run_builder import METRICS, make_run, noisy
 
 import metrist
-from metrist.errors import RunError
-from metrist.evaluate.compare.check import CheckReport, check
+from error_codes import raises_code
+from metrist.errors import ErrorCode, RunError
+from metrist.evaluate.compare.check import CheckReport, Verdict, check
 from metrist.evaluate.selection import warn_off_scale
 from metrist.scores import Failure, FailureKind
 from metrist.stats.significance import holm
@@ -79,7 +83,7 @@ def test_every_output_needs_a_score_by_what_is_checked_unless_a_coverage_is_give
     (failure,) = check(run, minimum={"quality": 0.1}).failures
     assert (failure.kind, failure.system, failure.metric) == ("coverage", "a", "quality")
     assert failure.why == "only 50.0 % of the outputs have a score"
-    assert "--min-coverage (min_coverage=) allows less" in check(run, minimum={"quality": 0.1}).notes[0]
+    assert "`min_coverage` allows less" in check(run, minimum={"quality": 0.1}).notes[0]
     assert failure.requirement == ">= 100 % scored"
     assert check(run, minimum={"quality": 0.1}, min_coverage=0.5).passed
     # Outputs that failed by a metric which is not checked do not matter.
@@ -112,16 +116,16 @@ def test_systems_are_checked_against_another_of_the_same_run() -> None:
     apart = check(make_run(quality={"x": BAD}), against=make_run(quality={"x": GOOD}), draws=500)
     alone = check(run, against="old", systems=["worse"], draws=500)
     assert [(v.value, v.p) for v in alone.verdicts] == [(v.value, v.p) for v in apart.verdicts]
-    with pytest.raises(RunError, match="no system to check against 'old'"):
+    with raises_code(RunError, "conflict", "'old'"):
         check(run, against="old", systems=["old"])
-    with pytest.raises(RunError, match=r"no run at odl, and no system of that name .* did you mean 'old'"):
+    with raises_code(RunError, "unknown_name", "'old'"):
         check(run, against="odl")
 
 
 def test_a_system_with_the_name_of_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old").mkdir()
-    with pytest.raises(RunError, match=r"also a file or folder here: write \./old for the run"):
+    with raises_code(RunError, "conflict", "folder"):
         check(make_run(quality={"old": GOOD, "new": BAD}), against="old")
 
 
@@ -232,7 +236,7 @@ def test_a_metric_that_the_run_has_not_finished_fails() -> None:
         assert failure.why == "not finished: run the same `metrist score` again"
         assert "errors is left out" in report.notes
         assert not any("NOT CHECKED" in note for note in report.notes)
-    with pytest.raises(RunError, match="errors is not finished in this run: run the same `metrist score` again"):
+    with raises_code(RunError, "unfinished", "`metrist score`"):
         check(now, minimum={"errors": 1})
 
 
@@ -247,7 +251,7 @@ def test_problems_of_the_runs_are_noted() -> None:
 def test_too_few_draws_fail() -> None:
     run = make_run(quality={"a": GOOD})
     report = check(run, against=run, draws=9)
-    assert "With 1 test, 9 draws cannot reach 0.05: increase draws (--draws)." in report.notes
+    assert "With 1 test, 9 draws cannot reach 0.05: use more draws." in report.notes
     assert report.failures[0].why == "no loss can be found with so few draws: p 1.000 on 80 shared items"
 
 
@@ -272,7 +276,7 @@ def test_a_check_that_cannot_fail_does_not_pass(tests: int) -> None:
         assert can_fail or not same.passed
         if not same.passed:
             assert all(verdict.why.startswith("too few to find any loss: ") for verdict in same.failures)
-            assert any("set limits, which need no test (--min METRIC=X)" in note for note in same.notes)
+            assert any("set limits" in note for note in same.notes)
     assert same.passed
 
 
@@ -349,17 +353,17 @@ def test_a_row_that_was_not_scored_fails_and_a_new_column_does_not(tmp_path: Pat
 
 
 def test_a_baseline_with_another_signature_is_refused() -> None:
-    alike = r"quality was not computed alike: this run has the signature 'quality \| version 1', the baseline has "
-    with pytest.raises(RunError, match=alike + r"'quality \| version 2'; score one of them again"):
+    with raises_code(
+        RunError, "conflict", "this run", "'quality | version 1'", "the baseline", "'quality | version 2'"
+    ):
         check(make_run(quality={"a": GOOD}), against=make_run(quality={"a": GOOD}, signature="2"))
 
 
 def test_a_baseline_without_the_systems_or_the_metrics_is_refused() -> None:
     run = make_run(quality={"sys-a": GOOD, "sys-b": GOOD})
-    missing = r"no system of the run is in the baseline, which has 'x', 'sys-A'; did you mean 'sys-A'\?"
-    with pytest.raises(RunError, match=missing):
+    with raises_code(RunError, "too_little_data", "'x', 'sys-A'", "did you mean 'sys-A'"):
         check(run, against=make_run(quality={"x": GOOD, "sys-A": GOOD}))
-    with pytest.raises(RunError, match="share no metric with a better side: this run has quality, the baseline size"):
+    with raises_code(RunError, "too_little_data", "baseline"):
         check(run, against=make_run(size={"sys-a": GOOD, "sys-b": GOOD}))
 
 
@@ -406,20 +410,20 @@ def test_metrics_that_count_in_percent_are_recognised(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "values"),
     [
-        ({}, "nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against"),
-        ({"minimum": {"qualit": 0.3}}, r"no metric 'qualit' in the run, which has 'quality'; did you mean 'quality'\?"),
-        ({"maximum": {"quality": math.nan}}, "the maximum of quality must be a number, got nan"),
-        ({"minimum": {"quality": "x"}}, "the minimum of quality must be a number, got 'x'"),
-        ({"min_coverage": 95}, "the minimal coverage must be a share between 0 and 1, got 95"),
-        ({"min_coverage": 0.5, "alpha": 0}, "draws must be at least 1 and alpha between 0 and 1, got 10000 and 0"),
-        ({"min_coverage": 0.5, "systems": ["aa"]}, "no system 'aa' in the run, which has 'a'"),
-        ({"min_coverage": 0.5, "systems": []}, "nothing to check: the run has no outputs"),
+        ({}, "no_data", []),
+        ({"minimum": {"qualit": 0.3}}, "unknown_name", ["'qualit'", "'quality'"]),
+        ({"maximum": {"quality": math.nan}}, "invalid_value", ["maximum", "quality", "nan"]),
+        ({"minimum": {"quality": "x"}}, "invalid_value", ["minimum", "quality", "'x'"]),
+        ({"min_coverage": 95}, "invalid_value", ["95"]),
+        ({"min_coverage": 0.5, "alpha": 0}, "invalid_value", ["10000 and 0"]),
+        ({"min_coverage": 0.5, "systems": ["aa"]}, "unknown_name", ["'aa'", "'a'"]),
+        ({"min_coverage": 0.5, "systems": []}, "no_data", []),
     ],
 )
-def test_invalid_options_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(RunError, match=message):
+def test_invalid_options_are_refused(options: dict[str, Any], code: ErrorCode, values: list[str]) -> None:
+    with raises_code(RunError, code, *values):
         check(make_run(quality={"a": GOOD}), **options)
 
 
@@ -458,3 +462,24 @@ def test_junit_has_a_case_for_each_verdict() -> None:
     assert [case.attrib["name"] for case in cases] == ["a: quality >= 0.3", "\\x1b[31m: quality >= 0.3"]
     assert cases[1][0].attrib["message"] == "no output has a score"
     assert cases[1][0].text == "no output has a score\nwanted: >= 0.3\nfound: n/a\ncoverage: 0.0 %"
+
+
+@given(st.text(st.characters()), st.text(st.characters()))
+def test_any_text_gives_valid_junit(name: str, why: str) -> None:
+    verdict = Verdict(
+        kind="minimum", system=name, metric="m", passed=False, requirement="", observed=why, why=why, coverage=1.0
+    )
+    report = CheckReport(verdicts=(verdict,))
+    (case,) = ET.fromstring(report.junit().encode()).iter("testcase")
+    assert case[0].tag == "failure"
+    if name.isascii() and name.isprintable():
+        assert case.attrib["name"] == f"{name}: m "
+    assert report.junit() == report.junit()
+
+
+def test_characters_that_xml_forbids_are_escaped() -> None:
+    verdict = Verdict(
+        kind="minimum", system="\x1b\ud800\x00\ufffe]]>", metric="m", passed=True, requirement="", observed=""
+    )
+    (case,) = ET.fromstring(CheckReport(verdicts=(verdict,)).junit().encode()).iter("testcase")
+    assert case.attrib["name"] == "\\x1b\\ud800\\x00\\ufffe]]>: m "

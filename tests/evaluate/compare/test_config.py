@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from error_codes import raises_code
 from fault_server import FaultServer, answer
-from metrist.errors import InputError, MetristError, ModelError, RunError, SpecError
+from metrist.errors import ErrorCode, InputError, MetristError, ModelError, RunError, SpecError
 from metrist.evaluate.compare.config import read_config, run_config
 from metrist.metrics.base import Shard
 from metrist.metrics.lexical.match import Exact
@@ -112,11 +113,11 @@ def test_a_misspelt_system_to_check_against_is_reported_before_anything_is_score
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = write_config(folder, SETTINGS.replace("min =", 'against = "god"\nmin ='))
-    with pytest.raises(RunError, match=r"no run at .*god, and no system of that name .* did you mean 'good'\?"):
+    with raises_code(RunError, "unknown_name", "'good'"):
         run_config(path)
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     Path("god").mkdir()
-    with pytest.raises(RunError, match=r"'god' is ambiguous, because the current folder has a file or folder"):
+    with raises_code(RunError, "unknown_name", "'god'"):
         run_config(path)
     assert not (folder / "run").exists()
 
@@ -155,36 +156,39 @@ def test_bad_rows_are_skipped_and_counted_with_skip_bad(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "values"),
     [
-        (("metrics =", "metrcs ="), r"study.toml: unknown setting 'metrcs'; did you mean 'metrics'\?"),
-        (("[check]", "[chek]"), r"study.toml: unknown setting 'chek'; did you mean 'check'"),
-        (("junit =", "junt ="), r"study.toml: \[check\] unknown setting 'junt'; did you mean 'junit'\?"),
-        (("draws = 200", "draws = 2.5"), r"\[compare\] draws must be a whole number, at least 1, got 2.5"),
-        (("draws = 200", "exact = 1"), r"\[compare\] unknown setting 'exact'; known are systems, metrics, baseline"),
-        (("draws = 200", "draws = true"), r"\[compare\] draws must be a whole number, at least 1, got True"),
-        (("0.5", '"high"'), r"\[check\] min must be a table of numbers, such as \{rougeL = 0.3\}, got"),
-        (("0.5", "nan"), r"\[check\] min must be a table of numbers"),
-        (('"serial"', '"rya"'), r"study.toml: no executor named 'rya': expected .*; did you mean 'ray'"),
-        (('"serial"', "3"), r"study.toml: executor must be a string, got 3"),
-        (('"serial"', '"serial"\nworkers = 4'), r"study.toml: the executor 'serial' has one worker, got workers = 4"),
-        (('input = "outputs.jsonl"', ""), r"study.toml: 'input' is missing: it must be a string or a list of strings"),
-        (
-            ('input = "outputs.jsonl"', "input = []"),
-            r"toml: input must be a string or a list of strings, got \[\]",
-        ),
-        (('item_key = "id"', "item_key = 3"), r"\[read\] item_key must be a string or a list of strings, got 3"),
-        (('{output = "prediction"}', "{output = 3}"), r"\[read\] fields must be a table of strings"),
-        (('item_key = "id"', 'skip_bad = "yes"'), r"\[read\] skip_bad must be true or false, got 'yes'"),
-        (("min = {token_f1 = 0.5}", ""), r"\[check\] has nothing to check: give min, max, min_coverage or against"),
-        (("min =", "alpha = 2\nmin ="), r"\[check\] alpha must be a number between 0 and 1, got 2"),
-        (("min =", "min_coverage = 95\nmin ="), r"\[check\] min_coverage must be a number from 0 to 1, got 95"),
-        (("[read]", "[read"), r"study.toml: is not TOML: .*line 7"),
+        (("metrics =", "metrcs ="), "unknown_name", ["'metrcs'", "'metrics'"]),
+        (("[check]", "[chek]"), "unknown_name", ["'chek'", "'check'"]),
+        (("junit =", "junt ="), "unknown_name", ["[check]", "'junt'", "'junit'"]),
+        (("draws = 200", "draws = 2.5"), "invalid_value", ["[compare] draws", "2.5"]),
+        (("draws = 200", "exact = 1"), "unknown_name", ["[compare]", "'exact'", "systems, metrics, baseline"]),
+        (("draws = 200", "draws = true"), "invalid_value", ["[compare] draws", "True"]),
+        (("0.5", '"high"'), "invalid_value", ["[check] min", "'high'"]),
+        (("0.5", "nan"), "invalid_value", ["[check] min", "nan"]),
+        (('"serial"', '"rya"'), "unreadable", ["'rya'", "'ray'"]),
+        (('"serial"', "3"), "invalid_value", ["executor", "3"]),
+        (('"serial"', '"serial"\nworkers = 4'), "unreadable", ["'serial'", "workers = 4"]),
+        (('input = "outputs.jsonl"', ""), "invalid_value", ["'input'"]),
+        (('input = "outputs.jsonl"', "input = []"), "invalid_value", ["input", "[]"]),
+        (('item_key = "id"', "item_key = 3"), "invalid_value", ["[read] item_key", "3"]),
+        (('{output = "prediction"}', "{output = 3}"), "invalid_value", ["[read] fields", "{'output': 3}"]),
+        (('item_key = "id"', 'skip_bad = "yes"'), "invalid_value", ["[read] skip_bad", "'yes'"]),
+        (("min = {token_f1 = 0.5}", ""), "no_data", ["[check]", "min, max, min_coverage or against"]),
+        (("min =", "alpha = 2\nmin ="), "invalid_value", ["[check] alpha", "2"]),
+        (("min =", "min_coverage = 95\nmin ="), "invalid_value", ["[check] min_coverage", "95"]),
+        (("[read]", "[read"), "unreadable", ["line 7"]),
+        (("[read]", "rpm = 0\n[read]"), "invalid_value", ["rpm", "0"]),
+        (("[read]", "max_cost = -1\n[read]"), "invalid_value", ["max_cost", "-1"]),
+        (("[read]", "max_cots = 1\n[read]"), "unknown_name", ["'max_cots'", "'max_cost'"]),
+        (("[read]", 'tokens = "yes"\n[read]'), "invalid_value", ["tokens", "'yes'"]),
     ],
 )
-def test_invalid_settings_are_reported_with_their_place(folder: Path, change: tuple[str, str], message: str) -> None:
+def test_invalid_settings_are_reported_with_their_place(
+    folder: Path, change: tuple[str, str], code: ErrorCode, values: list[str]
+) -> None:
     assert change[0] in SETTINGS
-    with pytest.raises(InputError, match=message):
+    with raises_code(InputError, code, "study.toml", *values):
         run_config(write_config(folder, SETTINGS.replace(*change)))
     assert not (folder / "run").exists()
 
@@ -212,34 +216,30 @@ def test_inputs_and_outputs_may_be_urls(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_value_in_place_of_a_table_is_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"study.toml: \[check\] must be a table, got 3"):
+    with raises_code(InputError, "invalid_value", "study.toml", "3"):
         read_config(write_config(folder, 'input = "a"\nmetrics = "b"\ncheck = 3'))
 
 
 def test_an_unreadable_file_is_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere.toml: cannot be read: No such file or directory"):
+    with raises_code(InputError, "unreadable", "nowhere.toml"):
         read_config(folder / "nowhere.toml")
     (folder / "bytes.toml").write_bytes(b"input = '\xff'")
-    with pytest.raises(InputError, match=r"bytes.toml: is not UTF-8 text: byte 0xff at position 10"):
+    with raises_code(InputError, "unreadable", "bytes.toml", "8", "10"):
         read_config(folder / "bytes.toml")
 
 
 @pytest.mark.parametrize(
-    ("change", "fault", "message"),
+    ("change", "fault", "values"),
     [
-        (
-            ("token_f1 = 0.5", "tokenf1 = 0.5"),
-            RunError,
-            r"no metric 'tokenf1' in the run, .* did you mean 'token_f1'\?",
-        ),
-        (('["exact"', '["exat"'), SpecError, r"no metric named 'exat'; did you mean 'exact'\?"),
-        (("min =", 'against = "gone"\nmin ='), RunError, r"there is no run at .*gone"),
+        (("token_f1 = 0.5", "tokenf1 = 0.5"), RunError, ["'tokenf1'", "did you mean 'token_f1'"]),
+        (('["exact"', '["exat"'), SpecError, ["'exat'", "did you mean 'exact'"]),
+        (("min =", 'against = "gone"\nmin ='), RunError, ["gone"]),
     ],
 )
 def test_names_are_checked_before_anything_is_scored(
-    folder: Path, change: tuple[str, str], fault: type[MetristError], message: str
+    folder: Path, change: tuple[str, str], fault: type[MetristError], values: list[str]
 ) -> None:
-    with pytest.raises(fault, match=message):
+    with raises_code(fault, "unknown_name", *values):
         run_config(write_config(folder, SETTINGS.replace(*change)))
     assert not (folder / "run").exists()
 
@@ -257,7 +257,7 @@ def test_a_file_names_metrics_by_import_path_only_when_the_caller_allows_it(
     )
     monkeypatch.syspath_prepend(str(folder))
     path = write_config(folder, SETTINGS.replace('"exact"', '"house_metric.Mine"'))
-    with pytest.raises(SpecError, match=r"'house_metric\.Mine' is an import path"):
+    with raises_code(SpecError, "untrusted", "'house_metric.Mine'"):
         run_config(path)
     assert "house_metric.Mine" in run_config(path, allow_import=True).results.scores
 
@@ -269,10 +269,10 @@ def test_a_file_sends_no_variable_of_the_environment_unless_the_caller_allows_it
     with FaultServer(lambda _: answer("no grade")) as server:
         judge = f"judge(llm=openai(model='m', url='{server.url}', key='SOME_SECRET'))"
         path = write_config(folder, SETTINGS.replace('"exact"', f'"{judge}"'))
-        with pytest.raises(SpecError, match=r"openai\(key=…\) names an environment .* \(metrist run: --allow-import\)"):
+        with raises_code(SpecError, "untrusted", "--allow-import"):
             run_config(path)
         assert server.requests == []
-        with pytest.raises(ModelError, match="the first 20 answers are all empty or cannot be read"):
+        with raises_code(ModelError, "llm_failed", "20"):
             run_config(path, allow_import=True)
         assert server.requests[0].headers["authorization"] == "Bearer hunter2-hunter2"
 
@@ -316,17 +316,3 @@ def test_of_two_limits_on_cost_the_lower_one_counts(
 ) -> None:
     monkeypatch.setenv("METRIST_MAX_COST", own)
     assert capture_runtime(folder, monkeypatch, SCORE_OPTIONS + SETTINGS).max_cost == counts
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("rpm = 0", r"study.toml: rpm must be a whole number, at least 1, got 0"),
-        ("max_cost = -1", r"study.toml: max_cost must be a number, at least 0, got -1"),
-        ("max_cots = 1", r"study.toml: unknown setting 'max_cots'; did you mean 'max_cost'\?"),
-        ('tokens = "yes"', r"study.toml: tokens must be true or false, got 'yes'"),
-    ],
-)
-def test_invalid_limits_are_reported_with_their_place(folder: Path, setting: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        run_config(write_config(folder, f"{setting}\n{SETTINGS}"))

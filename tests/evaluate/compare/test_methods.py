@@ -11,6 +11,7 @@ import pytest
 from run_builder import make_run, noisy
 
 import metrist
+from error_codes import raises_code
 from metrist.errors import ModelError, RunError
 from metrist.evaluate.compare.methods import describe_methods, read_signature
 from metrist.metrics.registry import build
@@ -129,7 +130,7 @@ def test_latex_and_markdown_cite_and_escape(results: Results) -> None:
     assert r"Intervals of scores, where they are shown, are 95\% percentile" in latex
     markdown = describe_methods(results, form="markdown")
     assert "ROUGE-L [@lin-2004-rouge] (`rougeL`; " in markdown
-    with pytest.raises(RunError, match="did you mean 'latex'"):
+    with raises_code(RunError, "unknown_name", "'latx'", "'latex'"):
         describe_methods(results, form="latx")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import InputError
 from metrist.evaluate.explain.questionnaire import (
     TOTAL,
@@ -81,24 +82,24 @@ def test_the_schema_has_the_questions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("row", "values"),
     [
-        ([], "must be a JSON object"),
-        ({"system": "s", "overall": 3}, "lacks 'item'"),
-        ({"item": "1", "overall": 3}, "lacks 'system'"),
-        ({"item": "1", "system": "s"}, "has no answers; expected some of errors, overlooked"),
-        ({"item": "1", "system": "s", "overall": 6}, "'overall' must be a whole number from 1 to 5, got 6"),
-        ({"item": "1", "system": "s", "overlooked": 5}, "from 1 to 4, got 5"),
-        ({"item": "1", "system": "s", "overall": True}, "whole number"),
-        ({"item": "1", "system": "s", "errors": [1]}, "list of true and false"),
-        ({"item": "1", "system": ["s"], "overall": 3}, "'system' must be a text"),
-        ({"item": "0", "system": "s", "rater": "r", "overall": 3}, "rater 'r' has answered .* before, at .*:1"),
+        ([], ["[]"]),
+        ({"system": "s", "overall": 3}, ["'item'"]),
+        ({"item": "1", "overall": 3}, ["'system'"]),
+        ({"item": "1", "system": "s"}, ["errors, overlooked"]),
+        ({"item": "1", "system": "s", "overall": 6}, ["'overall'", "1 to 5", "6"]),
+        ({"item": "1", "system": "s", "overlooked": 5}, ["'overlooked'", "1 to 4", "5"]),
+        ({"item": "1", "system": "s", "overall": True}, ["'overall'", "True"]),
+        ({"item": "1", "system": "s", "errors": [1]}, ["'errors'", "[1]"]),
+        ({"item": "1", "system": ["s"], "overall": 3}, ["'system'", "['s']"]),
+        ({"item": "0", "system": "s", "rater": "r", "overall": 3}, ["'r'", "answers.jsonl:1"]),
     ],
 )
-def test_answers_that_cannot_be_are_refused(tmp_path: Path, row: Any, message: str) -> None:
+def test_answers_that_cannot_be_are_refused(tmp_path: Path, row: Any, values: list[str]) -> None:
     first = {"item": "0", "system": "s", "rater": "r", "overall": 3}
     path = write(tmp_path / "answers.jsonl", [first, row])
-    with pytest.raises(InputError, match=rf"answers\.jsonl:2: .*{message}"):
+    with raises_code(InputError, "invalid_row", "answers.jsonl:2", *values):
         read_answers([path])
 
 
@@ -111,5 +112,5 @@ def test_few_answers_give_no_interval(tmp_path: Path) -> None:
         ["not stated", "overall 5", 1, "1.000", "", ""],
     ]
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(InputError, match="no answers"):
+    with raises_code(InputError, "no_data"):
         read_answers([tmp_path / "empty.jsonl"])

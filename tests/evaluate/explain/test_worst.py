@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from run_builder import make_run
 
-from metrist.errors import InputError, RunError
+from error_codes import raises_code
+from metrist.errors import ErrorCode, InputError, RunError
 from metrist.evaluate.explain.worst import percentile_ranks, worst
 from metrist.run import score
 from metrist.run.results import Results
@@ -186,14 +187,14 @@ def test_two_runs_are_compared_by_system_and_item(tmp_path: Path) -> None:
 
 def test_runs_that_were_scored_differently_are_not_compared() -> None:
     one, other = make_run(quality={"a": [0.1]}), make_run(quality={"a": [0.2]}, signature="2")
-    with pytest.raises(RunError, match="not computed alike"):
+    with raises_code(RunError, "conflict", "'quality | version 1'", "'quality | version 2'"):
         worst(one, vs=other)
 
 
 def test_runs_without_a_common_system_are_matched_by_name() -> None:
     one = make_run(quality={"a": [0.1, 0.2]})
     other = make_run(quality={"b": [0.9, 0.3], "c": [0.2, 0.2]})
-    with pytest.raises(RunError, match="share no system"):
+    with raises_code(RunError, "missing_value", "a", "b, c"):
         worst(one, vs=other)
     outputs = worst(one, vs=other, systems=["a", "b"])
     assert [entry.value for entry in outputs] == pytest.approx([-0.8, -0.1])
@@ -201,7 +202,7 @@ def test_runs_without_a_common_system_are_matched_by_name() -> None:
 
 def test_a_metric_without_a_better_side_must_be_named_and_can_be_turned() -> None:
     run = make_run(size={"a": [3.0, 1.0, 2.0]})
-    with pytest.raises(RunError, match="name one with -m"):
+    with raises_code(RunError, "missing_value", "size"):
         worst(run)
     assert [entry.value for entry in worst(run, metric="size")] == [1.0, 2.0, 3.0]
     assert [entry.value for entry in worst(run, metric="size", lower_is_better=["size"])] == [3.0, 2.0, 1.0]
@@ -210,30 +211,30 @@ def test_a_metric_without_a_better_side_must_be_named_and_can_be_turned() -> Non
 def test_only_the_named_systems_are_ranked() -> None:
     run = make_run(quality={"a": [0.9, 0.8], "b": [0.1, 0.2], "c": [0.5, 0.4]})
     assert shown(worst(run, systems=["c", "a"])) == [("1", "c"), ("0", "c"), ("1", "a"), ("0", "a")]
-    with pytest.raises(RunError, match="no system 'd'"):
+    with raises_code(RunError, "unknown_name", "'d'"):
         worst(run, systems=["d"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "code", "values"),
     [
-        ({"n": 0}, "at least 1"),
-        ({"by": "scores"}, "did you mean 'score'"),
-        ({"vs": "b", "by": "people"}, "leave out either vs or by"),
-        ({"vs": "x"}, "no system 'x' in the run"),
-        ({"vs": "b", "order": "loss"}, "did you mean 'losses'"),
-        ({"order": "losses"}, "`vs`"),
-        ({"by": "disagreement", "metric": ["quality"]}, "takes two metrics"),
-        ({"metric": ["quality", "errors"]}, "one metric ranks outputs"),
-        ({"by": "difference", "systems": ["a"], "lower_is_better": ["z"]}, "lower_is_better names 'z'"),
-        ({"by": "people"}, "pass the records with texts="),
-        ({"by": "people", "texts": [{"item": "0", "system": "a", "output": "o"}]}, "no ratings by people"),
-        ({"metric": "qualify"}, "did you mean"),
+        ({"n": 0}, "invalid_value", ["0"]),
+        ({"by": "scores"}, "unknown_name", ["'scores'", "'score'"]),
+        ({"vs": "b", "by": "people"}, "conflict", ["'people'"]),
+        ({"vs": "x"}, "unknown_name", ["'x'"]),
+        ({"vs": "b", "order": "loss"}, "unknown_name", ["'loss'", "'losses'"]),
+        ({"order": "losses"}, "missing_value", ["`vs`"]),
+        ({"by": "disagreement", "metric": ["quality"]}, "invalid_value", ["quality"]),
+        ({"metric": ["quality", "errors"]}, "missing_value", ["quality, errors"]),
+        ({"by": "difference", "systems": ["a"], "lower_is_better": ["z"]}, "conflict", ["lower_is_better", "'z'"]),
+        ({"by": "people"}, "no_data", ["texts="]),
+        ({"by": "people", "texts": [{"item": "0", "system": "a", "output": "o"}]}, "no_data", []),
+        ({"metric": "qualify"}, "unknown_name", ["'qualify'", "'quality'"]),
     ],
 )
-def test_what_cannot_be_ranked_is_refused(arguments: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_ranked_is_refused(arguments: dict[str, Any], code: ErrorCode, values: list[str]) -> None:
     run = make_run(quality={"a": [0.1, 0.2], "b": [0.2, 0.1]}, errors={"a": [1.0, 2.0], "b": [3.0, 4.0]})
-    with pytest.raises(RunError, match=words):
+    with raises_code(RunError, code, *values):
         worst(run, **arguments)
 
 
@@ -242,9 +243,9 @@ def test_what_did_not_get_worse_is_said() -> None:
     outputs = worst(run, metric="quality", systems=["b"], vs="a")
     assert not outputs.entries
     assert outputs.title == "Of 2 items, those where b loses most against a by quality"
-    assert "b is worse than a on no item; --order gains and --order both show the others" in outputs.notes
+    assert "b is worse than a on no item; `order=gains` and `order=both` show the others" in outputs.notes
     assert [e.value for e in worst(run, metric="quality", systems=["b"], vs="a", order="gains")] == pytest.approx([0.1])
-    with pytest.raises(RunError, match="size has no better side"):
+    with raises_code(RunError, "conflict", "better"):
         worst(run, metric="size", vs="b", order="losses")
     assert [entry.value for entry in worst(run, metric="size", vs="b")] == [-1.0, 1.0]
     turned = worst(run, metric="size", vs="b", lower_is_better=["size"])
@@ -273,7 +274,7 @@ def test_a_metric_that_some_outputs_still_lack_does_not_rank_by_default(tmp_path
 
 def test_a_difference_takes_two_systems() -> None:
     run = make_run(quality={"a": [0.1], "b": [0.2], "c": [0.3]})
-    with pytest.raises(RunError, match="takes two systems"):
+    with raises_code(RunError, "missing_value", "b, c, a"):
         worst(run, vs="a")
     assert len(worst(run, vs="b", systems=["a"])) == 1
 
@@ -292,7 +293,7 @@ def test_scores_are_shown_without_texts_and_the_reason_is_noted(tmp_path: Path) 
     assert people == [entry.outputs[0].item for entry in worst(tmp_path / "whole", 3, by="people")]
     assert any("texts are not shown" in note and "in.jsonl" in note for note in outputs.notes)
     # Files that are named must be there.
-    with pytest.raises(InputError, match="no such file"):
+    with raises_code(InputError, "missing_file", "nothing.jsonl"):
         worst(tmp_path / "run", 3, texts=tmp_path / "nothing.jsonl")
     read: list[int] = []
     named = worst(tmp_path / "run", 3, texts=tmp_path / "other.jsonl", progress=lambda done, _: read.append(done))

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from judged_rows import Row, drop_fields, make_rows
 
-from metrist.errors import RunError, SpecError
+from error_codes import raises_code
+from metrist.errors import ErrorCode, MetristError, RunError
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.meta.results import HUMANS
 
@@ -72,7 +73,6 @@ def test_an_output_without_a_rating_or_a_score_is_left_out_and_counted() -> None
     assert near.coverage == pytest.approx(91 / 95)
     assert far.coverage == 1
     assert "1 of 96 outputs has no quality rating and is left out." in result.notes
-    assert "Rated outputs without a score, left out for that metric: near 4." in result.notes
     rest = [row for number, row in enumerate(rows) if number >= 4 and number != 10]
     assert near.value == pytest.approx(brute_force_accuracy(rest, "near", near.epsilon))
 
@@ -86,7 +86,7 @@ def test_a_mean_over_slices_notes_those_that_a_metric_lacks() -> None:
     mean = result.figure("near", on="task: macro mean")
     assert mean.value == result.figure("near", on="task=summary").value
     assert (mean.groups, mean.undefined, mean.coverage) == (1, 1, 0.5)
-    assert any("undefined in 1 of 2 slices (task: macro mean, near" in note for note in result.notes)
+    assert any("in 1 of 2 slices (task: macro mean, near" in note for note in result.notes)
 
 
 def test_chance_and_all_ties_are_the_shares_of_human_ties() -> None:
@@ -163,9 +163,9 @@ def test_gold_may_be_one_raters_word() -> None:
     scores = [row["scores"]["far"] for row in ROWS]
     result = quick(gold="r1", measures="pearson", group="none", metrics=["far"]).figure("far")
     assert result.value == pytest.approx(np.corrcoef(human, scores)[0, 1])
-    with pytest.raises(RunError, match=r"no gold or rater 'meen' in the data.*did you mean 'mean'"):
+    with raises_code(RunError, "unknown_name", "'meen'", "'mean'"):
         quick(gold="meen")
-    with pytest.raises(RunError, match="z-normalised gold needs named raters"):
+    with raises_code(RunError, "run_failed", "normalised"):
         quick(drop_fields(ROWS, "raters"), gold="z")
 
 
@@ -184,7 +184,7 @@ def test_a_metric_that_orders_against_humans_is_pointed_out() -> None:
     rows = make_rows()
     for row in rows:
         row["scores"] = {"mine": -row["scores"]["near"]}
-    assert any("--lower-is-better mine" in note for note in quick(rows).notes)
+    assert any("lower_is_better=['mine']" in note for note in quick(rows).notes)
 
 
 def test_nearly_constant_ratings_raise_a_warning() -> None:
@@ -209,44 +209,42 @@ def test_a_constant_vector_is_undefined_and_noted() -> None:
     assert math.isnan(result.figure("near", measure="kendall_b").value)
     assert result.figure("flat", measure="acc_eq").value == 1
     assert any(note.startswith("Warning: humans give all outputs the same quality, 3.") for note in result.notes)
-    assert any("kendall_b is undefined in 24 of 24 groups" in note for note in result.notes)
+    assert any("kendall_b in 24 of 24 groups" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "code", "values"),
     [
-        ({"aspects": "qualty"}, r"no aspect 'qualty' in the data, which has 'quality'; did you mean 'quality'\?"),
-        ({"metrics": "nere"}, r"no metric 'nere' in the data.*did you mean 'near'"),
-        ({"slices": "tusk"}, r"no column 'tusk' in the data.*did you mean 'task'"),
-        ({"group": "itm"}, r"no column 'itm' in the data.*did you mean 'item'"),
-        ({"systems": ["a"]}, r"grouped by item, no group has two rated outputs to compare \(24 outputs, 1 system\)"),
-        ({"systems": ["a"], "group": "system-level"}, "system-level agreement needs at least two systems.*only 'a'"),
-        ({"average": "mikro"}, r"`average` .*'mikro'; did you mean 'micro'"),
-        ({"test": "signs"}, r"`test` .*'signs'; did you mean 'sign'"),
-        ({"confidence": 2}, "`confidence` must be between 0 and 1, got 2"),
-        ({"test": "sign", "measures": "pearson"}, "sign test .*acc_eq"),
-        ({"test": "williams"}, "Williams' test .*pearson"),
+        ({"aspects": "qualty"}, "unknown_name", ["'qualty'", "'quality'"]),
+        ({"measures": "kendal_b"}, "unknown_name", ["'kendal_b'", "'kendall_b'"]),
+        ({"measures": "spa(tie='mid')"}, "unknown_name", ["spa", "'tie'"]),
+        ({"measures": "spa(ties='none')"}, "invalid_value", ["spa", "'none'"]),
+        ({"metrics": "nere"}, "unknown_name", ["'nere'", "'near'"]),
+        ({"slices": "tusk"}, "unknown_name", ["'tusk'", "'task'"]),
+        ({"group": "itm"}, "invalid_value", ["'itm'", "'item'"]),
+        ({"systems": ["a"]}, "too_little_data", [24, 1]),
+        ({"systems": ["a"], "group": "system-level"}, "too_little_data", ["'a'"]),
+        ({"average": "mikro"}, "invalid_value", ["`average`", "'mikro'", "'micro'"]),
+        ({"test": "signs"}, "invalid_value", ["`test`", "'signs'", "'sign'"]),
+        ({"confidence": 2}, "invalid_value", ["`confidence`", 2]),
+        ({"test": "sign", "measures": "pearson"}, "conflict", ["'sign'", "acc_eq", "pearson"]),
+        ({"test": "williams"}, "conflict", ["'williams'", "acc_eq", "pearson"]),
     ],
 )
-def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(RunError, match=message):
+def test_invalid_settings_are_refused(settings: dict[str, Any], code: ErrorCode, values: list[object]) -> None:
+    with raises_code(MetristError, code, *values):
         quick(**settings)
 
 
-def test_an_unknown_measure_is_answered_with_the_nearest() -> None:
-    with pytest.raises(SpecError, match=r"no measure named 'kendal_b'; did you mean 'kendall_b'"):
-        quick(measures="kendal_b")
-
-
 def test_data_that_lack_one_side_are_named() -> None:
-    with pytest.raises(RunError, match="the data hold no scores"):
+    with raises_code(RunError, "no_data", "scores"):
         quick(drop_fields(ROWS, "scores"))
-    with pytest.raises(RunError, match="the data hold no ratings to agree with"):
+    with raises_code(RunError, "no_data", "ratings"):
         quick(drop_fields(ROWS, "ratings", "raters"))
     few_rows = make_rows(items=2)
     for row in few_rows:
         row["ratings"]["style"] = [1, 2, 3]
-    with pytest.raises(RunError, match="`aspects='quality'` or `aspects='style'`"):
+    with raises_code(RunError, "run_failed", "`aspects='quality'`", "`aspects='style'`"):
         quick(few_rows)
 
 
@@ -284,9 +282,6 @@ def test_soft_pairwise_accuracy_takes_ties_as_a_setting() -> None:
     assert half.value == mid.value
     assert strict.value != mid.value
     assert strict.measure == "spa(ties='strict')"
-    for wrong in ("spa(ties='none')", "spa(tie='mid')"):
-        with pytest.raises(SpecError, match="spa"):
-            quick(measures=wrong)
 
 
 def test_soft_pairwise_accuracy_is_between_systems() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from metrist.evaluate.meta.dataset import JudgedDataset, Labels, MetricScores
 from metrist.evaluate.meta.evaluate import meta_evaluate
-from metrist.stats import measures, resampling, threshold_search, tie_optimism, ties
+from metrist.stats import measures, resampling, tie_thresholds, ties
 from metrist.stats.gold import Ratings
 
 SYSTEMS = 10
@@ -53,9 +53,9 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         for module, name in (
             (measures, "_AT_A_TIME"),
             (resampling, "CHUNK"),
-            (threshold_search, "_AT_A_TIME"),
-            (threshold_search, "_SORTED"),
-            (threshold_search, "_RUNGS"),
+            (tie_thresholds, "_AT_A_TIME"),
+            (tie_thresholds, "_SORTED"),
+            (tie_thresholds, "_RUNGS"),
             (ties, "_AT_A_TIME"),
         ):
             monkeypatch.setattr(module, name, limit)
@@ -68,7 +68,7 @@ def test_memory_besides_the_data_is_a_few_bytes_an_output(
     parts: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, unrated: float, most: int
 ) -> None:
     parts(1 << 12)
-    monkeypatch.setattr(tie_optimism, "MAX_PAIRS", 1 << 12)
+    monkeypatch.setattr(tie_thresholds, "MAX_PAIRS", 1 << 12)
     peak_of_evaluation(1000, unrated)  # Modules are imported, caches are filled.
     small, large = (peak_of_evaluation(outputs, unrated) for outputs in (10_000, 30_000))
     assert (large - small) / 20_000 < most
@@ -80,7 +80,7 @@ def test_parts_give_the_figures_of_the_whole(
     parts: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, group: str, average: str
 ) -> None:
     # Even few pairs take the search for many.
-    monkeypatch.setattr(threshold_search, "_FEW", 4)
+    monkeypatch.setattr(tie_thresholds, "_FEW", 4)
 
     def evaluate() -> str:
         settings: dict[str, Any] = {"group": group, "group_average": average, "draws": 20}

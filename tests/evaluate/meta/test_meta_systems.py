@@ -19,8 +19,7 @@ from metrist.errors import RunError
 from metrist.evaluate.meta import MetaEvaluation, meta_evaluate
 from metrist.evaluate.meta.analyses import analyse
 from metrist.stats.analytic_tests import williams_from_values
-from metrist.stats.bootstrap import draw_resamples
-from metrist.stats.grouping import system_level_values, system_scores
+from metrist.stats.estimation import draw_resamples, system_level_values, system_scores
 from metrist.stats.measures import measure
 from metrist.stats.samples import CorpusStats, Sample
 

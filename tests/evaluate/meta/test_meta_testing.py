@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from judged_rows import Row, make_rows
 
-from metrist.errors import RunError, SpecError
+from error_codes import raises_code
+from metrist.errors import ErrorCode, RunError, SpecError
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.meta.analyses import analyse
 from metrist.evaluate.meta.notes import advice
@@ -89,7 +90,7 @@ def test_a_permutation_of_thresholds_is_refused_whatever_the_order_of_the_metric
     thresholds = {name: quick(rows, group="none", draws=0).figure(name).epsilon for name in ("whole", "far")}
     assert thresholds["whole"] == 0 < thresholds["far"]
     for metrics in (["whole", "far"], ["far", "whole"]):
-        with pytest.raises(RunError, match=r"a tie threshold in a metric's own units .*\(`test=\'sign\'`\)"):
+        with raises_code(RunError, "conflict", "threshold"):
             quick(rows, metrics=metrics, group="none", test="permutation")
 
 
@@ -111,19 +112,20 @@ def test_whole_items_are_exchanged_at_each_metrics_own_threshold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "values"),
     [
-        ({"test": "sign", "measures": "pearson"}, "sign test .*acc_eq"),
-        ({"test": "sign", "group": "system-level"}, "sign test .*`group='system-level'`"),
-        ({"test": "sign", "group_average": "micro"}, "sign test .*`group_average='micro'`"),
-        ({"test": "williams", "group": "item", "measures": "pearson"}, "Williams' test .*pearson"),
+        ({"test": "sign", "measures": "pearson"}, ["test='sign'", "acc_eq"]),
+        ({"test": "sign", "group": "system-level"}, ["test='sign'", "test='bootstrap'"]),
+        ({"test": "sign", "group_average": "micro"}, ["test='sign'", "group_average='macro'"]),
+        ({"test": "williams", "group": "item", "measures": "pearson"}, ["test='williams'", "group_average='micro'"]),
+        ({"test": "williams", "measures": "kendall_b"}, ["test='williams'", "kendall_b"]),
     ],
 )
 def test_a_test_that_does_not_fit_is_refused_before_anything_is_computed(
-    settings: dict[str, Any], message: str
+    settings: dict[str, Any], values: list[str]
 ) -> None:
     for draws in (0, 50):
-        with pytest.raises(RunError, match=message):
+        with raises_code(RunError, "conflict", *values):
             quick(**settings, draws=draws)
 
 
@@ -150,24 +152,22 @@ def test_few_systems_find_no_difference_between_metrics_that_are_alike() -> None
         result += evaluation.tests[0].raw[0, 1] <= 0.05
     assert result <= 9
     assert evaluation.tests[0].how == "paired bootstrap of systems (Student's t)"
-    assert any(note.startswith("Student's t: the difference over its bootstrap") for note in evaluation.notes)
     assert any("resampled from only 5 systems (all)" in note for note in evaluation.notes)
 
 
 def test_the_tails_of_a_permutation_are_disclosed() -> None:
     result = quick()
     assert result.tests[0].how == "permutation of whole items (normal tails)"
-    assert any(note.startswith("Normal tails: ") for note in result.notes)
     assert not any("resampled from only" in note for note in result.notes)
     assert any("resampled from only 12 items (task=qa)" in note for note in quick(slices="task").notes)
 
 
 def test_cross_fitting_needs_another_item_to_choose_a_threshold_on() -> None:
     for group, items in (("item", 1), ("none", 1)):
-        with pytest.raises(RunError, match=r"`epsilon_over='crossfit'` chooses .* 1 item with ratings leave no pair"):
+        with raises_code(RunError, "run_failed", "`epsilon_over='crossfit'`", "1"):
             quick(make_rows(items=items), group=group, epsilon_over="crossfit")
     single = [row for row in make_rows(items=2) if row["item"] == "i0" or row["system"] == "a"]
-    with pytest.raises(RunError, match="2 items with ratings leave no pair of outputs to choose it on"):
+    with raises_code(RunError, "run_failed", "2"):
         quick(single, epsilon_over="crossfit")
     assert quick(make_rows(items=2), epsilon_over="crossfit").figure("near").value >= 0
     # A measure without thresholds has none to fit.
@@ -175,20 +175,22 @@ def test_cross_fitting_needs_another_item_to_choose_a_threshold_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "code", "values"),
     [
-        ({"epsilon_over": "crossfitt"}, r"`epsilon_over='crossfitt'`: .*all, slice, crossfit .*mean 'crossfit'\?"),
-        ({"group": "system_level"}, r"`group='system_level'`: .*item, none, system, system-level .*'system-level'"),
-        ({"epsilon_over": "langage"}, r"no column 'langage' in the data.*did you mean 'language'"),
+        ({"epsilon_over": "crossfitt"}, "invalid_value", ["epsilon_over='crossfitt'", "'crossfit'"]),
+        ({"group": "system_level"}, "invalid_value", ["group='system_level'", "'system-level'"]),
+        ({"epsilon_over": "langage"}, "unknown_name", ["'langage'", "'language'"]),
     ],
 )
-def test_a_misspelt_word_is_answered_with_the_nearest(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(RunError, match=message):
+def test_a_misspelt_word_is_answered_with_the_nearest(
+    settings: dict[str, Any], code: ErrorCode, values: list[str]
+) -> None:
+    with raises_code(RunError, code, *values):
         quick(**settings)
 
 
 def test_the_known_measures_are_all_named() -> None:
-    with pytest.raises(SpecError, match=r"no measure named 'spaa'; did you mean 'spa' .*\(known are .*, spa\)"):
+    with raises_code(SpecError, "unknown_name", "'spaa'", "'spa'"):
         quick(measures="spaa")
 
 
@@ -211,11 +213,7 @@ def test_an_affine_copy_shares_the_rank_of_its_metric(group: str) -> None:
     assert {row["rank"] for row in result.rows() if row["rank"]} == {1}
 
 
-def test_williams_within_items_needs_pooled_correlations() -> None:
-    with pytest.raises(RunError, match="`group_average='micro'`"):
-        quick(measures="pearson", group="item", test="williams")
-    with pytest.raises(RunError, match="not kendall_b"):
-        quick(measures="kendall_b", test="williams")
+def test_williams_within_items_takes_pooled_correlations() -> None:
     result = quick(measures="pearson", group="item", group_average="micro", test="williams")
     assert any("Williams' test within items" in note for note in result.notes)
     assert result.figure("near").rank < result.figure("far").rank < result.figure("noise").rank
@@ -236,7 +234,7 @@ def test_one_sided_tests_have_a_p_value_for_each_direction(test: dict[str, Any])
 
 
 def test_only_some_tests_can_be_one_sided() -> None:
-    with pytest.raises(RunError, match="can be one-sided"):
+    with raises_code(RunError, "conflict", "'williams'", "'sign'", "auto"):
         quick(one_sided=True)
 
 
@@ -247,6 +245,6 @@ def test_a_p_value_near_alpha_is_told_and_exchanges_are_many() -> None:
     assert 0.001 < close < 0.999
     note = next(note for note in quick(draws=100, alpha=close * 0.999).notes if note.startswith("Near "))
     assert f"{tests.metrics[0]} and {tests.metrics[1]}" in note
-    assert note.endswith("use more --draws.")
+    assert note.endswith("use more draws.")
     far = quick(draws=100, alpha=0.9).notes
     assert not any(f"{tests.metrics[0]} and {tests.metrics[1]}" in note for note in far if note.startswith("Near "))

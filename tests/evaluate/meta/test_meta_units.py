@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.evaluate.meta import meta_evaluate
 
@@ -47,7 +48,7 @@ def test_few_groups_are_left_whole_and_their_items_resampled() -> None:
 def test_ratings_and_scores_of_different_items_are_refused() -> None:
     scored = [{"item": f"a{n}", "system": "s", "output": "x", "scores": {"m": 1.0 * n}} for n in range(3)]
     rated = [{"item": f"b{n}", "system": "s", "output": "x", "ratings": {"quality": [n]}} for n in range(3)]
-    with pytest.raises(RunError, match="no output has both a rating and a score"):
+    with raises_code(RunError, "run_failed", "'a0'", "'b2'"):
         meta_evaluate([*scored, *rated], ["quality"], ["pearson"], group="none")
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import InputError, RunError
 from metrist.evaluate.meta import meta_evaluate
 from metrist.records import Record
 from metrist.stats import Codes, Floats
-from metrist.stats.grouping import estimate
+from metrist.stats.estimation import estimate
 from metrist.stats.measures import measure
 from metrist.stats.samples import Grouping, Sample, whole_weights
 from metrist.web.annotation.sampling import Pick, list_units, sample_units
@@ -245,7 +246,7 @@ def test_equal_weights_change_nothing_and_strange_ones_are_errors() -> None:
     for wrong in (0, -1, "many"):
         with pytest.raises(InputError, match="sampling_weight"):
             meta_evaluate([{**rows[0], "sampling_weight": wrong}, *rows[1:]], draws=0)
-    with pytest.raises(RunError, match="`weighted=False`"):
+    with raises_code(RunError, "conflict", "`weighted=False`"):
         meta_evaluate(rows, test="permutation", draws=100)
-    with pytest.raises(RunError, match="`weighted=False`"):
+    with raises_code(RunError, "conflict", "`weighted=False`"):
         meta_evaluate(rows, measures="spa", group="system-level", draws=100)

@@ -135,7 +135,7 @@ def test_a_judges_certainty_is_kept_with_its_choice(tmp_path: Path) -> None:
     [
         ({"output": "o", "generator": "g"}, r"list.json:1: no field 'instruction'; found 'output', 'generator'"),
         ({"instruction": "i", "output": None, "generator": "g"}, r"list.json:1: 'output' must be a string, got null"),
-        ({"instruction": "i", "output": "o"}, r"list.json:1: no 'generator'.* system= or --system"),
+        ({"instruction": "i", "output": "o"}, r"list.json:1: no 'generator'.* `system`"),
         ({**PAIR, "output_2": 3}, r"list.json:1: 'output_2' must be a string, got 3"),
         ({**PAIR, "preference": 3}, r"'preference' must be 0 or 1.5 for a tie, or a number from 1 .*, got 3"),
         ({**PAIR, "preference": "first"}, r"'preference' must be a finite number or None, got 'first'"),

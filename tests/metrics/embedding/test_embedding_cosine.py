@@ -6,10 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metrist.errors import SpecError
 from metrist.metrics.base import Shard
 from metrist.metrics.embedding.embedding import EmbeddingCosine
-from metrist.metrics.registry import build
 from metrist.records import Record
 from real_models import unpacked
 from real_records import record, sample
@@ -92,15 +90,3 @@ def test_texts_read_in_windows_are_counted(tiny):
     assert scores.parts["windowed_texts"].tolist() == [1, 0]
     assert scores.parts["cut_tokens"].tolist() == [0, 0]
     assert scores.values[0] == pytest.approx(1)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("embedding_cosine(pooling='max')", r"embedding_cosine: pooling must be one of 'mean', 'cls', got 'max'"),
-        ("embedding_cosine(of='output')", r"embedding_cosine: of must be one of 'references', 'source', got 'output'"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(text, message):
-    with pytest.raises(SpecError, match=message):
-        build(text)

@@ -11,11 +11,9 @@ from math import lcm, log
 import numpy as np
 import pytest
 
-from metrist.errors import SpecError
 from metrist.metrics.base import Shard
 from metrist.metrics.embedding import moverscore
 from metrist.metrics.embedding.moverscore import MoverScore
-from metrist.metrics.registry import build
 from real_models import unpacked
 from real_records import record, sample
 
@@ -137,16 +135,3 @@ def test_texts_without_words_and_texts_with_too_many_fail(tiny, monkeypatch):
     assert scores.failures == {0: "the output has no token to compare", 1: too_long, 2: too_long}
     assert scores.values[3] == pytest.approx(1)
     assert scores.parts["cut_tokens"].tolist() == [0] * 4
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("moverscore(ngram=0)", r"moverscore: ngram must be 1 to 9, got 0"),
-        ("moverscore(subwords='all')", r"moverscore: subwords must be one of 'drop', 'keep', got 'all'"),
-        ("moverscore(idf=True)", r"moverscore: idf must name a file of texts"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(text, message):
-    with pytest.raises(SpecError, match=message):
-        build(text)

@@ -38,6 +38,11 @@ Severity 2: Minor
 Score reduction 2: 0.5"""
 
 
+def is_noted(result: ErrorAnswer, *values: object) -> bool:
+    """Whether one of the notes names all these values."""
+    return any(all(str(value) in note for value in values) for note in result.notes)
+
+
 def test_the_form_of_the_checkpoints_is_read_and_written_to_the_letter() -> None:
     assert tigerscore.format_tiger_answer([FIRST, SECOND]) == TWO
     assert tigerscore.parse_tiger_answer(TWO) == ErrorAnswer(errors=(FIRST, SECOND))
@@ -76,11 +81,11 @@ def test_an_output_without_errors_is_perfect(answer: str) -> None:
         ("The model-generated output contains", "neither a header nor errors"),
         ("The output contains no errors of grammar, but it is false.", "neither a header nor errors"),
         ("The output contains no errors. However, the year is wrong.", "neither a header nor errors"),
-        ("The model-generated output contains 3 errors, with a total score reduction of 9.", "3 errors and lists none"),
-        ("The output contains no errors, with a total score reduction of 4.", "no errors, but a reduction of 4"),
+        ("The model-generated output contains 3 errors, with a total score reduction of 9.", "3 errors"),
+        ("The output contains no errors, with a total score reduction of 4.", "reduction of 4"),
         (
             TWO[: TWO.index("Score reduction 1")],
-            "without a readable penalty, truncated before the first penalty",
+            "without a readable penalty, truncated",
         ),
         (TWO.replace("4.0", "four").replace("0.5", "half"), "without a readable penalty"),
     ],
@@ -95,8 +100,7 @@ def test_an_answer_that_cannot_be_read_is_a_failure_and_never_perfect(answer: st
 def test_a_header_total_with_decimals_is_read_whole() -> None:
     # The original reads 4.5 as 4.
     assert not tigerscore.parse_tiger_answer(TWO).notes
-    (note,) = tigerscore.parse_tiger_answer(TWO.replace("of 4.5.", "of 4.")).notes
-    assert note == "the header claims a reduction of 4, the penalties add up to 4.5; their sum counts"
+    assert is_noted(tigerscore.parse_tiger_answer(TWO.replace("of 4.5.", "of 4.")), "reduction of 4,", "4.5")
 
 
 def test_one_error_in_the_singular_is_read() -> None:
@@ -113,9 +117,9 @@ def test_a_cut_off_tail_keeps_what_was_complete_and_says_so() -> None:
     assert result.partial
     assert result.errors[0] == FIRST
     assert result.penalty == 4.0
-    assert "the answer is truncated; what is complete counts" in result.notes
-    assert "error 2 has no readable penalty and does not count" in result.notes
-    assert "the header claims 2 errors, 1 is complete" in result.notes
+    assert is_noted(result, "truncated")
+    assert is_noted(result, "error 2", "penalty")
+    assert is_noted(result, "2 errors", 1)
 
 
 def test_an_answer_that_is_known_to_be_cut_off_is_partial_even_where_it_looks_whole() -> None:
@@ -129,7 +133,7 @@ def test_a_penalty_at_the_very_end_of_a_cut_off_answer_does_not_count_as_it_may_
     result = tigerscore.parse_tiger_answer(answer, truncated=True)
     assert [error.penalty for error in result.errors] == [4.0, None]
     assert result.partial
-    assert "error 2 has no readable penalty and does not count" in result.notes
+    assert is_noted(result, "error 2", "penalty")
     for full in (f"{answer}\n", f"{answer} points", f"{answer}\nThat is all I found in 2026"):
         assert tigerscore.parse_tiger_answer(full, truncated=True).penalty == 5.0
     assert tigerscore.parse_tiger_answer(answer).penalty == 5.0
@@ -143,7 +147,7 @@ def test_a_penalty_at_the_end_counts_where_the_header_bears_it_out() -> None:
 def test_fewer_errors_than_the_header_says_make_the_answer_partial() -> None:
     result = tigerscore.parse_tiger_answer(TWO.replace("contains 2", "contains 3"))
     assert result.partial
-    assert result.notes == ("the header claims 3 errors, 2 are complete",)
+    assert is_noted(result, "3 errors", 2)
 
 
 def test_fields_that_are_missing_are_noted() -> None:
@@ -158,12 +162,9 @@ def test_severities_and_penalties_out_of_range_are_kept_and_noted() -> None:
     result = tigerscore.parse_tiger_answer(TWO.replace("1: Major", "1: Catastrophic").replace("1: 4.0", "1: 12"))
     assert result.errors[0].severity == "Catastrophic"
     assert result.penalty == 12.5
-    assert "error 1 has the severity 'Catastrophic', expected Major or Minor" in result.notes
-    assert "error 1 has a penalty of 12, expected 0.5 to 5" in result.notes
-    assert (
-        "error 1 has a penalty of 0, expected 0.5 to 5"
-        in tigerscore.parse_tiger_answer(TWO.replace("1: 4.0", "1: 0")).notes
-    )
+    assert is_noted(result, "error 1", "'Catastrophic'")
+    assert is_noted(result, "error 1", "penalty of 12", "0.5 to 5")
+    assert is_noted(tigerscore.parse_tiger_answer(TWO.replace("1: 4.0", "1: 0")), "error 1", "penalty of 0")
 
 
 @pytest.mark.parametrize(
@@ -204,14 +205,11 @@ def test_severities_and_penalties_out_of_range_are_kept_and_noted() -> None:
         ("unclear\n\nOverall I found 3 problems in 120 words.", None),
         ("100", 100),
         ("101", None),
+        ("9" * 400, None),
     ],
 )
 def test_penalties_are_read_as_people_write_numbers(text: str, penalty: float | None) -> None:
     assert parse_penalty(text) == penalty
-
-
-def test_a_number_too_long_to_be_one_is_no_penalty() -> None:
-    assert parse_penalty("9" * 400) is None
 
 
 def test_what_follows_an_empty_last_field_is_no_penalty() -> None:
@@ -409,7 +407,7 @@ def test_a_missing_brace_or_one_bad_member_loses_no_error(answer: str) -> None:
     result = answers.parse_errors(answer, mark="ab12")
     assert result.errors == (READ, READ)
     assert result.partial
-    assert "the answer's JSON is damaged" in result.notes
+    assert is_noted(result, "damaged")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Sampling, Usage
 from metrist.llm.replay import FakeLLM, Replay
@@ -156,7 +157,7 @@ def test_a_partial_answer_is_scored_with_a_note_and_its_raw_text() -> None:
     score = scored(Completion(text=answer, finish="length", usage=Usage(prompt_tokens=7)))
     assert score.value == -4.0
     assert score.parts["partial"] == 1.0
-    assert "the answer is truncated; what is complete counts" in str(score.explanation)
+    assert "truncated" in str(score.explanation)
     assert score.raw == answer
 
 
@@ -176,7 +177,7 @@ def test_a_record_without_instruction_is_judged_under_the_usual_one(task: str | 
     scores = metric.score(Shard([Record(item="1", system="a", output="x", source="s", task=task)]))
     assert f"Instruction: \n{instruction}\ns\n" in llm.requests[0][0].text
     assert scores.parts["default_instruction"][0] == 1.0
-    assert "1 record has no instruction; the default one of its task was used" in metric.remarks(scores)[-1]
+    assert "1 record has no instruction" in metric.remarks(scores)[-1]
 
 
 def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
@@ -194,9 +195,9 @@ def test_remarks_tell_coverage_grounding_and_odd_answers() -> None:
     assert texts[0].startswith("2 of 3 outputs")
     assert "neither a header" in texts[0]
     assert "best" in texts[1]
-    assert "2 of 4 errors (50.0%) were located in the output" in texts
-    assert "1 answer was truncated or incomplete; the errors that are complete count" in texts
-    assert "1 answer was irregular; its explanation says how" in texts
+    assert any(text.startswith("2 of 4 errors (50.0%)") for text in texts)
+    assert any(text.startswith("1 answer was truncated or incomplete") for text in texts)
+    assert any(text.startswith("1 answer was irregular") for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -242,9 +243,9 @@ def test_the_text_reads_back_and_the_prompt_is_part_of_the_signature() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(SpecError, match=r"ungrounded must be one of 'keep', 'drop', got 'hide'"):
+    with raises_code(SpecError, "invalid_value", "'keep'", "'drop'", "'hide'"):
         TigerScore(llm=FakeLLM(lambda *_: ""), ungrounded="hide")
-    with pytest.raises(SpecError, match="needs the setting 'llm'"):
+    with raises_code(SpecError, "missing_value", "'llm'"):
         registry.build("tigerscore")
 
 

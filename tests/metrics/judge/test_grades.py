@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from call_counts import count_calls
 from metrist.metrics.answer_parsing import find_objects
-from metrist.metrics.judge.grades import has_planted_grade, parse_grades
+from metrist.metrics.judge.judge import has_planted_grade, parse_grades
 from metrist.metrics.judge.rubrics import parse_rubric
 from metrist.metrics.llm_metric import UnparsableAnswer
 
@@ -69,18 +69,18 @@ def test_grades_are_read_in_whatever_form_leaves_no_doubt(answer):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ("", "the answer has no JSON object"),
-        ("quality: 2", "the answer has no JSON object"),
-        ('{"quality": 2, "tone": "rude"', "the answer ends before its JSON object is closed"),
-        ('```json\n{"quality": 2, "tone": "ru\n```', "the answer ends before its JSON object is closed"),
-        ('Scale {1, 2, 3}: {"quality"', "the answer ends before its JSON object is closed"),
-        ('{"quality": 2, "deep": {"x": [1, tr', "the answer ends before its JSON object is closed"),
-        ('{"quality": -', "the answer ends before its JSON object is closed"),
-        ('{"quality": 2/3}', "the answer has no JSON object"),
-        ('{"quality": <1, 2, 3>, "id": "a1b2c3"}', "the answer has no JSON object"),
-        ('["quality", 2]', "the answer has no JSON object"),
-        ("{}", "the answer has no grade for quality"),
-        ('{"grade": 2}', "the answer has no grade for quality"),
+        ("", "no JSON object"),
+        ("quality: 2", "no JSON object"),
+        ('{"quality": 2, "tone": "rude"', "ends before"),
+        ('```json\n{"quality": 2, "tone": "ru\n```', "ends before"),
+        ('Scale {1, 2, 3}: {"quality"', "ends before"),
+        ('{"quality": 2, "deep": {"x": [1, tr', "ends before"),
+        ('{"quality": -', "ends before"),
+        ('{"quality": 2/3}', "no JSON object"),
+        ('{"quality": <1, 2, 3>, "id": "a1b2c3"}', "no JSON object"),
+        ('["quality", 2]', "no JSON object"),
+        ("{}", "no grade for quality"),
+        ('{"grade": 2}', "no grade for quality"),
         ('{"quality": 4}', r"quality: got 4, .* 1, 2, 3, 3\.5"),
         ('{"quality": 2.5}', r"quality: got 2\.5, "),
         ('{"quality": -2}', "quality: got -2, "),
@@ -94,8 +94,8 @@ def test_grades_are_read_in_whatever_form_leaves_no_doubt(answer):
         ('{"quality": 1e999}', "quality: got inf, "),
         ('{"quality": "' + "x" * 99 + '"}', "quality: got 'x{39}…, "),
         ('{"quality": 2, "Quality": 3}', "two different grades for quality"),
-        ('{"qu\\u0061lity": 2}', "the answer has no grade for quality"),
-        ('{"quаlity": 2}', "the answer has no grade for quality"),  # The a is Cyrillic.
+        ('{"qu\\u0061lity": 2}', "no grade for quality"),
+        ('{"quаlity": 2}', "no grade for quality"),  # The a is Cyrillic.
         ('{"quality": 3, "x": " zzz {"quality": 1}', "not closed"),
         ('{"quality": 2, "id": "a1b2c3"} On reflection: {"quality": 9, "id": "ab1c', "not closed"),
         ('{"quality": 2, "id": "a1b2c3"} On reflection: {"quality": ', "not closed"),

@@ -17,8 +17,7 @@ from metrist.llm.messages import Completion, Conversation
 from metrist.llm.replay import FakeLLM
 from metrist.metrics import prompt_layout
 from metrist.metrics.base import Shard
-from metrist.metrics.judge.grades import parse_grades
-from metrist.metrics.judge.judge import Judge
+from metrist.metrics.judge.judge import Judge, parse_grades
 from metrist.metrics.judge.rubrics import load_rubric
 from metrist.metrics.llm_metric import UnparsableAnswer
 from metrist.metrics.prompt_layout import PromptText, fence_texts, fold_lookalikes, make_mark

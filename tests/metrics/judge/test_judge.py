@@ -7,9 +7,9 @@ import math
 import pickle
 import re
 
-import numpy as np
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import ModelError, SpecError
 from metrist.llm.messages import Completion, Conversation, Usage
 from metrist.llm.openai import OpenAI
@@ -248,33 +248,27 @@ def test_the_signature_changes_with_the_rubrics_content_and_not_with_its_place(t
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "values"),
     [
-        ("judge", r"judge needs the setting 'llm': judge\(llm=...\), an LLM without quotes, such as openai\(model="),
-        (
-            "judge(llm='openai')",
-            r"judge: llm must be an LLM without quotes, such as openai\(model='gpt-4o-mini'\), got",
-        ),
-        ("judge(llm=opanai(model='m'))", "no LLM named 'opanai'; did you mean 'openai'"),
-        ("judge(llm=openai(model='m'), rubric='no')", r"rubric must be .* or a TOML file; 'no' cannot be read"),
-        ("judge(llm=openai(model='m'), aspect='no')", "the rubric 'reliability' has no aspect 'no'; it has 'all'"),
-        ("judge(llm=openai(model='m'), reference='no')", "judge: reference must be one of 'shown', 'hidden', got 'no'"),
-        ("judge(llm=openai(model='m'), method='no')", "judge: method must be one of 'answer', 'expectation', got 'no'"),
-        ("judge(llm=openai(model='m'), temperature=-1)", "judge: temperature must be 0 or more, got -1"),
-        ("judge(llm=openai(model='m'), max_tokens=0)", "judge: max_tokens must be at least 1, got 0"),
-        (
-            "judge(llm=openai(model='m'), rubric='faithfulness', method='expectation')",
-            "method='expectation' .*aspect 'support': .*categories",
-        ),
+        ("judge", "missing_value", ["'llm'"]),
+        ("judge(llm='openai')", "invalid_value", ["llm", "'openai'"]),
+        ("judge(llm=opanai(model='m'))", "unknown_name", ["'opanai'", "'openai'"]),
+        ("judge(llm=openai(model='m'), rubric='no')", "unknown_name", ["'no'", "'reliability'"]),
+        ("judge(llm=openai(model='m'), aspect='no')", "unknown_name", ["'reliability'", "'no'", "'all'"]),
+        ("judge(llm=openai(model='m'), reference='no')", "invalid_value", ["reference", "'shown'", "'no'"]),
+        ("judge(llm=openai(model='m'), method='no')", "invalid_value", ["method", "'expectation'", "'no'"]),
+        ("judge(llm=openai(model='m'), temperature=-1)", "invalid_value", ["temperature", -1]),
+        ("judge(llm=openai(model='m'), max_tokens=0)", "invalid_value", ["max_tokens", 0]),
+        ("judge(llm=openai(model='m'), rubric='faithfulness', method='expectation')", "unsupported", ["'support'"]),
     ],
 )
-def test_what_no_judge_can_do_is_refused_before_anything_is_asked(text, message):
-    with pytest.raises(SpecError, match=message):
+def test_what_no_judge_can_do_is_refused_before_anything_is_asked(text, code, values):
+    with raises_code(SpecError, code, *values):
         build(text)
 
 
 def test_an_llm_that_is_none_is_refused():
-    with pytest.raises(SpecError, match="judge: llm must be an LLM"):
+    with raises_code(SpecError, "invalid_value", "judge"):
         Judge(llm=3)
 
 
@@ -282,7 +276,7 @@ def test_aspects_of_different_scales_have_no_mean(tmp_path):
     file = tmp_path / "mixed.toml"
     levels = 'question = "?"\nlevels = { 1 = "no", %s = "yes" }\n'
     file.write_text(f"[aspects.a]\n{levels % 2}[aspects.b]\n{levels % 5}")
-    with pytest.raises(SpecError, match=r"have different scales \(a 1 to 2, b 1 to 5\), .*aspect='a'"):
+    with raises_code(SpecError, "invalid_value", "1", "2", "5"):
         Judge(llm=answering(), rubric=str(file))
     assert Judge(llm=answering(), rubric=str(file), aspect="b").bounds == (1, 5)
 
@@ -300,13 +294,8 @@ def test_a_fault_of_the_llm_is_raised():
     def answer(*_):
         raise ModelError("no server")
 
-    with pytest.raises(ModelError, match="no server"):
+    with raises_code(ModelError, "model_unusable", "no server"):
         scored(Judge(llm=FakeLLM(answer)))
-
-
-def test_values_lie_within_the_bounds():
-    judge = Judge(llm=answering())
-    assert judge.bounds[0] <= np.nanmin(scored(judge).values) <= judge.bounds[1]
 
 
 @pytest.mark.parametrize(
@@ -315,12 +304,8 @@ def test_values_lie_within_the_bounds():
         *(("opinion_summarization", "summarization"), ("instruction", "instruction_following")),
         *(("instruction/CaseStudy/Base_10", "instruction_following"), ("question-answering", "long_form_qa")),
         *(("machine-translation", "translation"), ("Open-Ended QA", "long_form_qa"), ("long-form qa", "long_form_qa")),
-        *(
-            ("text simplification", "simplification"),
-            ("dialog", "dialogue"),
-            ("Math_QA", "math"),
-            ("d2t", "data_to_text"),
-        ),
+        *(("text simplification", "simplification"), ("dialog", "dialogue"), ("Math_QA", "math"), ("story", "story")),
+        *(("d2t", "data_to_text"), ("data2text", "data_to_text"), ("QA", "long_form_qa")),
     ],
 )
 def test_a_task_has_its_default_instruction_under_every_name(task, name):
@@ -352,16 +337,16 @@ def numbered(count: int, start: int = 0) -> list[Record]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "value"),
     [
-        ("", "last answer: empty"),
-        (Completion(text="Fine.", finish="stop"), r"'Fine\.'\)"),
-        (Completion(text='{"reasons": "a', finish="length"), "larger max_tokens"),
+        ("", "empty"),
+        (Completion(text="Fine.", finish="stop"), "'Fine.')"),
+        (Completion(text='{"reasons": "a', finish="length"), "max_tokens"),
     ],
 )
-def test_a_judge_whose_answers_are_all_of_no_use_is_paid_for_twenty(answer, message):
+def test_a_judge_whose_answers_are_all_of_no_use_is_paid_for_twenty(answer, value):
     llm = FakeLLM(answer)
-    with pytest.raises(ModelError, match=f"first 20 answers .*{message}"):
+    with raises_code(ModelError, "llm_failed", 20, value):
         scored(Judge(llm=llm), *numbered(360))
     assert len(llm.requests) == 20
 
@@ -371,7 +356,7 @@ def test_answers_of_no_use_are_counted_over_the_shards_of_a_run():
     judge, runtime = Judge(llm=llm), Runtime.current().override(run_id="a run")
     for start in (0, 9):
         assert len(judge.score(Shard(numbered(9, start), runtime=runtime)).failures) == 9
-    with pytest.raises(ModelError, match="first 20 answers"):
+    with raises_code(ModelError, "llm_failed", 20):
         judge.score(Shard(numbered(9, 18), runtime=runtime))
     assert len(llm.requests) == 20
 

@@ -6,10 +6,11 @@ import re
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Usage
 from metrist.llm.replay import FakeLLM
-from metrist.metrics.judge.judge import Question
+from metrist.metrics.judge.judge import JudgeQuestion
 from metrist.metrics.judge.pair import JudgePair, parse_choice
 from metrist.metrics.registry import build
 from metrist.records import Pair, Record
@@ -135,7 +136,7 @@ def test_what_is_shown_is_the_task_the_criteria_and_the_reference_if_asked_for()
 
 
 def read(text: str, judged: tuple[str, ...] = (), **more):
-    return parse_choice(Completion(text=text, **more), Question(conversation=(), mark="m4rk01", texts=judged))
+    return parse_choice(Completion(text=text, **more), JudgeQuestion(conversation=(), mark="m4rk01", texts=judged))
 
 
 INJECTIONS = [
@@ -204,7 +205,7 @@ def test_a_rubrics_questions_say_what_counts(tmp_path):
     mine.write_text("[aspects.colour]\nquestion = 'Is it red?'\n[aspects.colour.levels]\n1 = 'No.'\n2 = 'Yes.'\n")
     JudgePair(llm=llm, rubric=str(mine)).prefer(PAIRS[:1])
     assert "- colour: Is it red?" in llm.requests[-1][0].text
-    with pytest.raises(SpecError, match=r"rubric must be .* or a TOML file; 'relibility' cannot be read"):
+    with raises_code(SpecError, "unknown_name", "'relibility'"):
         JudgePair(llm=llm, rubric="relibility")
 
 
@@ -219,17 +220,17 @@ def test_its_text_reads_back_with_the_llm_within_and_the_prompt_is_in_the_signat
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "code"),
     [
-        ({"criteria": " "}, "judge_pair: criteria must not be empty, got ' '"),
-        ({"reference": "maybe"}, "judge_pair: reference must be one of 'hidden', 'shown', got 'maybe'"),
-        ({"orders": "three"}, "judge_pair: orders must be one of 'both', 'one', got 'three'"),
-        ({"criteria": "x", "rubric": "reliability"}, "either criteria or rubric"),
-        ({"temperature": -1}, "judge_pair: temperature must be 0 or more, got -1"),
+        ({"criteria": " "}, "invalid_value"),
+        ({"reference": "maybe"}, "invalid_value"),
+        ({"orders": "three"}, "invalid_value"),
+        ({"criteria": "x", "rubric": "reliability"}, "conflict"),
+        ({"temperature": -1}, "invalid_value"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, message):
-    with pytest.raises(SpecError, match=re.escape(message)):
+def test_settings_that_make_no_sense_are_refused(settings, code):
+    with raises_code(SpecError, code, *settings):
         JudgePair(llm=FakeLLM(honest), **settings)
 
 

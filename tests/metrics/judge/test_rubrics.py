@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import SpecError
 from metrist.metrics.judge.rubrics import Level, list_rubrics, load_rubric, parse_rubric
 
@@ -57,80 +58,61 @@ def test_a_long_scale_needs_no_meaning_for_each_level():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "values"),
     [
-        ("x = ", "r: is not TOML: Invalid value"),
-        ("aspekts = 1", "r: unknown key aspekts; .*about, .*did you mean 'aspects'"),
-        (f'reasons = "last"\n{ASPECT}{LEVELS}', "r: reasons must be 'first' or 'none', got 'last'"),
-        (f"higher_is_better = 1\n{ASPECT}{LEVELS}", "r: higher_is_better must be true or false, got 1"),
-        (f"about = 1\n{ASPECT}{LEVELS}", "r: about must be a string, got 1"),
-        ("", r"r: expected at least one table \[aspects.NAME\] with a question and levels"),
-        ("aspects = 3", r"r: expected at least one table \[aspects.NAME\]"),
-        ("aspects = { a = 3 }", "r: aspects.a must be a table with a question and levels, got 3"),
-        ('[aspects."a b"]', "r: an aspect's name .*got 'a b'"),
-        ("[aspects.id]", "r: the aspect name 'id' is reserved"),
-        ("[aspects.All]", "r: the aspect name 'All' is reserved"),
-        ("[aspects.a]\n[aspects.A]", r"r: the aspect name 'A' occurs twice"),
-        (
-            "[aspects.a]\nquestions = 1",
-            "r: unknown key aspects.a.questions; .*did you mean 'question'",
-        ),
-        ("[aspects.a]\n" + LEVELS, "r: aspects.a needs a question"),
-        (f"{ASPECT}levels = 3", "r: aspects.a.levels must be a table of grades with their meanings, got 3"),
-        (ASPECT, "r: aspects.a needs at least two levels of different value, got 0"),
-        (f'{ASPECT}levels = {{ 1 = "x" }}', "r: aspects.a needs at least two levels of different value, got 1"),
-        (f'{ASPECT}levels = {{ 1 = "x", 01 = "y" }}', "r: aspects.a.levels .*level twice: 1, 01"),
-        (f'{ASPECT}[aspects.a.levels]\n0.5 = "x"', r'r: aspects.a.levels: write a decimal grade in quotes \("0.5"'),
-        (f'{ASPECT}levels = {{ good = "x" }}', r"r: aspects.a.levels.good must be a number, or a category: good = \{"),
-        (f"{ASPECT}levels = {{ 1 = 2 }}", "r: aspects.a.levels.1 must be a string, got 2"),
-        (
-            f'{ASPECT}levels = {{ good = {{ value = 1 }}, bad = "x" }}',
-            r"r: aspects.a.levels.bad needs a value: bad = \{ value = 1",
-        ),
-        (f"{ASPECT}levels = {{ good = {{ value = true }} }}", "r: aspects.a.levels.good needs a value"),
-        (f"{ASPECT}levels = {{ good = {{ value = inf }} }}", "r: aspects.a.levels.good needs a value"),
-        (
-            f"{ASPECT}levels = {{ 3 = {{ value = 1 }} }}",
-            "r: aspects.a.levels: a category needs a name in words",
-        ),
+        ("x = ", "invalid_value", ["TOML"]),
+        ("aspekts = 1", "unknown_name", ["aspekts", "about", "'aspects'"]),
+        (f'reasons = "last"\n{ASPECT}{LEVELS}', "invalid_value", ["reasons", "'first'", "'none'", "'last'"]),
+        (f"higher_is_better = 1\n{ASPECT}{LEVELS}", "invalid_value", ["higher_is_better", 1]),
+        (f"about = 1\n{ASPECT}{LEVELS}", "invalid_value", ["about", 1]),
+        ("", "invalid_value", ["[aspects.NAME]"]),
+        ("aspects = 3", "invalid_value", ["[aspects.NAME]"]),
+        ("aspects = { a = 3 }", "invalid_value", ["aspects.a", 3]),
+        ('[aspects."a b"]', "invalid_value", ["'a b'"]),
+        ("[aspects.id]", "invalid_value", ["'id'", "reserved"]),
+        ("[aspects.All]", "invalid_value", ["'All'", "reserved"]),
+        ("[aspects.a]\n[aspects.A]", "invalid_value", ["'A'", "twice"]),
+        ("[aspects.a]\nquestions = 1", "unknown_name", ["aspects.a.questions", "'question'"]),
+        ("[aspects.a]\n" + LEVELS, "missing_value", ["aspects.a"]),
+        (f"{ASPECT}levels = 3", "invalid_value", ["aspects.a.levels", 3]),
+        (ASPECT, "too_little_data", ["aspects.a", 0]),
+        (f'{ASPECT}levels = {{ 1 = "x" }}', "too_little_data", ["aspects.a", 1]),
+        (f'{ASPECT}levels = {{ 1 = "x", 01 = "y" }}', "invalid_value", ["aspects.a.levels", "1, 01"]),
+        (f'{ASPECT}[aspects.a.levels]\n0.5 = "x"', "invalid_value", ["aspects.a.levels", '("0.5" = ']),
+        (f'{ASPECT}levels = {{ good = "x" }}', "invalid_value", ["aspects.a.levels.good", "good = {"]),
+        (f"{ASPECT}levels = {{ 1 = 2 }}", "invalid_value", ["aspects.a.levels.1", 2]),
+        (f'{ASPECT}levels = {{ good = {{ value = 1 }}, bad = "x" }}', "missing_value", ["aspects.a.levels.bad"]),
+        (f"{ASPECT}levels = {{ good = {{ value = true }} }}", "missing_value", ["aspects.a.levels.good"]),
+        (f"{ASPECT}levels = {{ good = {{ value = inf }} }}", "missing_value", ["aspects.a.levels.good"]),
+        (f"{ASPECT}levels = {{ 3 = {{ value = 1 }} }}", "invalid_value", ["aspects.a.levels", "'3'"]),
         (
             f"{ASPECT}levels = {{ good = {{ value = 1, mean = 2 }} }}",
-            "r: unknown key aspects.a.levels.good.mean; .*value, meaning.*did you mean 'meaning'",
+            "unknown_name",
+            ["aspects.a.levels.good.mean", "'meaning'"],
         ),
-        (f"{ASPECT}scale = 10", r"r: aspects.a.scale must be \{ from = 1, to = 10, step = 1 \}, got 10"),
-        (f"{ASPECT}scale = {{ from = 1 }}", r"r: aspects.a.scale must be \{ from"),
-        (f"{ASPECT}scale = {{ from = 3, to = 1 }}", "got"),
-        (f"{ASPECT}scale = {{ from = 0, to = 1, step = 0.3 }}", "at most 1001 levels.*got"),
-        (f"{ASPECT}scale = {{ from = 0, to = 9999 }}", "at most 1001 levels"),
-        (
-            f'{ASPECT}scale = {{ from = 1, to = 3 }}\nlevels = {{ 4 = "x" }}',
-            "r: aspects.a.levels has 4, which is not on its scale",
-        ),
+        (f"{ASPECT}scale = 10", "invalid_value", ["aspects.a.scale", "got 10"]),
+        (f"{ASPECT}scale = {{ from = 1 }}", "invalid_value", ["aspects.a.scale", "'from': 1"]),
+        (f"{ASPECT}scale = {{ from = 3, to = 1 }}", "invalid_value", ["aspects.a.scale", "from < to"]),
+        (f"{ASPECT}scale = {{ from = 0, to = 1, step = 0.3 }}", "invalid_value", ["aspects.a.scale", 0.3]),
+        (f"{ASPECT}scale = {{ from = 0, to = 9999 }}", "invalid_value", ["aspects.a.scale", 1001]),
+        (f'{ASPECT}scale = {{ from = 1, to = 3 }}\nlevels = {{ 4 = "x" }}', "invalid_value", ["aspects.a.levels", 4]),
     ],
 )
-def test_a_rubric_with_a_fault_is_refused_with_its_place(text, message):
-    with pytest.raises(SpecError, match=message):
+def test_a_rubric_with_a_fault_is_refused_with_its_place(text, code, values):
+    with raises_code(SpecError, code, "r: ", *values):
         parse_rubric(text, "r")
 
 
 def test_a_rubric_that_cannot_be_found_is_refused_with_those_that_can(tmp_path):
-    with pytest.raises(
-        SpecError,
-        match=r"rubric must be 'faithfulness', 'reliability', .* or a TOML file; "
-        r"'reliabilty' cannot be read \(No such file or directory\); did you mean 'reliability'\?",
-    ):
+    with raises_code(SpecError, "unknown_name", "'faithfulness'", "'reliability'", "'reliabilty'"):
         load_rubric("reliabilty")
     (tmp_path / "odd.toml").write_bytes(b"\xff")
-    with pytest.raises(SpecError, match=r"odd\.toml: a rubric must be a text file in UTF-8"):
+    with raises_code(SpecError, "invalid_value", "odd.toml", "8"):
         load_rubric(str(tmp_path / "odd.toml"))
-    with pytest.raises(SpecError, match=r"did you mean '.*odd\.toml'\?"):
+    with raises_code(SpecError, "unknown_name"):
         load_rubric(str(tmp_path / "od.toml"))
 
 
 def test_an_aspect_that_a_rubric_has_not_is_refused():
-    with pytest.raises(
-        SpecError,
-        match="the rubric 'reliability' has no aspect 'corectness'; it has 'all', "
-        "'naturalness', 'relatedness', 'correctness'; did you mean 'correctness'",
-    ):
+    with raises_code(SpecError, "unknown_name", "'reliability'", "'corectness'", "'all'"):
         load_rubric("reliability").aspect("corectness")

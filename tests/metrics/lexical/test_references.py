@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from error_codes import raises_code
 from metrist.errors import NeedsError
-from metrist.metrics.lexical.references import best_pairs, mean_rows, reduce_references
+from metrist.metrics.base import best_pairs, mean_rows, reduce_references
 
 groups = st.lists(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=4), max_size=6)
 
@@ -43,5 +44,5 @@ def test_rows_follow_their_best_value_or_are_averaged():
 
 
 def test_a_record_without_references_is_refused():
-    with pytest.raises(NeedsError, match="record 0 of the shard has no references"):
+    with raises_code(NeedsError, "conflict", "record 0"):
         mean_rows(np.array([1.0]), np.array([0, 0, 1]))

@@ -22,6 +22,7 @@ from peer_sacrebleu import (
 )
 from sacrebleu.metrics import TER
 
+from error_codes import raises_code
 from metrist.errors import SpecError
 from metrist.metrics.base import Shard
 from metrist.metrics.lexical.ter import Ter
@@ -131,5 +132,5 @@ def test_lower_is_better_and_there_is_no_upper_bound():
 
 
 def test_an_unknown_reduction_is_refused():
-    with pytest.raises(SpecError, match="ter: reduce must be one of 'native', 'max', 'mean', got 'best'"):
+    with raises_code(SpecError, "invalid_value", "'native'", "'max'", "'mean'"):
         Ter(reduce="best")

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import tiny_models
 import tiny_rewards
+from error_codes import raises_code
 from metrist import criteria
 from metrist.cli.app import app
 from metrist.errors import ModelError, SpecError
@@ -197,7 +198,7 @@ def test_nothing_is_reported_where_the_criterion_or_the_instruction_was_learned(
 
 
 def test_a_context_must_be_a_list(model):
-    with pytest.raises(SpecError, match="preference: context must be a list of fields, got 'source'"):
+    with raises_code(SpecError, "invalid_value", "'source'"):
         Preference(model=model, context="source")
 
 
@@ -319,7 +320,7 @@ def test_the_users_own_context_comes_before_the_learned_one(taught):
 
 def test_an_ensemble_of_equal_weights_under_two_names_is_refused(model):
     again = str(Path(model).parent / "." / Path(model).name) + "/"
-    with pytest.raises(SpecError, match="the models of an ensemble must be different ones, got the same in"):
+    with raises_code(SpecError, "invalid_value", "different"):
         Preference(model=(model, again)).facts()
 
 
@@ -337,16 +338,12 @@ def test_a_criterion_that_only_the_model_knows_is_taken(taught):
 
 
 def test_a_criterion_that_nobody_knows_is_refused_before_anything_is_scored(taught, model):
-    message = (
-        r"preference: no criterion named 'politness'; did you mean 'politeness' or 'correctness'; \S+taught has "
-        r"learned overall, fluency, Coherence, correctness, politeness, relevance, and metrist's own are overall, .*; "
-        "to ask in your own words set instruction instead"
-    )
+    learned = "overall, fluency, Coherence, correctness, politeness, relevance"
     metric = build(f"preference(model={taught!r}, criterion='politness')")
     for look in (metric.facts, lambda: scored(metric, FULL)):
-        with pytest.raises(SpecError, match=message):
+        with raises_code(SpecError, "unknown_name", "'politness'", "did you mean 'politeness'", "taught", learned):
             look()
-    with pytest.raises(SpecError, match=r"no criterion named 'politeness'; \S+one has learned overall, CNO, "):
+    with raises_code(SpecError, "unknown_name", "'politeness'"):
         Preference(model=(taught, model), criterion="politeness").facts()
 
 
@@ -364,27 +361,18 @@ def test_it_compares_systems_on_the_command_line(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "setting", "value"),
     [
-        (
-            "preference(model=[])",
-            "preference: model must name a preference model, or several in a list, got ",
-        ),
-        ("preference(model=['a', 'a'])", r"the models of an ensemble must be different ones, got \['a', 'a'\]"),
-        ("preference(model='')", "model must name a preference model, or several in a list, got ''"),
-        ("preference(model=['a', ' '])", r"model must name a preference model, or several in a list, got \('a', ' '\)"),
-        (
-            "preference(model='a', instruction=' ')",
-            "preference: instruction must say what is asked of an output, or be left out",
-        ),
-        (
-            "preference(model='a', context='source')",
-            "preference: context must be a list, each a string or None, got 'source'",
-        ),
+        ("preference(model=[])", "model", "()"),
+        ("preference(model=['a', 'a'])", "models", "['a', 'a']"),
+        ("preference(model='')", "model", "''"),
+        ("preference(model=['a', ' '])", "model", "('a', ' ')"),
+        ("preference(model='a', instruction=' ')", "instruction", ""),
+        ("preference(model='a', context='source')", "context", "'source'"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(text, message):
-    with pytest.raises(SpecError, match=message):
+def test_settings_that_make_no_sense_are_refused(text, setting, value):
+    with raises_code(SpecError, "invalid_value", setting, value):
         build(text)
 
 
@@ -393,7 +381,7 @@ def test_one_model_in_a_list_is_that_model():
 
 
 def test_a_model_that_knows_no_preferences_is_refused(tiny):
-    with pytest.raises(ModelError, match=r"has no reward\.json, so it is not a preference model; `metrist train pref"):
+    with raises_code(ModelError, "invalid_value", "reward.json"):
         scored(Preference(model=str(tiny("bert"))), FULL)
 
 

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from error_codes import raises_code
 from metrist import Record
 from metrist.errors import ModelError, SpecError
 from metrist.metrics import registry
 from metrist.metrics.base import Shard
 from metrist.metrics.trained import translation_quality
 from metrist.metrics.trained.translation_quality import Combination, TranslationQuality, mark_errors
-from metrist.models.text_encoder import Tokens
+from metrist.models.text_encoder import EncodedText
 from metrist.scores import FailureKind
 
 UNKNOWN, CLS, SEP = 0, 1, 2
@@ -56,7 +57,7 @@ class WordOverlap:
                 offsets.append((max(at, start - 1), start + len(word)))
                 at = start + len(word)
                 ids.append(self.number(word))
-            results.append(Tokens(np.array(ids, np.int32), np.array(offsets, np.int64).reshape(-1, 2)))
+            results.append(EncodedText(np.array(ids, np.int32), np.array(offsets, np.int64).reshape(-1, 2)))
         return results
 
     def join(self, first, second=None):
@@ -331,7 +332,7 @@ def test_misuse_names_other_tasks_and_languages():
 
 def test_another_kind_of_model_is_refused(model, monkeypatch):
     monkeypatch.setattr(model, "heads", ("support",))
-    with pytest.raises(ModelError, match="no head 'translation'"):
+    with raises_code(ModelError, "unknown_name", "'translation'"):
         score(record("a", "a"))
 
 
@@ -350,7 +351,7 @@ def test_another_kind_of_model_is_refused(model, monkeypatch):
 )
 def test_a_damaged_configuration_is_refused(monkeypatch, config):
     monkeypatch.setattr(translation_quality, "find_weights", lambda _: SimpleNamespace(config=config))
-    with pytest.raises(ModelError, match=r"config\.json"):
+    with raises_code(ModelError, "invalid_value", "config.json"):
         translation_quality.read_combination("somewhere")
 
 
@@ -368,5 +369,5 @@ def test_the_configuration_gives_weights_threshold_and_languages(monkeypatch):
 
 def test_settings_are_checked():
     assert registry.build("translation_quality(threshold=0.3)").text == "translation_quality(threshold=0.3)"
-    with pytest.raises(SpecError, match="threshold"):
+    with raises_code(SpecError, "invalid_value", "threshold", "1.5"):
         TranslationQuality(threshold=1.5)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from heap_pairs import invent_pairs
 
+from error_codes import raises_code
 from metrist import criteria
 from metrist.cli.progress import format_running
 from metrist.errors import InputError
@@ -225,7 +226,7 @@ def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, conten
 def test_where_no_results_can_be_read_that_is_an_error(folder: Path) -> None:
     for path in folder.glob("trainings/*/results.json"):
         path.write_text("{")
-    with pytest.raises(InputError, match=r"multi-seed0-authors/results\.json: cannot read the results"):
+    with raises_code(InputError, "unreadable", "multi-seed0-authors/results.json"):
         read_results(folder)
 
 

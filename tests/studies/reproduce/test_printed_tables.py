@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.metrics.registry import build
 from metrist.stats.measures import measure
@@ -51,7 +52,7 @@ def test_without_a_name_all_tables_are_selected() -> None:
 
 
 def test_an_unknown_table_raises_an_error_with_the_nearest() -> None:
-    with pytest.raises(RunError, match=r"no table '002-table-7'; there are .*; did you mean '002-table-6' or "):
+    with raises_code(RunError, "unknown_name", "002-table-7", "002-table-6"):
         select_tables(["002-table-7"])
 
 

@@ -12,6 +12,7 @@ import typer
 from invented_data import factual, write_data
 from typer.testing import CliRunner
 
+from error_codes import raises_code
 from metrist import Metric, Scores
 from metrist.cli.app import app
 from metrist.errors import RunError
@@ -19,7 +20,7 @@ from metrist.metrics.base import Shard
 from metrist.studies.reproduce.figures import DataFolder, find_data_folder
 from metrist.studies.reproduce.page import WMT23_TABLE, format_page, make_wmt23_table, reproduce
 from metrist.studies.reproduce.published import list_tables, read_table_file
-from metrist.studies.reproduce.stress import STRESS_TABLE, make_stress_table
+from metrist.studies.reproduce.shipped import STRESS_TABLE, make_stress_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,7 @@ def test_without_a_file_the_page_is_printed(folder: Path) -> None:
 
 
 def test_an_absent_folder_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RunError, match=r"nowhere: no such folder; .*METRIST_TEST_DATA"):
+    with raises_code(RunError, "missing_file", "nowhere", "METRIST_TEST_DATA"):
         reproduce((), tmp_path / "nowhere")
     monkeypatch.setenv("METRIST_TEST_DATA", str(tmp_path))
     assert find_data_folder() == tmp_path

@@ -10,6 +10,7 @@ import pytest
 
 import metrist
 from annotation_projects import make_rows
+from error_codes import raises_code
 from metrist.errors import InputError, RunError
 from metrist.io import read_records
 from metrist.web.annotation.sampling import (
@@ -32,7 +33,7 @@ def test_units_are_outputs_or_pairs_of_different_outputs_of_an_item() -> None:
     made = units(4, pairs=True)
     assert [unit.systems for unit in made[:3]] == [("a", "b"), ("a", "c"), ("b", "c")]
     same = [{"item": "1", "system": s, "output": "equal"} for s in "ab"]
-    with pytest.raises(InputError, match="different outputs"):
+    with raises_code(InputError, "too_little_data"):
         list_units(list(read_records(same)), pairs=True)
 
 
@@ -79,14 +80,14 @@ def test_strata_are_even_and_all_is_all() -> None:
     assert Counter(unit.systems for unit in chosen) == {("a",): 4, ("b",): 4, ("c",): 4}
     assert {unit.weight for unit in chosen} == {5.0}
     assert [unit.weight for unit in sample_units(units(4), None, "random", rng)] == [1.0] * 12
-    with pytest.raises(InputError, match="cannot have one"):
+    with raises_code(InputError, "too_little_data", 2, 3):
         sample_units(units(20), 2, "system", rng)
 
 
 def test_disagreement_needs_a_run_and_two_metrics() -> None:
-    with pytest.raises(RunError, match="run"):
+    with raises_code(RunError, "missing_value"):
         sample_units(units(20), 3, "disagreement", np.random.default_rng(0))
-    with pytest.raises(RunError, match="two metrics"):
+    with raises_code(RunError, "too_little_data", "chrf"):
         measure_disagreement(metrist.score(make_rows(3), ["chrf"]))
 
 

@@ -18,7 +18,7 @@ from asgi_calls import Reply, call
 from metrist.web.service import models
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
-from metrist.web.service.settings import Check, ServiceSettings, Tokens
+from metrist.web.service.settings import AccessTokens, Check, ServiceSettings
 from metrist.web.service.telemetry import Log, Tracing
 from service_metrics import GATE
 
@@ -367,7 +367,7 @@ def test_an_error_within_a_stream_is_its_last_line() -> None:
 
 
 def test_tokens() -> None:
-    tokens = Tokens.parse([f"ci:{TOKEN}", "# a comment", "another-token-0123456789"], "tokens.txt")
+    tokens = AccessTokens.parse([f"ci:{TOKEN}", "# a comment", "another-token-0123456789"], "tokens.txt")
     log = io.BytesIO()
     with serving(tokens=tokens, host="0.0.0.0", log=log) as service:
 
@@ -404,7 +404,7 @@ def test_health_readiness_and_shutdown() -> None:
         before = await call(service, "/readyz")
         await service._warm()
         ready = await call(service, "/readyz")
-        service.draining = True
+        service.draining = service.closing = True
         draining = await call(service, "/readyz")
         score = await call(service, "/v1/score", {"records": [texts(1)]})
         return [before, ready, draining, score, await call(service, "/healthz")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import os
 import re
@@ -17,12 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from metrist.errors import MetristError, RunError
+from error_codes import raises_code
+from metrist.errors import MetristError, RunError, SpecError
+from metrist.metrics.base import Metric
+from metrist.records import Record
 from metrist.web.server import Server, bind
 from metrist.web.service.app import Service
-from metrist.web.service.catalog import build_catalog
-from metrist.web.service.server import _configure
-from metrist.web.service.settings import TOKENS_VARIABLE, Check, ServiceSettings, Tokens, read_tokens
+from metrist.web.service.catalog import Catalog, build_catalog
+from metrist.web.service.server import ServiceServer, _configure
+from metrist.web.service.settings import TOKENS_VARIABLE, AccessTokens, Check, ServiceSettings, read_tokens
 from web_server import RunningServer
 
 SLOW_METRIC = """
@@ -132,6 +137,58 @@ def send_until_gone(port: int, number: int, answers: list[tuple[int, float]], fa
         faults.append(f"client {number}, request {count}: {error!r}")
 
 
+class Held(Metric):
+    """The length of an output, as soon as it may be known."""
+
+    began, may_end = threading.Event(), threading.Event()
+
+    def score_record(self, record: Record) -> float:
+        self.began.set()
+        assert self.may_end.wait(60)
+        return float(len(record.output))
+
+
+def test_the_end_answers_what_was_accepted_and_what_waits() -> None:
+    """When the server stops listening, one request is being answered, one comes on an open connection, and one on a
+    connection that nobody has accepted."""
+    service = Service(Catalog([Held()]), ServiceSettings(log="off", anonymous=True))
+    listener = bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    busy, kept, waiting = (http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(3))
+
+    def ask(connection: http.client.HTTPConnection) -> None:
+        body = json.dumps({"records": [{"output": "four"}]})
+        connection.request("POST", "/v1/score", body, {"Content-Type": "application/json"})
+
+    class EndingServer(ServiceServer):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            ask(kept)
+            ask(waiting)  # The event loop stands still meanwhile.
+            asyncio.get_running_loop().call_soon(Held.may_end.set)
+            await super().shutdown(sockets)
+
+    server = EndingServer(_configure(lambda: service, grace=60, workers=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    kept.request("GET", "/healthz")
+    assert kept.getresponse().read() == b'{"status":"ok"}'
+    assert Held.began.wait(60)  # With what loads the models.
+    Held.began.clear()
+    ask(busy)
+    assert Held.began.wait(60)
+    server.should_exit = True
+    for connection in (busy, kept, waiting):
+        response = connection.getresponse()
+        assert (response.status, response.getheader("connection")) == (200, "close")
+        (score,) = json.load(response)["results"][0]["scores"].values()
+        assert score["value"] == 4.0
+        connection.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
 def test_slow_headers_and_large_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metrist.web.server._HEADER_SECONDS", 0.3)
     service = Service(build_catalog(["length"]), ServiceSettings(log="off", anonymous=True))
@@ -180,17 +237,17 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["short", "two words that are no token", "x y:first-token-0123456789", "a:sha256:12"])
 def test_bad_tokens_are_refused_without_being_shown(line: str) -> None:
     with pytest.raises(RunError) as refusal:
-        Tokens.parse([line], "file")
+        AccessTokens.parse([line], "file")
     assert line.rpartition(":")[2] not in str(refusal.value).replace("sha256:12", "")
 
 
 def test_settings_that_make_no_sense() -> None:
-    with pytest.raises(RunError, match="tokens"):
+    with raises_code(RunError, "missing_value", TOKENS_VARIABLE):
         ServiceSettings(host="0.0.0.0")
     ServiceSettings(host="0.0.0.0", anonymous=True)
-    with pytest.raises(RunError, match="max_body"):
+    with raises_code(RunError, "invalid_value", "max_body"):
         ServiceSettings(max_body=0)
-    with pytest.raises(MetristError, match="limit"):
+    with raises_code(SpecError, "unreadable", "consistency"):
         Check.parse("consistency")
     assert Check.parse("chrf(word_order=2) <= -1.5e2") == Check(metric="chrf(word_order=2)", maximum=-150.0)
     for check in ("nothing>=1", "by_score(metric=chrf)>=1"):

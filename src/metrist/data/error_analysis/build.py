@@ -97,7 +97,8 @@ def read_mix(name_or_path: str) -> tuple[MixCell, ...]:
     if not path.is_file():
         raise SpecError(
             f"there is no mix {name_or_path!r}{did_you_mean(name_or_path, shipped)} (available: all, "
-            f"{', '.join(shipped)}, or a TOML file)"
+            f"{', '.join(shipped)}, or a TOML file)",
+            code="unknown_name",
         )
     return _parse_mix(read_toml(path, SpecError, largest=1 << 20), format_path(path))
 
@@ -114,7 +115,8 @@ def _parse_mix(content: Mapping[str, Any], place: str) -> tuple[MixCell, ...]:
                 if name not in CHANNELS:
                     raise SpecError(
                         f"{place}: [{task}] names the channel {name!r}{did_you_mean(name, CHANNELS)} (available: "
-                        f"{', '.join(CHANNELS)})"
+                        f"{', '.join(CHANNELS)})",
+                        code="unknown_name",
                     )
             if type(count) is not int or count < 0:
                 raise SpecError(f"{place}: [{task}] {names} must be a number of examples, got {count!r}")
@@ -168,17 +170,21 @@ class BuildSettings(ExampleSettings):
         for name in self.channels:
             if name not in CHANNELS:
                 raise SpecError(
-                    f"there is no channel {name!r}{did_you_mean(name, CHANNELS)} (available: {', '.join(CHANNELS)})"
+                    f"there is no channel {name!r}{did_you_mean(name, CHANNELS)} (available: {', '.join(CHANNELS)})",
+                    code="unknown_name",
                 )
         if self.kinds is not None:
             check_kinds(self.kinds)
         if self.llm is None and ("real" in self.channels or self.inject or self.generate):
             what = "the channel 'real'" if "real" in self.channels else "generate" if self.generate else "inject"
             raise SpecError(
-                f"{what} needs an LLM that analyses outputs, such as \"openai(model='gpt-4o-mini')\": give `llm`"
+                f"{what} needs an LLM that analyses outputs, such as \"openai(model='gpt-4o-mini')\": give `llm`",
+                code="missing_value",
             )
         if self.size is not None and self.mix is None:
-            raise SpecError("size is the number of examples of a mix: name one, such as mix='paper'")
+            raise SpecError(
+                "size is the number of examples of a mix: name one, such as mix='paper'", code="missing_value"
+            )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -218,7 +224,7 @@ class AnalysisBuildResult:
         try:
             target.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"{format_path(target)} cannot be made: {error.strerror}") from None
+            raise InputError(f"{format_path(target)} cannot be made: {error.strerror}", code="cannot_write") from None
         write_examples(target / EXAMPLES, self.examples)
         if chat:
             write_examples(target / CHAT, self.examples, chat=True)
@@ -233,7 +239,9 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     if not existing.is_dir():
         raise InputError(f"{format_path(existing)} is a file; expected a folder for the examples")
     if not os.access(existing, os.W_OK):
-        raise InputError(f"{format_path(existing)} cannot be written to; name another folder for the examples")
+        raise InputError(
+            f"{format_path(existing)} cannot be written to; name another folder for the examples", code="cannot_write"
+        )
 
 
 def build_examples(
@@ -269,7 +277,8 @@ def build_examples(
         removed = ", ".join(f"{step.name} {step.removed:,}" for step in steps.values() if step.removed)
         raise InputError(
             f"the records give no examples: expected errors, references or good outputs in the channels "
-            f"{', '.join(settings.channels)}" + (f"; removed by filters: {removed}" if removed else "")
+            f"{', '.join(settings.channels)}" + (f"; removed by filters: {removed}" if removed else ""),
+            code="invalid_value",
         )
     shares: list[MixShare] = []
     if settings.mix is not None:

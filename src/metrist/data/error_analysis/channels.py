@@ -11,7 +11,7 @@ from importlib import resources
 from statistics import fmean
 
 from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_example
-from metrist.data.faults import KINDS, Concern, Edit, Text, quote
+from metrist.data.faults import KINDS, Concern, Edit, EditableText, quote
 from metrist.data.perturbations import can_perturb, choose_aspect, choose_donor, find_aspect, list_kinds, perturb
 from metrist.data.settings import Good
 from metrist.errors import SpecError, did_you_mean
@@ -40,7 +40,9 @@ def read_outputs(reader: Reader, *, task: str | None = None, instruction: str | 
     output, those have looked for errors who marked any in its file; others may have given ratings only."""
     if task is not None and resolve_task(task) is None:
         known = list_tasks()
-        raise SpecError(f"there is no task {task!r}{did_you_mean(task, known)} (available: {', '.join(known)})")
+        raise SpecError(
+            f"there is no task {task!r}{did_you_mean(task, known)} (available: {', '.join(known)})", code="unknown_name"
+        )
     records: dict[tuple[str, str], Record] = {}
     errors: dict[tuple[str, str], list[Error]] = {}
     raters: dict[tuple[str, str], list[tuple[int, str]]] = {}
@@ -128,17 +130,15 @@ def use_human_errors(
             rng = random.Random(f"{seed}\0{output.record.item}\0{output.record.system}")
             rater = rng.choice(raters)
             errors = [error for error in errors if error.rater in (rater, None)]
-        elif not errors and not _is_clean(output, clean or {}):
+        elif not errors and not any(
+            output.ratings.get(aspect, float("-inf")) >= value for aspect, value in (clean or {}).items()
+        ):
             continue
         counted = [error for error in errors if (error.severity or "").lower() not in _NO_ERROR]
         described = [_describe(error, output.record, chosen) for error in counted]
         known = choose_table(output.record.task).names
         freeform = any(error.aspect not in (*known, UNNAMED) for error in described)
         yield make_example(output.record, described, "freeform" if freeform else "human")
-
-
-def _is_clean(output: JudgedOutput, clean: Mapping[str, float]) -> bool:
-    return any(output.ratings.get(aspect, float("-inf")) >= value for aspect, value in clean.items())
 
 
 def _describe(error: Error, record: Record, aspects: Mapping[str, str]) -> Error:
@@ -197,9 +197,9 @@ def _find_evidence(error: Error, record: Record) -> str:
     same place."""
     if not record.source or error.start is None or error.side != "output":
         return ""
-    text = Text(output=record.output, source=record.source)
+    text = EditableText(output=record.output, source=record.source)
     if resolve_task(record.task) == "translation":
-        sentences = Text(output=record.source).sentences
+        sentences = EditableText(output=record.source).sentences
         if not sentences:
             return record.source
         share = error.start / max(1, len(record.output))
@@ -317,7 +317,7 @@ def _inject(
             errors: Sequence[Error] = perturbed.errors
             if channel == "freeform":
                 errors = [
-                    replace(error, aspect=name_kind(edit.kind))
+                    replace(error, aspect=_NAMES.get(edit.kind) or edit.kind.replace("_", " ").title())
                     for error, edit in zip(errors, perturbed.edits, strict=True)
                 ]
             return make_example(perturbed.record, errors, channel, exact=True)
@@ -345,15 +345,10 @@ def _can_be_noticed(edit: Edit, text: Record) -> bool:
     return edit.kind in ("omission", "negation", "role_swap") or original in passage
 
 
+#: Kinds of faults as people would call the error, where the name of the kind is another one.
 _NAMES: Mapping[str, str] = {
     "entity": "Wrong Name", "number": "Wrong Number", "date": "Wrong Date", "unit": "Wrong Unit",
     "addition": "Unsupported Statement", "unrelated": "Unrelated Statement", "shuffle": "Order of Sentences",
     "operator": "Wrong Operation", "arithmetic": "Calculation", "untranslated": "Untranslated Word",
     "mistranslated": "Mistranslation", "empty": "No Output", "truncation": "Unfinished Text",
 }  # fmt: skip
-
-
-def name_kind(kind: str) -> str:
-    """A kind of fault as people would call the error."""
-    assert kind in KINDS
-    return _NAMES.get(kind) or kind.replace("_", " ").title()

@@ -14,9 +14,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
 
 from metrist.data.faults import quote
 from metrist.errors import InputError
@@ -28,7 +30,7 @@ from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.aspect_tables import choose_table
 from metrist.metrics.errors.tigerscore import build_prompt, format_tiger_answer
 from metrist.metrics.prompt_layout import resolve_task
-from metrist.ratings import Error
+from metrist.ratings import Error, Side
 from metrist.records import Record
 
 #: Where the errors of an example come from: an LLM that analysed a system's output; faults that were put into a good
@@ -90,7 +92,7 @@ class AnalysisExample:
             "prompt": self.prompt,
             "completion": self.completion,
             "score": self.score,
-            "errors": [_error_dict(error) for error in self.errors],
+            "errors": [{name: getattr(error, name) for name in _ErrorRow.__struct_fields__} for error in self.errors],
         }
 
     def to_chat(self) -> dict[str, Any]:
@@ -164,32 +166,21 @@ def _anchor(error: Error, output: str, exact: bool) -> Error:
 
 def _write_error(error: Error) -> WrittenError:
     """The error in the words of an answer, each field on one line."""
-    penalty = error.penalty
+    penalty, revision, explanation = error.penalty, _one_line(error.revision), _one_line(error.explanation)
+    if revision and revision not in explanation:
+        explanation = f"{explanation} Better: {quote(revision, 200)}.".strip()
     return WrittenError(
         location=_one_line(error.text),
         aspect=_one_line(error.aspect),
-        explanation=_one_line(f"{error.explanation} {_suggest(error)}"),
+        explanation=explanation,
         severity=(error.severity or "").capitalize(),
         # 4 rather than 4.0, as people write it.
         penalty=int(penalty) if penalty is not None and penalty == int(penalty) else penalty,
     )
 
 
-def _suggest(error: Error) -> str:
-    """The correction, unless the explanation names it."""
-    revision = " ".join(error.revision.split())
-    if not revision or revision in " ".join(error.explanation.split()):
-        return ""
-    return f"Better: {quote(revision, 200)}."
-
-
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _error_dict(error: Error) -> dict[str, Any]:
-    names = ("text", "aspect", "severity", "penalty", "explanation", "revision", "start", "end", "side")
-    return {name: getattr(error, name) for name in names}
 
 
 # ---- Files
@@ -206,47 +197,40 @@ def read_examples(path: str | os.PathLike[str]) -> Iterator[AnalysisExample]:
         for number, row in json_line_rows(stream):
             if isinstance(row, RowError):
                 raise InputError(f"{path}:{number}: {row}")
-            yield _parse_example(row, f"{path}:{number}")
+            try:
+                values = msgspec.convert(row, _ExampleRow)
+            except msgspec.ValidationError as fault:
+                raise InputError(
+                    f"{path}:{number}: no example as `metrist build error-analysis` writes it: {fault}",
+                    code="invalid_value",
+                ) from None
+            errors = tuple(Error(**msgspec.structs.asdict(error)) for error in values.errors)
+            yield AnalysisExample(**{**msgspec.structs.asdict(values), "errors": errors})
 
 
-def _parse_example(row: Mapping[str, Any], place: str) -> AnalysisExample:
-    for name in ("id", "item", "system", "instruction", "source", "output"):
-        if not isinstance(row.get(name), str):
-            raise InputError(
-                f"{place}: {name!r} must be a text, got {row.get(name)!r:.80}; expected a file of examples as "
-                "`metrist build error-analysis` writes it"
-            )
-    if row.get("channel") not in CHANNELS:
-        raise InputError(f"{place}: 'channel' must be one of {', '.join(CHANNELS)}, got {row.get('channel')!r:.80}")
-    for name in ("task", "language"):
-        if not isinstance(row.get(name), str | None):
-            raise InputError(f"{place}: {name!r} must be a text or null, got {row[name]!r:.80}")
-    errors = row.get("errors")
-    if not isinstance(errors, list):
-        raise InputError(f"{place}: 'errors' must be a list, got {errors!r:.80}")
-    return AnalysisExample(
-        id=row["id"], channel=row["channel"], task=row.get("task"), item=row["item"], system=row["system"],
-        language=row.get("language"), instruction=row["instruction"], source=row["source"], output=row["output"],
-        errors=tuple(_parse_error(error, f"{place}: error {number}") for number, error in enumerate(errors, 1)),
-    )  # fmt: skip
+_Offset = Annotated[int, msgspec.Meta(ge=0)]
 
 
-def _parse_error(row: Any, place: str) -> Error:
-    if not isinstance(row, Mapping):
-        raise InputError(f"{place} must be an object, got {row!r:.80}")
-    texts: dict[str, Any] = {name: row.get(name) for name in ("aspect", "explanation", "revision", "text")}
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            raise InputError(f"{place}: {name!r} must be a text, got {text!r:.80}")
-    penalty, severity, side = row.get("penalty"), row.get("severity"), row.get("side", "output")
-    if isinstance(penalty, bool) or not isinstance(penalty, int | float):
-        raise InputError(f"{place}: 'penalty' must be a number, got {penalty!r:.80}")
-    if severity not in ("major", "minor"):
-        raise InputError(f"{place}: 'severity' must be 'major' or 'minor', got {severity!r:.80}")
-    if side not in ("output", "source"):
-        raise InputError(f"{place}: 'side' must be 'output' or 'source', got {side!r:.80}")
-    start, end = row.get("start"), row.get("end")
-    for name, at in (("start", start), ("end", end)):
-        if at is not None and (type(at) is not int or at < 0):
-            raise InputError(f"{place}: {name!r} must be an offset or null, got {at!r:.80}")
-    return Error(**texts, penalty=float(penalty), severity=severity, side=side, start=start, end=end)
+class _ErrorRow(msgspec.Struct):
+    text: str
+    aspect: str
+    severity: Literal["major", "minor"]
+    penalty: float
+    explanation: str
+    revision: str
+    start: _Offset | None = None
+    end: _Offset | None = None
+    side: Side = "output"
+
+
+class _ExampleRow(msgspec.Struct):
+    id: str
+    channel: Channel
+    item: str
+    system: str
+    instruction: str
+    source: str
+    output: str
+    errors: list[_ErrorRow]
+    task: str | None = None
+    language: str | None = None

@@ -63,28 +63,25 @@ def generate_outputs(
     for llm in llms:
         name = str(getattr(llm, "model", "") or llm)
         for sample in range(CANDIDATES):
-            records = [record for record in items.values() if not sample or _is_math(record)]
-            several = [_is_math(record) for record in records]
-            for group in (True, False):
-                chosen = [record for record, is_math in zip(records, several, strict=True) if is_math is group]
-                sampling = Sampling(
-                    temperature=_TEMPERATURE if group else 0.0, max_tokens=_MAX_TOKENS, sample=sample if group else 0
-                )
-                questions = [(Message("user", _ask_for_output(record)),) for record in chosen]
+            # Of problems there are several solutions, at a temperature; of other items one output.
+            for is_math in (True, False) if sample == 0 else (True,):
+                chosen = [record for record in items.values() if _is_math(record) is is_math]
+                temperature = _TEMPERATURE if is_math else 0.0
+                sampling = Sampling(temperature=temperature, max_tokens=_MAX_TOKENS, sample=sample)
+                questions = []
+                for record in chosen:
+                    instruction = record.instruction or choose_table(record.task).instruction
+                    question = f"{instruction}\n\n{record.source}" if record.source else instruction
+                    questions.append((Message("user", question),))
                 answers = ask_llm(llm, questions, sampling, runtime)
                 for record, answer in zip(chosen, answers, strict=True):
                     if answer.failure is not None or not answer.text.strip() or answer.finish == "length":
                         _add_failure(steps, "not generated", record, answer)
                         continue
-                    system = f"{name}#{sample + 1}" if group else name
+                    system = f"{name}#{sample + 1}" if is_math else name
                     new = replace(record, system=system, output=answer.text.strip())
                     made.append(JudgedOutput(record=new, ratings={}, scores={}))
     return made
-
-
-def _ask_for_output(record: Record) -> str:
-    instruction = record.instruction or choose_table(record.task).instruction
-    return f"{instruction}\n\n{record.source}" if record.source else instruction
 
 
 def _is_math(record: Record) -> bool:
@@ -104,8 +101,18 @@ def choose_outputs(
     chosen: list[JudgedOutput] = []
     for task, group in by_task.items():
         rng = random.Random(f"{seed}\0real\0{task}")
-        candidates = _choose_solutions(group, rng) if task == "math" else group
-        chosen += choose_in_thirds(candidates, count, {} if task == "math" else scores or {}, rng)
+        if task == "math":
+            by_item: dict[str, list[JudgedOutput]] = {}
+            for output in group:
+                by_item.setdefault(output.record.item, []).append(output)
+            solutions = []
+            for outputs_of_item in by_item.values():
+                candidates = rng.sample(outputs_of_item, min(CANDIDATES, len(outputs_of_item)))
+                wrong = [output for output in candidates if _is_wrong(output.record)]
+                solutions.append(rng.choice(wrong or candidates))
+            chosen += choose_in_thirds(solutions, count, {}, rng)
+        else:
+            chosen += choose_in_thirds(group, count, scores or {}, rng)
     return chosen
 
 
@@ -127,27 +134,13 @@ def choose_in_thirds(
     return [*chosen, *rng.sample(rest, min(len(rest), count - len(chosen)))]
 
 
-def _choose_solutions(outputs: Sequence[JudgedOutput], rng: random.Random) -> list[JudgedOutput]:
-    by_item: dict[str, list[JudgedOutput]] = {}
-    for output in outputs:
-        by_item.setdefault(output.record.item, []).append(output)
-    chosen = []
-    for group in by_item.values():
-        candidates = rng.sample(group, min(CANDIDATES, len(group)))
-        wrong = [output for output in candidates if _is_wrong(output.record)]
-        chosen.append(rng.choice(wrong or candidates))
-    return chosen
-
-
 def _is_wrong(record: Record) -> bool:
     """Whether the last number of a solution is not that of the reference."""
-    results = [_find_result(text) for text in (record.output, *record.references[:1])]
+    results = []
+    for text in (record.output, *record.references[:1]):
+        numbers = _NUMBER.findall(text)
+        results.append(float(numbers[-1].replace(",", "")) if numbers else None)
     return len(results) == 2 and results[0] != results[1]
-
-
-def _find_result(text: str) -> float | None:
-    numbers = _NUMBER.findall(text)
-    return float(numbers[-1].replace(",", "")) if numbers else None
 
 
 # ---- Analyses

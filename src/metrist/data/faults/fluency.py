@@ -13,21 +13,20 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from metrist.data.faults.sentence import (
     ARTICLES,
     VOWELS,
     Lexicon,
-    Sentence,
+    SentenceEditor,
     form_past,
     list_function_words,
     list_words,
     map_arrows,
     map_pairs,
 )
-from metrist.data.faults.text import Edit, Span, Text, apply_edits, find_changes, read_lists
+from metrist.data.faults.text import Edit, EditableText, Span, apply_edits, find_changes, read_lists
 
 _PRONOUNS = ("he", "she", "they", "we", "i", "who", "it")
 #: Words after which a verb has its base form, and those after which it is a participle.
@@ -36,24 +35,15 @@ _BEFORE_PARTICIPLE = ("has", "have", "had", "was", "were", "been", "being", "is"
 #: The most acceptable a long sentence can be with a fault, the least, and the words of a sentence that is not long.
 _MOST_REMAINS, _LEAST_REMAINS, _LONG = 0.7, 0.02, 20
 
-
-Proposer = Callable[[Sentence, random.Random, Lexicon], Edit | None]
-
-
-def _exchange(
-    sentence: Sentence, rng: random.Random, fits: Callable[[int], bool], choose: Callable[[int], str | None]
-) -> Edit | None:
-    """Change a word that fits into the one that is chosen for it."""
-    at = sentence.pick(rng, fits)
-    new = None if at is None else choose(at)
-    return None if at is None or new is None else sentence.change(at, new)
+Proposer = Callable[[SentenceEditor], Edit | None]
 
 
 # ---- Forms of words
 
 
-def change_agreement(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def change_agreement(sentence: SentenceEditor) -> Edit | None:
     """Give a verb the form that does not agree with its subject."""
+    lexicon = sentence.lexicon
     swap = {word: other for pair in map_pairs("agreement").items() for word, other in (pair, pair[::-1])}
 
     def fits(at: int) -> bool:
@@ -68,11 +58,13 @@ def change_agreement(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -
         word = sentence[at]
         return swap.get(word) or lexicon.thirds.get(word) or lexicon.verbs[word][1]
 
-    return _exchange(sentence, rng, fits, choose)
+    return sentence.exchange(fits, choose)
 
 
-def change_verb_form(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def change_verb_form(sentence: SentenceEditor) -> Edit | None:
     """Give a verb a form that its auxiliary or subject does not allow."""
+
+    lexicon = sentence.lexicon
 
     def fits(at: int) -> bool:
         word, before = sentence[at], sentence[at - 1]
@@ -98,37 +90,39 @@ def change_verb_form(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -
             plural = before in ("they", "we", "i", "who")
             options = [ing, ing if plural else base, participle if participle != past else ing]
         options = [option for option in options if option != word]
-        return rng.choice(options) if options else None
+        return sentence.rng.choice(options) if options else None
 
-    return _exchange(sentence, rng, fits, choose)
+    return sentence.exchange(fits, choose)
 
 
-def overregularise(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def overregularise(sentence: SentenceEditor) -> Edit | None:
     """`goed`, `childs`."""
+    lexicon = sentence.lexicon
     nouns = map_arrows("irregular_nouns")
 
     def choose(at: int) -> str:
         word = sentence[at]
-        return rng.choice(nouns[word].split()) if word in nouns else form_past(lexicon.irregular[word])
+        return sentence.rng.choice(nouns[word].split()) if word in nouns else form_past(lexicon.irregular[word])
 
-    return _exchange(sentence, rng, lambda at: sentence[at] in lexicon.irregular or sentence[at] in nouns, choose)
+    return sentence.exchange(lambda at: sentence[at] in lexicon.irregular or sentence[at] in nouns, choose)
 
 
-def change_comparison(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def change_comparison(sentence: SentenceEditor) -> Edit | None:
     """`more better`, `gooder`."""
     comparatives, wrong = list_words("comparatives"), map_arrows("wrong_comparisons")
 
     def choose(at: int) -> str:
         word = sentence[at]
-        if word in wrong and rng.random() < 0.5:
+        if word in wrong and sentence.rng.random() < 0.5:
             return wrong[word]
         return f"{'more' if word in comparatives else 'most'} {word}"
 
-    return _exchange(sentence, rng, lambda at: sentence[at] in comparatives | list_words("superlatives"), choose)
+    return sentence.exchange(lambda at: sentence[at] in comparatives | list_words("superlatives"), choose)
 
 
-def change_number(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def change_number(sentence: SentenceEditor) -> Edit | None:
     """A plural after `a`, a singular after `many`, a plural of a word that has none."""
+    lexicon = sentence.lexicon
     one = {"a", "an", "this", "each", "every", "another", "one"}
     many = {"these", "those", "many", "several", "few", "two", "three", "four", "five", "both", "various"}
     many |= {"are", "were"}
@@ -142,17 +136,17 @@ def change_number(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> E
         return lexicon.plurals[word] if sentence[at - 1] in one else lexicon.singulars[word]
 
     if sentence.find(fits):
-        return _exchange(sentence, rng, fits, choose)
-    return _exchange(
-        sentence,
-        rng,
+        return sentence.exchange(fits, choose)
+    return sentence.exchange(
         lambda at: sentence[at] in list_words("mass_nouns"),
         lambda at: sentence[at] + ("es" if sentence[at].endswith("s") else "s"),
     )
 
 
-def change_adverb(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def change_adverb(sentence: SentenceEditor) -> Edit | None:
     """An adjective for an adverb, or the other way round."""
+
+    lexicon = sentence.lexicon
 
     def fits(at: int) -> bool:
         word = sentence[at]
@@ -164,18 +158,14 @@ def change_adverb(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> E
             and sentence[at + 1] in lexicon.plurals
         )
 
-    return _exchange(
-        sentence, rng, fits, lambda at: lexicon.adjectives.get(sentence[at]) or lexicon.adverbs[sentence[at]]
-    )
+    return sentence.exchange(fits, lambda at: lexicon.adjectives.get(sentence[at]) or lexicon.adverbs[sentence[at]])
 
 
-def change_pronoun(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def change_pronoun(sentence: SentenceEditor) -> Edit | None:
     """`him is`, `for they`, `them car`."""
-    subjects, objects, owners = (
-        map_pairs("subjects"),
-        map_pairs("objects"),
-        {"his": "him", "their": "them", "her": "she"},
-    )
+    lexicon = sentence.lexicon
+    subjects, objects = map_pairs("subjects"), map_pairs("objects")
+    owners = {"his": "him", "their": "them", "her": "she"}
 
     def fits(at: int) -> bool:
         word, after = sentence[at], sentence[at + 1]
@@ -187,11 +177,13 @@ def change_pronoun(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> 
         word = sentence[at]
         return subjects.get(word) or objects.get(word) or owners[word]
 
-    return _exchange(sentence, rng, fits, choose)
+    return sentence.exchange(fits, choose)
 
 
-def misspell(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def misspell(sentence: SentenceEditor) -> Edit | None:
     """Misspell a known word so that no other known word results."""
+
+    lexicon, rng = sentence.lexicon, sentence.rng
 
     def change(word: str) -> str:
         k, draw = rng.randrange(1, len(word) - 1), rng.random()
@@ -215,40 +207,37 @@ def misspell(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit |
         changed = (change(sentence.get(at)) for _ in range(8))
         return next((new for new in changed if not lexicon.counts[new.lower()]), None)
 
-    return _exchange(sentence, rng, fits, choose)
+    return sentence.exchange(fits, choose)
 
 
-def confuse(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def confuse(sentence: SentenceEditor) -> Edit | None:
     """`there` for `their`."""
     groups = [group.split() for group in read_lists()["fluency"]["confusions"]]
     others = {word: [other for other in group if other != word] for group in groups for word in group}
     uncertain = {"that", "who", "as", "less", "form", "live", "lead", "this", "by", "another"}
-    return _exchange(
-        sentence,
-        rng,
-        lambda at: sentence[at] in others and (sentence[at] not in uncertain or rng.random() < 0.2),
-        lambda at: rng.choice(others[sentence[at]]),
+    return sentence.exchange(
+        lambda at: sentence[at] in others and (sentence[at] not in uncertain or sentence.rng.random() < 0.2),
+        lambda at: sentence.rng.choice(others[sentence[at]]),
     )
 
 
 # ---- Small words and marks
 
 
-def change_article(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def change_article(sentence: SentenceEditor) -> Edit | None:
     """Drop, exchange or add an article."""
-    draw = rng.random()
+    lexicon = sentence.lexicon
+    draw = sentence.rng.random()
     if draw < 0.5:
 
         def is_needed(at: int) -> bool:
             needed = sentence[at] in ARTICLES or (sentence[at] == "the" and sentence[at + 1] in lexicon.plurals)
             return 0 < at < len(sentence) - 1 and needed
 
-        at = sentence.pick(rng, is_needed)
+        at = sentence.pick(is_needed)
         return None if at is None else sentence.drop(at)
     if draw < 0.75:
-        return _exchange(
-            sentence,
-            rng,
+        return sentence.exchange(
             lambda at: sentence[at] in ARTICLES or (sentence[at] == "the" and sentence[at + 1] in lexicon.singulars),
             lambda at: "an" if sentence[at] == "a" else "a",
         )
@@ -260,102 +249,96 @@ def change_article(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> 
             sentence[at] in owned or (name and sentence[at - 1] in ("of", "in", "with", "by", "from", "and"))
         )
 
-    at = sentence.pick(rng, needs_none)
-    return None if at is None else sentence.insert(at, f"{rng.choice(('the', 'a', 'the'))} ")
+    at = sentence.pick(needs_none)
+    return None if at is None else sentence.insert(at, f"{sentence.rng.choice(('the', 'a', 'the'))} ")
 
 
-def change_preposition(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def change_preposition(sentence: SentenceEditor) -> Edit | None:
     """Exchange a preposition, or leave it out."""
     prepositions = read_lists()["fluency"]["prepositions"].split()
-    at = sentence.pick(rng, lambda at: sentence[at] in prepositions and 0 < at < len(sentence) - 2)
+    at = sentence.pick(lambda at: sentence[at] in prepositions and 0 < at < len(sentence) - 2)
     if at is None:
         return None
     word = sentence[at]
-    if rng.random() < 0.2 and word in ("of", "to", "for", "with"):
+    if sentence.rng.random() < 0.2 and word in ("of", "to", "for", "with"):
         return sentence.drop(at)
     alike = ({"to", "into"}, {"in", "during"})
     return sentence.change(
-        at, rng.choice([other for other in prepositions if other != word and {other, word} not in alike])
+        at, sentence.rng.choice([other for other in prepositions if other != word and {other, word} not in alike])
     )
 
 
-def add_preposition(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def add_preposition(sentence: SentenceEditor) -> Edit | None:
     """Put a preposition before an object."""
     objects = ("the", "a", "his", "her", "their", "it", "them", "him")
 
     def fits(at: int) -> bool:
         return sentence[at] in objects and sentence.is_word(at - 1) and sentence[at - 1] not in list_function_words()
 
-    at = sentence.pick(rng, fits)
-    return None if at is None else sentence.insert(at, f"{rng.choice(sorted(list_words('prepositions')))} ")
+    at = sentence.pick(fits)
+    return None if at is None else sentence.insert(at, f"{sentence.rng.choice(sorted(list_words('prepositions')))} ")
 
 
-def double_negative(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def double_negative(sentence: SentenceEditor) -> Edit | None:
     """`did not see nothing`, `did no see`."""
     negative = {"not", "never", "didn't", "don't", "doesn't", "wasn't", "won't", "can't", "isn't"}
     first = next((at for at in range(len(sentence)) if sentence[at] in negative), None)
     if first is not None:
         after = {"any": "no", "a": "no", "an": "no", "anything": "nothing", "anyone": "no one", "ever": "never"}
         if sentence.find(lambda at: at > first and sentence[at] in after):
-            return _exchange(
-                sentence, rng, lambda at: at > first and sentence[at] in after, lambda at: after[sentence[at]]
-            )
+            return sentence.exchange(lambda at: at > first and sentence[at] in after, lambda at: after[sentence[at]])
     verbs = ("did", "does", "do", "could", "would", "should")
-    at = sentence.pick(rng, lambda at: sentence[at] in verbs and sentence[at + 1] == "not")
-    return None if at is None else sentence.change(at + 1, rng.choice(("no", "not not", "of")))
+    at = sentence.pick(lambda at: sentence[at] in verbs and sentence[at + 1] == "not")
+    return None if at is None else sentence.change(at + 1, sentence.rng.choice(("no", "not not", "of")))
 
 
-def change_punctuation(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def change_punctuation(sentence: SentenceEditor) -> Edit | None:
     """Drop an apostrophe, or put a mark where none may be."""
-    draw = rng.random()
+    draw = sentence.rng.random()
     if draw < 0.5:
-        return _exchange(
-            sentence,
-            rng,
+        return sentence.exchange(
             lambda at: bool(re.fullmatch(r"[A-Za-z]+['’](?:s|t|re|ve|ll|m|d)", sentence.get(at))),
             lambda at: re.sub("['’]", "", sentence.get(at)),
         )
     if draw < 0.8:  # Between determiner and noun, or preposition and object.
         small = list_words("determiners") | list_words("prepositions")
-        at = sentence.pick(
-            rng, lambda at: sentence[at] in small and at + 2 < len(sentence) and sentence.is_word(at + 1)
-        )
+        at = sentence.pick(lambda at: sentence[at] in small and at + 2 < len(sentence) and sentence.is_word(at + 1))
         return None if at is None else sentence.edit(at, at + 1, f"{sentence.get(at)},")
-    at = sentence.pick(rng, lambda at: at < len(sentence) - 1)
-    return None if at is None else sentence.edit(at, at + 1, sentence.get(at) + rng.choice((",", ";", ".", ",,", "?")))
+    at = sentence.pick(lambda at: at < len(sentence) - 1)
+    return (
+        None
+        if at is None
+        else sentence.edit(at, at + 1, sentence.get(at) + sentence.rng.choice((",", ";", ".", ",,", "?")))
+    )
 
 
 # ---- Order, gaps and repetitions
 
 
-def swap_neighbours(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def swap_neighbours(sentence: SentenceEditor) -> Edit | None:
     def fits(at: int) -> bool:
         first, second = sentence[at], sentence[at + 1]
         apart = (first in list_function_words()) != (second in list_function_words())
         return sentence.is_word(at + 1) and first != second and apart and "not" not in (first, second)
 
-    at = sentence.pick(rng, fits)
+    at = sentence.pick(fits)
     return None if at is None else sentence.edit(at, at + 2, f"{sentence.get(at + 1)} {sentence.get(at)}")
 
 
-def move_word(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
-    at = sentence.pick(rng, lambda at: at > 0 and not sentence.get(at)[:1].isupper())
+def move_word(sentence: SentenceEditor) -> Edit | None:
+    at = sentence.pick(lambda at: at > 0 and not sentence.get(at)[:1].isupper())
     if at is None or len(sentence) < 8:
         return None
-    target = at + rng.choice((-4, -3, -2, 2, 3, 4))
+    target = at + sentence.rng.choice((-4, -3, -2, 2, 3, 4))
     if not 0 < target < len(sentence) - 1:
         return None
     first, last = min(at, target), max(at, target)
-    window = _texts(sentence, first, last + 1)
+    window = sentence.texts(first, last + 1)
     moved = [*window[1:], window[0]] if target > at else [window[-1], *window[:-1]]
     return sentence.edit(first, last + 1, " ".join(moved))
 
 
-def _texts(sentence: Sentence, first: int, last: int) -> list[str]:
-    return [sentence.get(at) for at in range(first, last)]
-
-
-def drop_word(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def drop_word(sentence: SentenceEditor) -> Edit | None:
     """Drop a word that a sentence cannot do without: an auxiliary, infinitive `to`, `of`, a subject, a noun."""
 
     def fits(at: int) -> bool:
@@ -366,55 +349,57 @@ def drop_word(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit 
             return True
         if word in map_pairs("subjects"):
             return sentence[at + 1] in list_words("auxiliaries")
-        return sentence[at - 1] in ("a", "an", "the", "of", "his", "their") and word in lexicon.plurals
+        return sentence[at - 1] in ("a", "an", "the", "of", "his", "their") and word in sentence.lexicon.plurals
 
-    at = sentence.pick(rng, fits)
+    at = sentence.pick(fits)
     return None if at is None else sentence.drop(at)
 
 
-def repeat_word(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
-    at = sentence.pick(rng, lambda at: sentence[at] not in ("had", "that", "very", "so"))
+def repeat_word(sentence: SentenceEditor) -> Edit | None:
+    at = sentence.pick(lambda at: sentence[at] not in ("had", "that", "very", "so"))
     if at is None:
         return None
-    last = at + rng.choice((1, 1, 1, 2, 3))
+    last = at + sentence.rng.choice((1, 1, 1, 2, 3))
     if not all(sentence.is_word(place) for place in range(at, last)):
         last = at + 1
-    words = _texts(sentence, at, last)
+    words = sentence.texts(at, last)
     return sentence.edit(at, last, " ".join([*words, words[0].lower(), *words[1:]]))
 
 
-def merge_words(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
-    at = sentence.pick(rng, lambda at: sentence.is_word(at + 1) and not lexicon.counts[sentence[at] + sentence[at + 1]])
-    return None if at is None else sentence.edit(at, at + 2, "".join(_texts(sentence, at, at + 2)))
+def merge_words(sentence: SentenceEditor) -> Edit | None:
+    at = sentence.pick(
+        lambda at: sentence.is_word(at + 1) and not sentence.lexicon.counts[sentence[at] + sentence[at + 1]]
+    )
+    return None if at is None else sentence.edit(at, at + 2, "".join(sentence.texts(at, at + 2)))
 
 
-def split_word(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
-    at = sentence.pick(rng, lambda at: len(sentence[at]) > 6 and sentence[at].isalpha())
+def split_word(sentence: SentenceEditor) -> Edit | None:
+    at = sentence.pick(lambda at: len(sentence[at]) > 6 and sentence[at].isalpha())
     if at is None:
         return None
-    place = rng.randrange(2, len(sentence[at]) - 2)
+    place = sentence.rng.randrange(2, len(sentence[at]) - 2)
     return sentence.edit(at, at + 1, f"{sentence.get(at)[:place]} {sentence.get(at)[place:]}")
 
 
-def shuffle_window(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
-    size = rng.randrange(4, 9)
+def shuffle_window(sentence: SentenceEditor) -> Edit | None:
+    size = sentence.rng.randrange(4, 9)
     if len(sentence) < size + 2:
         return None
-    first = rng.randrange(0, len(sentence) - size)
-    return _shuffle(sentence, first, first + size, rng)
+    first = sentence.rng.randrange(0, len(sentence) - size)
+    return _shuffle(sentence, first, first + size)
 
 
-def scramble(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
-    return _shuffle(sentence, 0, len(sentence) - 1, rng) if len(sentence) > 5 else None
+def scramble(sentence: SentenceEditor) -> Edit | None:
+    return _shuffle(sentence, 0, len(sentence) - 1) if len(sentence) > 5 else None
 
 
-def _shuffle(sentence: Sentence, first: int, last: int, rng: random.Random) -> Edit | None:
-    texts = _texts(sentence, first, last)
-    rng.shuffle(texts)
+def _shuffle(sentence: SentenceEditor, first: int, last: int) -> Edit | None:
+    texts = sentence.texts(first, last)
+    sentence.rng.shuffle(texts)
     return sentence.edit(first, last, " ".join(texts))
 
 
-def truncate(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def truncate(sentence: SentenceEditor) -> Edit | None:
     """Break off after a small word."""
     places = [
         at
@@ -423,14 +408,15 @@ def truncate(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit |
     ]
     if not places:
         return None
-    at = rng.choice(places)
+    at = sentence.rng.choice(places)
     end = sentence.get(len(sentence) - 1)
-    stop = end if rng.random() < 0.4 and not end[0].isalpha() else ""
+    stop = end if sentence.rng.random() < 0.4 and not end[0].isalpha() else ""
     return sentence.edit(at, len(sentence), sentence.get(at) + stop)
 
 
-def loop(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def loop(sentence: SentenceEditor) -> Edit | None:
     """Repeat a phrase as degenerate generation does."""
+    rng = sentence.rng
     if len(sentence) < 8:
         return None
     size = rng.randrange(2, 6)
@@ -444,29 +430,26 @@ def loop(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | Non
 # ---- Words that do not belong here
 
 
-def leave_foreign(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def leave_foreign(sentence: SentenceEditor) -> Edit | None:
     """Replace a content word by one of another language, as a translator that gave up."""
-    return _exchange(
-        sentence,
-        rng,
+    lexicon = sentence.lexicon
+    return sentence.exchange(
         lambda at: bool(lexicon.foreign) and sentence[at] not in list_function_words() and len(sentence[at]) > 3,
-        lambda _: rng.choice(lexicon.foreign),
+        lambda _: sentence.rng.choice(lexicon.foreign),
     )
 
 
-def place_stray_word(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def place_stray_word(sentence: SentenceEditor) -> Edit | None:
     """Replace a content word by another of the same ending: grammatical perhaps, but not what anyone would write."""
-    return _exchange(
-        sentence,
-        rng,
+    return sentence.exchange(
         lambda at: sentence.get(at).islower() and sentence[at] not in list_function_words() and len(sentence[at]) > 4,
-        lambda at: rng.choice(lexicon.content.get(sentence[at][-2:]) or ["thing"]),
+        lambda at: sentence.rng.choice(sentence.lexicon.content.get(sentence[at][-2:]) or ["thing"]),
     )
 
 
-def write_telegram(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:  # noqa: ARG001
+def write_telegram(sentence: SentenceEditor) -> Edit | None:
     """Drop all articles, or most function words."""
-    drop = {"a", "an", "the"} if rng.random() < 0.6 else list_function_words()
+    drop = {"a", "an", "the"} if sentence.rng.random() < 0.6 else list_function_words()
     pieces: list[str] = []
     for at, token in enumerate(sentence.tokens):
         if sentence[at] not in drop or at + 1 == len(sentence):
@@ -475,22 +458,22 @@ def write_telegram(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> 
     return sentence.edit(0, len(sentence), "".join(pieces)) if len(sentence) - len(pieces) > 1 else None
 
 
-def translate_literally(sentence: Sentence, rng: random.Random, lexicon: Lexicon) -> Edit | None:
+def translate_literally(sentence: SentenceEditor) -> Edit | None:
     """Word order and function words of another language: verb last, adjective after noun, `of the` for the genitive."""
-    draw = rng.random()
+    lexicon = sentence.lexicon
+    draw = sentence.rng.random()
     if draw < 0.35:
         at = sentence.pick(
-            rng,
-            lambda at: sentence[at] in list_words("auxiliaries") and all(map(sentence.is_word, range(at + 1, at + 4))),
+            lambda at: sentence[at] in list_words("auxiliaries") and all(map(sentence.is_word, range(at + 1, at + 4)))
         )
         if at is None:
             return None
         end = next((place for place in range(at + 1, len(sentence)) if not sentence.is_word(place)), len(sentence))
-        return sentence.edit(at, end, " ".join([*_texts(sentence, at + 1, end), sentence.get(at)]))
+        return sentence.edit(at, end, " ".join([*sentence.texts(at + 1, end), sentence.get(at)]))
     if draw < 0.7:
-        at = sentence.pick(rng, lambda at: sentence[at] in lexicon.adverbs and sentence[at + 1] in lexicon.plurals)
+        at = sentence.pick(lambda at: sentence[at] in lexicon.adverbs and sentence[at + 1] in lexicon.plurals)
         return None if at is None else sentence.edit(at, at + 2, f"{sentence.get(at + 1)} {sentence.get(at)}")
-    at = sentence.pick(rng, lambda at: bool(re.fullmatch(r"[a-z]+['’]s", sentence[at])) and sentence.is_word(at + 1))
+    at = sentence.pick(lambda at: bool(re.fullmatch(r"[a-z]+['’]s", sentence[at])) and sentence.is_word(at + 1))
     if at is None:
         return None
     return sentence.edit(at, at + 2, f"the {sentence.get(at + 1)} of the {sentence.get(at)[:-2]}")
@@ -539,7 +522,7 @@ FAULTS: Mapping[str, Fault] = {
 }
 
 
-class Damaged(NamedTuple):
+class DamagedSentence(NamedTuple):
     """A sentence with faults: where they are, how acceptable it remains, and their names."""
 
     text: str
@@ -548,9 +531,9 @@ class Damaged(NamedTuple):
     names: list[str]
 
 
-def damage(text: str, count: int, rng: random.Random, lexicon: Lexicon) -> Damaged | None:
+def damage(text: str, count: int, rng: random.Random, lexicon: Lexicon) -> DamagedSentence | None:
     """Put so many faults into a sentence; None if they do not fit."""
-    sentence = Sentence(Text(output=text))
+    sentence = SentenceEditor(EditableText(output=text), rng, lexicon)
     edits: dict[str, Edit] = {}
     remains = 1.0
     weights = {name: fault.weight for name, fault in FAULTS.items()}
@@ -558,16 +541,16 @@ def damage(text: str, count: int, rng: random.Random, lexicon: Lexicon) -> Damag
         if len(edits) == count:
             break
         name = rng.choices(list(weights), list(weights.values()))[0]
-        edit = None if name in edits else FAULTS[name].propose(sentence, rng, lexicon)
+        edit = None if name in edits else FAULTS[name].propose(sentence)
         if edit is None or edit.text == text[edit.start : edit.end]:
             continue
         remains *= FAULTS[name].remains if not edits else 0.6
         edits[name] = edit
         taken = (*sentence.text.taken, (edit.start, edit.end))
-        sentence = Sentence(replace(sentence.text, taken=taken))
+        sentence = SentenceEditor(EditableText(output=text, taken=taken), rng, lexicon)
     if len(edits) < count:
         return None
     if len(sentence) > _LONG and remains > 0.1:  # One slip weighs less in a long sentence.
         remains = min(_MOST_REMAINS, remains * (1 + 0.01 * (len(sentence) - _LONG)))
     new = apply_edits(text, edits.values())
-    return Damaged(new, find_changes(text, new), max(_LEAST_REMAINS, remains), list(edits))
+    return DamagedSentence(new, find_changes(text, new), max(_LEAST_REMAINS, remains), list(edits))

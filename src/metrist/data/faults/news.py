@@ -61,13 +61,13 @@ class Statement(NamedTuple):
     unsure: tuple[tuple[int, int], ...] = ()
 
 
-class Name(NamedTuple):
+class NamedSpan(NamedTuple):
     start: int
     end: int
     text: str
 
 
-def find_names(text: str) -> list[Name]:
+def find_names(text: str) -> list[NamedSpan]:
     """Return the names in a text, without the word with a capital that begins a sentence."""
     names = []
     for match in NAME.finditer(text):
@@ -82,7 +82,7 @@ def find_names(text: str) -> list[Name]:
         if words and words[-1] not in list_months() and words[-1] not in list_days():
             name = " ".join(words)
             if len(name) > 2:
-                names.append(Name(start, start + len(name), name))
+                names.append(NamedSpan(start, start + len(name), name))
     return names
 
 
@@ -202,7 +202,7 @@ class Article:
         """Names with a clause between commas behind them: `Jean Pascal, the former champion,`."""
         return [(match[1], match[2]) for match in _CLAUSE.finditer(self.text) if match[1] in self.type_of]
 
-    def locate(self, text: str) -> list[tuple[Name, str]]:
+    def locate(self, text: str) -> list[tuple[NamedSpan, str]]:
         """Return the names of a sentence with their types."""
         names = [
             name for name in find_names(text) if name.text in self.type_of and text[name.end : name.end + 1] != "-"

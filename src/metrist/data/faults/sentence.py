@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import pairwise
 
-from metrist.data.faults.text import Edit, Text, match_case, read_lists
+from metrist.data.faults.text import Edit, EditableText, match_case, read_lists
 
 TOKEN = re.compile(r"[A-Za-z]+(?:['’-][A-Za-z]+)*|\d[\d.,]*\d|\d|[^\w\s]|\w+")
 VOWELS = frozenset("aeiou")
@@ -38,7 +38,6 @@ def map_pairs(name: str) -> Mapping[str, str]:
 
 
 # ---- Words
-
 
 Forms = tuple[str, str, str, str, str]
 
@@ -128,10 +127,13 @@ def _ing(base: str) -> str:
 
 
 @dataclass(frozen=True)
-class Sentence:
-    """A sentence with its words and marks, and how its edits are made."""
+class SentenceEditor:
+    """A sentence as words and marks, with what proposes edits of it: chance, and what is known about words. An edit
+    that touches an earlier one is None."""
 
-    text: Text
+    text: EditableText
+    rng: random.Random
+    lexicon: Lexicon
 
     @cached_property
     def tokens(self) -> list[re.Match[str]]:
@@ -147,6 +149,9 @@ class Sentence:
     def get(self, at: int) -> str:
         return self.tokens[at][0]
 
+    def texts(self, first: int, last: int) -> list[str]:
+        return [token[0] for token in self.tokens[first:last]]
+
     def is_word(self, at: int) -> bool:
         return 0 <= at < len(self.tokens) and self.tokens[at][0][0].isalpha()
 
@@ -158,14 +163,19 @@ class Sentence:
             if self.is_word(at) and self.text.is_free(*token.span()) and fits(at)
         ]
 
-    def pick(self, rng: random.Random, fits: Callable[[int], bool]) -> int | None:
+    def pick(self, fits: Callable[[int], bool]) -> int | None:
         places = self.find(fits)
-        return rng.choice(places) if places else None
+        return self.rng.choice(places) if places else None
+
+    def exchange(self, fits: Callable[[int], bool], choose: Callable[[int], str | None]) -> Edit | None:
+        """Change a word that fits into the one that is chosen for it."""
+        at = self.pick(fits)
+        new = None if at is None else choose(at)
+        return None if at is None or new is None else self.change(at, new)
 
     def edit(self, first: int, last: int, new: str) -> Edit | None:
-        """Replace some tokens; None if another edit touches them."""
-        start, end = self.tokens[first].start(), self.tokens[last - 1].end()
-        return self._make_edit(start, end, new)
+        """Replace some tokens."""
+        return self._make_edit(self.tokens[first].start(), self.tokens[last - 1].end(), new)
 
     def change(self, at: int, new: str) -> Edit | None:
         """Replace a word by another one that is written as large."""
@@ -181,6 +191,4 @@ class Sentence:
         return self._make_edit(start, start, new)
 
     def _make_edit(self, start: int, end: int, new: str) -> Edit | None:
-        if not self.text.is_free(start, end):
-            return None
-        return Edit(kind="fluency", start=start, end=end, text=new, explanation="This is not good English.")
+        return self.text.change((start, end), new) if self.text.is_free(start, end) else None

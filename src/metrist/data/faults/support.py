@@ -25,11 +25,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
+from metrist.data.faults.kinds import KINDS
 from metrist.data.faults.news import (
     NAME,
     QUOTES,
     Article,
-    Name,
+    NamedSpan,
     Statement,
     content_words,
     insert_clause,
@@ -38,7 +39,7 @@ from metrist.data.faults.news import (
     list_news_words,
     related,
 )
-from metrist.data.faults.text import KINDS, Text, apply_edits, find_changes, read_lists
+from metrist.data.faults.text import EditableText, apply_edits, find_changes, read_lists
 from metrist.sentences import split_sentences
 
 _NUMBER_WORDS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -85,7 +86,7 @@ def swap_subject(text: str, article: Article, rng: random.Random) -> str | None:
 
 
 def _put_name(
-    text: str, name: Name, kind: str, article: Article, foreign: Mapping[str, Sequence[str]], rng: random.Random
+    text: str, name: NamedSpan, kind: str, article: Article, foreign: Mapping[str, Sequence[str]], rng: random.Random
 ) -> str | None:
     """Put another name of this type in the place of a name; of the same length in words where there is one."""
     pool = rng.choices(foreign[kind], k=30) if kind in foreign else article.names[kind]
@@ -286,7 +287,7 @@ def add_clause(text: str, article: Article, rng: random.Random) -> str | None:
 
 
 def _apply_package_fault(kind: str, text: str, article: Article, rng: random.Random) -> str | None:
-    edit = KINDS[kind].propose(Text(output=text, source=article.text), rng)
+    edit = KINDS[kind].propose(EditableText(output=text, source=article.text), rng)
     return None if edit is None else apply_edits(text, [edit])
 
 

@@ -1,23 +1,20 @@
-"""Texts that get faults, edits of them, and the registry of the kinds of faults."""
+"""Texts that get faults, edits of them, and the English words that faults exchange."""
 
 from __future__ import annotations
 
-import random
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 from metrist.sentences import split_sentences
 
 Span = tuple[int, int]
-Severity = Literal["minor", "major"]
-#: What an error is about. `content` is missing, `excess` is there and should not be.
-Concern = Literal["facts", "content", "excess", "order", "language", "style", "terminology", "calculation", "method"]
+WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +30,16 @@ class Edit:
     evidence: Span | None = None
 
 
-# ---- Texts
-
-
 @dataclass(frozen=True)
-class Text:
+class EditableText:
     """An output that is to be changed, with what is around it. `donor` is another record, whose sentences and names do
-    not belong here."""
+    not belong here; `taken` are the places of earlier edits."""
 
     output: str
     source: str = ""
     donor_output: str = ""
     donor_source: str = ""
-    #: Places that earlier edits occupy.
-    taken: tuple[Span, ...] = field(default=())
+    taken: tuple[Span, ...] = ()
 
     def is_free(self, start: int, end: int) -> bool:
         """Whether no other edit touches this place."""
@@ -64,24 +57,32 @@ class Text:
         """The free places that match."""
         return [match for match in pattern.finditer(self.output) if self.is_free(*match.span())]
 
+    def find_words(self, letters: int) -> list[re.Match[str]]:
+        """The free words of at least so many letters."""
+        return [match for match in self.words if len(match[0]) >= letters and self.is_free(*match.span())]
+
     def find_evidence(self, at: int, word: str = "") -> Span | None:
         """The sentence of the source that shares most words with the output's sentence at a place. It has the given
         word if any sentence has it."""
-        start, end = self.sentence_around(at)
+        start, end = next((span for span in self.sentences if span[0] <= at < span[1]), (0, len(self.output)))
         return self.find_passage(self.output[start:end], word)
 
     def find_passage(self, statement: str, word: str = "") -> Span | None:
         words = {word.lower() for word in WORD.findall(statement) if len(word) > 3}
         has_word = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
         best, most = None, (False, 0.0)
-        for (start, end), found in _index_sentences(self.source):
-            rank = bool(word and has_word.search(self.source, start, end)), len(words & found) / (len(found) + 5) ** 0.5
+        for (start, end), known in _index_sentences(self.source):
+            rank = bool(word and has_word.search(self.source, start, end)), len(words & known) / (len(known) + 5) ** 0.5
             if rank > most:
                 best, most = (start, end), rank
         return best
 
-    def sentence_around(self, at: int) -> Span:
-        return next((span for span in self.sentences if span[0] <= at < span[1]), (0, len(self.output)))
+    def change(
+        self, place: re.Match[str] | Span, new: str, explanation: str = "", evidence: Span | None = None
+    ) -> Edit:
+        """An edit of a place, whose kind is still to be named."""
+        start, end = place if isinstance(place, tuple) else place.span()
+        return Edit(kind="", start=start, end=end, text=new, explanation=explanation, evidence=evidence)
 
 
 # Several faults are put into one text, and several outputs share a source.
@@ -104,7 +105,7 @@ def _index_sentences(source: str) -> tuple[tuple[Span, frozenset[str]], ...]:
     )
 
 
-WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+# ---- Lists of words
 
 
 @cache
@@ -144,77 +145,6 @@ def match_case(new: str, old: str) -> str:
 def quote(text: str, limit: int = 80) -> str:
     text = " ".join(text.split())
     return f"“{text if len(text) <= limit else text[: limit - 1] + '…'}”"
-
-
-# ---- Kinds
-
-Proposer = Callable[[Text, random.Random], Edit | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A kind of fault. `tasks` are the tasks that it is made for (empty: all), `needs` what it cannot do without."""
-
-    name: str
-    concern: Concern
-    severity: Severity
-    penalty: float
-    propose: Proposer
-    tasks: frozenset[str] = frozenset()
-    needs: frozenset[str] = frozenset()
-
-
-#: Faults by name.
-KINDS: dict[str, Kind] = {}
-#: Changes after which a score should stay about the same, by name.
-HARMLESS: dict[str, Proposer] = {}
-
-
-def register_kind(
-    concern: Concern, severity: Severity, penalty: float, *, tasks: Iterable[str] = (), needs: Iterable[str] = ()
-) -> Callable[[Proposer], Proposer]:
-    def register(propose: Proposer) -> Proposer:
-        name = propose.__name__.removeprefix("propose_")
-        KINDS[name] = Kind(
-            name=name, concern=concern, severity=severity, penalty=penalty, propose=propose,
-            tasks=frozenset(tasks), needs=frozenset(needs),
-        )  # fmt: skip
-        return propose
-
-    return register
-
-
-def register_harmless(propose: Proposer) -> Proposer:
-    HARMLESS[propose.__name__.removeprefix("propose_")] = propose
-    return propose
-
-
-def exchange(text: Text, rng: random.Random, name: str, kind: str, explain: Callable[[str, str], str]) -> Edit | None:
-    """Exchange a word or phrase of a list."""
-    places = text.find(find_pattern(name))
-    if not places:
-        return None
-    place = rng.choice(places)
-    table = list_exchanges(name)
-    others = table.get(place[0]) or table.get(place[0].lower()) or table[place[0].capitalize()]
-    new = match_case(rng.choice(others), place[0])
-    return Edit(
-        kind=kind, start=place.start(), end=place.end(), text=new, explanation=explain(place[0], new),
-        evidence=text.find_evidence(place.start(), place[0]) if _is_about_facts(kind) else None,
-    )  # fmt: skip
-
-
-def _is_about_facts(kind: str) -> bool:
-    return kind in KINDS and KINDS[kind].concern == "facts"
-
-
-def insert_sentence(text: Text, rng: random.Random, kind: str, sentence: str, explanation: str) -> Edit | None:
-    """Insert a sentence after another one."""
-    ends = [end for _, end in text.sentences if text.is_free(end, end)]
-    if not ends:
-        return None
-    at = rng.choice(ends)
-    return Edit(kind=kind, start=at, end=at, text=f" {sentence}", explanation=explanation)
 
 
 # ---- Edits of a text

@@ -42,7 +42,9 @@ def read_heap_pairs(path: PathLike, wording: Wording = 0) -> list[GoodBad]:
             labels = tuple(label for label, _ in fields)
             if labels != criterion.fields:
                 message = f"{side!r} of {criterion.code} must have the fields {', '.join(criterion.fields)}"
-                raise InputError(f"{os.fspath(path)}: pair {number}: {message}; got {', '.join(labels)}")
+                raise InputError(
+                    f"{os.fspath(path)}: pair {number}: {message}; got {', '.join(labels)}", code="invalid_value"
+                )
     return add_instructions(pairs, wording)
 
 
@@ -103,7 +105,9 @@ def read_data_set(name: str, *paths: PathLike, wording: Wording = 0) -> list[Goo
     """
     data_set, codes = _find_data_set(name)
     if not paths:
-        raise InputError(f"{data_set.name} needs the files that it was published in; no file is named")
+        raise InputError(
+            f"{data_set.name} needs the files that it was published in; no file is named", code="missing_value"
+        )
     pairs = add_instructions(data_set.pairs(paths, codes), wording)
     if not pairs:
         raise InputError(f"{', '.join(map(str, paths))}: no pairs of {', '.join(codes)}")
@@ -121,7 +125,8 @@ def _find_data_set(name: str) -> tuple[HeapDataSet, tuple[str, ...]]:
     known = [known_name for data_set in known_sets for known_name in (data_set.name, *data_set.codes)]
     names = ", ".join(data_set.name for data_set in known_sets)
     raise SpecError(
-        f"no data set or criterion of HEAP named {name!r}{did_you_mean(name, known) or f'; there are {names}'}"
+        f"no data set or criterion of HEAP named {name!r}{did_you_mean(name, known) or f'; there are {names}'}",
+        code="unknown_name",
     )
 
 

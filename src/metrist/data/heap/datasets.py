@@ -107,12 +107,15 @@ def _read_sheet(path: PathLike) -> Iterator[_Comparison]:
         elif concepts and reference:
             yield _parse_comparison(concepts, reference, cells, f"{name}:{line}")
     if not concepts:
-        raise InputError(f"{name}: has no line 'Concept set: …'; expected a sheet of CommonGen's human evaluation")
+        raise InputError(
+            f"{name}: has no line 'Concept set: …'; expected a sheet of CommonGen's human evaluation",
+            code="invalid_value",
+        )
 
 
 def _parse_comparison(concepts: str, reference: str, cells: list[str], location: str) -> _Comparison:
     if len(cells) < 3 or not cells[0] or not cells[1]:
-        raise InputError(f"{location}: expected two sentences and a score, got {cells}")
+        raise InputError(f"{location}: expected two sentences and a score, got {cells}", code="invalid_value")
     try:
         score = as_number("the score", cells[2]) if cells[2].strip() else None
     except RowError as error:
@@ -344,7 +347,8 @@ def _pair_written_endings(rows: list[PublishedRow], codes: Collection[str]) -> I
     if not set(codes) & set(_WRITTEN_STORY_CODES):
         raise InputError(
             f"{rows[0].location}: a file of stories has no pairs of {', '.join(codes)}; use TimeTravel's human "
-            "evaluation"
+            "evaluation",
+            code="no_data",
         )
     for code in _WRITTEN_STORY_CODES:
         for row in rows if code in codes else ():

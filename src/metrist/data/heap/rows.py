@@ -126,7 +126,10 @@ def _read_csv_rows(path: PathLike) -> Iterator[PublishedRow]:
     _, header = next(lines, (1, []))
     for line, cells in lines:
         if len(cells) > len(header):
-            raise InputError(f"{name}:{line}: must have at most {len(header)} cells like the header, got {len(cells)}")
+            raise InputError(
+                f"{name}:{line}: must have at most {len(header)} cells like the header, got {len(cells)}",
+                code="invalid_value",
+            )
         yield PublishedRow(f"{name}:{line}", dict(zip(header, cells, strict=False)))
 
 
@@ -151,10 +154,14 @@ def read_entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, PublishedRow]
         name = display_name(path)
         entries = _read_json_file(path, name)
         if not isinstance(entries, dict):
-            raise InputError(f"{name}: must hold one JSON object of named entries, got {format_value(entries)}")
+            raise InputError(
+                f"{name}: must hold one JSON object of named entries, got {format_value(entries)}", code="invalid_value"
+            )
         for entry, values in entries.items():
             if not isinstance(values, dict):
-                raise InputError(f"{name}: {entry!r} must be an object, got {format_value(values)}")
+                raise InputError(
+                    f"{name}: {entry!r} must be an object, got {format_value(values)}", code="invalid_value"
+                )
             yield entry, PublishedRow(f"{name}: {entry!r}", values)
 
 

@@ -26,8 +26,7 @@ from metrist.metrics.base import Metric, Shard
 from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.span_alignment import is_grounded
 from metrist.metrics.errors.tigerscore import format_tiger_answer
-from metrist.metrics.judge.grades import parse_grades
-from metrist.metrics.judge.judge import record_texts
+from metrist.metrics.judge.judge import parse_grades, record_texts
 from metrist.metrics.judge.rubrics import Aspect, Level
 from metrist.metrics.llm_metric import UnparsableAnswer, ask_llm, sum_usage
 from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template
@@ -89,9 +88,9 @@ def _check_analyses(
 def _build_made_up(
     name: str, verdicts: Iterable[bool | None], second: LLM, usage: Mapping[str, Any] | None = None
 ) -> Finding:
-    asked = list(verdicts)
-    readable = [verdict for verdict in asked if verdict is not None]
-    details = {"checked_by": str(second), "unread": len(asked) - len(readable), **(usage or {})}
+    answers = list(verdicts)
+    readable = [verdict for verdict in answers if verdict is not None]
+    details = {"checked_by": str(second), "unread": len(answers) - len(readable), **(usage or {})}
     part = _MADE_UP_NAMES[0]
     return build_share(part, name, sum(readable), len(readable), "analyses", above=0.1, details=details)
 
@@ -190,7 +189,7 @@ def _draw_by_task(reader: Reader, outputs: int) -> list[Record]:
         for record in entry.new:
             by_task.setdefault(record.task, []).append(record)
     if not by_task:
-        raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output")
+        raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output", code="no_data")
 
     def rank(record: Record) -> bytes:
         name = f"{record.item}\0{record.system}".encode("utf-8", "surrogatepass")

@@ -23,7 +23,7 @@ from metrist.metrics.trained.calibrated import (
     read_calibration,
     read_column,
 )
-from metrist.records import Record
+from metrist.records import TAG_FIELDS, Record
 from metrist.report.tables import Count, Number, Table, decimals_for, name_columns, or_none
 from metrist.scores import take_stats
 from metrist.stats.resampling import pool_rows
@@ -157,11 +157,17 @@ def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Reco
 
     source = fetch_flat(source)
     parts = [*map(fetch_flat, source)] if isinstance(source, list | tuple) else []
-    if any(_is_run(part) for part in parts if not _is_file(part)):
-        return _load_with_records(parts, metric)
+    folders = [p for p in parts if not isinstance(p, str | os.PathLike) or is_remote(p) or Path(p).is_dir()]
+    if any(map(_is_run, folders)):
+        runs = [part for part in parts if _is_run(part)]
+        if len(runs) > 1:
+            raise RunError(f"a calibration is fitted on one run, got {len(runs)}", code="invalid_value")
+        results, _, chosen = _load_scores(runs[0], metric)
+        texts = (record for part in parts if part is not runs[0] for record in read_records(part))
+        return results, _order_records(results, texts), chosen
     if not _is_run(source):
         if metric is None:
-            raise RunError("records are scored first: name the metric, such as -m rougeL")
+            raise RunError("records are scored first: name the metric, such as `metric=rougeL`", code="missing_value")
         from metrist.run import score
 
         reader = read_records(source)
@@ -176,16 +182,6 @@ def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Reco
     return results, None, results.metrics[0]
 
 
-def _load_with_records(sources: list[Source], metric: str | None) -> tuple[Results, list[Record] | None, Metric]:
-    """The scores of a run, and its records from the other sources."""
-    runs = [source for source in sources if _is_run(source)]
-    if len(runs) > 1:
-        raise RunError(f"a calibration is fitted on one run, got {len(runs)}")
-    results, _, chosen = _load_scores(runs[0], metric)
-    texts = (record for source in sources if source is not runs[0] for record in read_records(source))
-    return results, _order_records(results, texts), chosen
-
-
 def _order_records(results: Results, records: Iterable[Record]) -> list[Record]:
     """The records of the outputs of a run, in their order."""
     by_key = {(record.item, record.system): record for record in records}
@@ -196,10 +192,6 @@ def _order_records(results: Results, records: Iterable[Record]) -> list[Record]:
             f"system {missing[0][1]!r}"
         )
     return [by_key[key] for key in keys]
-
-
-def _is_file(source: Source) -> bool:
-    return isinstance(source, str | os.PathLike) and not (is_remote(source) or Path(source).is_dir())
 
 
 def _is_run(source: Source) -> bool:
@@ -217,5 +209,8 @@ def _group_outputs(results: Results, records: list[Record] | None, by: str | Non
         records = _order_records(results, results.read_inputs())
     groups = [read_column(record, by) for record in records]
     if not any(group is not None for group in groups):
-        raise RunError(f"no record has {by!r}: it must be task, language, system or another column of the records")
+        raise RunError(
+            f"no record has {by!r}: it must be {', '.join(TAG_FIELDS)}, system or another column of the records",
+            code="invalid_value",
+        )
     return groups

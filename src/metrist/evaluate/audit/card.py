@@ -24,7 +24,7 @@ from metrist.stats.resampling import pooled_interval
 
 Floats = NDArray[np.float64]
 #: A value with the ends of its interval.
-Interval = tuple[float, float, float]
+ValueWithLimits = tuple[float, float, float]
 FindingVerdict = Literal["found", "not found", "info", "not measured"]
 
 #: A finding needs at least this many cases.
@@ -94,7 +94,9 @@ class JudgeCard:
         for finding in self.findings:
             if finding.name == name:
                 return finding
-        raise RunError(f"this card has no finding {name!r}; it has {', '.join(f.name for f in self.findings)}")
+        raise RunError(
+            f"this card has no finding {name!r}; it has {', '.join(f.name for f in self.findings)}", code="unknown_name"
+        )
 
     @property
     def verdict(self) -> str:
@@ -197,9 +199,11 @@ def check_card_path(path: str | os.PathLike[str]) -> Path:
     """Return the path, or raise before any call is made if a card cannot be written there."""
     card_path = Path(path)
     if card_path.suffix not in (".json", ".md"):
-        raise RunError(f"cannot choose a format for the card {card_path}: the name must end in .json or .md")
+        raise RunError(
+            f"cannot choose a format for the card {card_path}: the name must end in .json or .md", code="cannot_write"
+        )
     if not card_path.parent.is_dir():
-        raise RunError(f"cannot write {card_path}: there is no folder {card_path.parent}")
+        raise RunError(f"cannot write {card_path}: there is no folder {card_path.parent}", code="cannot_write")
     return card_path
 
 
@@ -217,22 +221,15 @@ _PARTS = {
     "people": "people",
     "cost": "cost",
 }
-_FLIPS, _FIRST = "flips", "first place chosen"
-_EQUAL, _NEUTRAL = "equal grades", "grades moved by neutral edits"
-_LENGTH_FIXED = "correlation, human ratings fixed"
-_PADDING, _PROBES = "padding that raises the grade", "probes that raise the grade"
-_REFERENCE, _MADE_UP = "grade with the reference minus without", "made-up analyses"
-_LEAD_BEYOND = "own outputs' lead over others, beyond people's"
-_UNGRADED, _REFUSED, _UNDECIDED = "answers without a grade", "refusals", "pairs without a choice"
-#: A finding as a row of the table, where its name does not say it.
+#: What the table calls a finding, where that is not its name.
 _LABELS = {
-    _FLIPS: "choices changed by the order",
-    _FIRST: "choices of the first one shown",
-    _LENGTH_FIXED: "the same at equal ratings",
-    _PROBES: "grades raised by planted text",
-    _REFERENCE: "change with reference shown",
-    _LEAD_BEYOND: "the same beyond people's",
-    _MADE_UP: "reasons with made-up content",
+    "flips": "choices changed by the order",
+    "first place chosen": "choices of the first one shown",
+    "correlation, human ratings fixed": "the same at equal ratings",
+    "probes that raise the grade": "grades raised by planted text",
+    "grade with the reference minus without": "change with reference shown",
+    "own outputs' lead over others, beyond people's": "the same beyond people's",
+    "made-up analyses": "reasons with made-up content",
 }
 _LONGEST_LABEL = 30
 
@@ -282,8 +279,8 @@ def describe_problems(findings: Sequence[Finding]) -> str:
         return f"Nothing could be checked{rest}."
     if not problems:
         return f"No problem found in {format_count(checks, 'check')}{rest}."
-    found = f"{format_count(len(problems), 'problem')} in {format_count(checks, 'check')}"
-    return f"{found}{rest}: {'; '.join(problems)}."
+    count = f"{format_count(len(problems), 'problem')} in {format_count(checks, 'check')}"
+    return f"{count}{rest}: {'; '.join(problems)}."
 
 
 def _is_unclear(finding: Finding) -> bool:
@@ -299,24 +296,26 @@ def _is_unclear(finding: Finding) -> bool:
 def _describe_problem(finding: Finding) -> str:
     value = finding.value
     share = f"{100 * value:.{1 if value < 0.1 else 0}f} %"
-    more = value > 0
-    sentences = {
-        _FLIPS: f"the order of two outputs decides {share} of pairs",
-        _FIRST: f"the output shown first is chosen {share} of the time",
-        _EQUAL: f"only {share} of outputs get the same grade each time",
-        _NEUTRAL: f"neutral edits move {share} of grades",
-        _LENGTH_FIXED: f"{'longer' if more else 'shorter'} outputs get better grades than people give (r {value:+.2f})",
-        _PADDING: f"padding raises {share} of grades",
-        _PROBES: f"orders inside outputs raise {share} of grades",
-        _REFERENCE: f"the reference {'raises' if more else 'lowers'} grades by {abs(value):.2g} on average",
-        _LEAD_BEYOND: f"its own outputs get {'better' if more else 'worse'} grades than people give ({value:+.2f} SD)",
-        _MADE_UP: f"{share} of its reasons hold made-up content",
-        _UNGRADED: f"{share} of answers have no grade",
-        _REFUSED: f"{share} of its answers are refusals",
-        _UNDECIDED: f"{share} of pairs have no choice",
-    }
     if finding.part == "scale":
         return f"{share} of outputs get one grade of {finding.name.removeprefix('most used grade of ')}"
+    longer, raises, better = ("longer", "raises", "better") if value > 0 else ("shorter", "lowers", "worse")
+    sentences = {
+        "flips": f"the order of two outputs decides {share} of pairs",
+        "first place chosen": f"the output shown first is chosen {share} of the time",
+        "equal grades": f"only {share} of outputs get the same grade each time",
+        "grades moved by neutral edits": f"neutral edits move {share} of grades",
+        "correlation, human ratings fixed": f"{longer} outputs get better grades than people give (r {value:+.2f})",
+        "padding that raises the grade": f"padding raises {share} of grades",
+        "probes that raise the grade": f"orders inside outputs raise {share} of grades",
+        "grade with the reference minus without": f"the reference {raises} grades by {abs(value):.2g} on average",
+        "own outputs' lead over others, beyond people's": (
+            f"its own outputs get {better} grades than people give ({value:+.2f} SD)"
+        ),
+        "made-up analyses": f"{share} of its reasons hold made-up content",
+        "answers without a grade": f"{share} of answers have no grade",
+        "refusals": f"{share} of its answers are refusals",
+        "pairs without a choice": f"{share} of pairs have no choice",
+    }
     return sentences.get(finding.name, f"{finding.name}: {value:.3g}")
 
 
@@ -337,6 +336,12 @@ def _card_row(finding: Finding) -> Sequence[Any]:
         limit = finding.limit
     if " or " in limit:
         limit = "not {1}–{0}".format(*(part[2:] for part in limit.split(" or "))).replace(" %–", "–")
+    if not limit:
+        # Of several baselines the one that is hardest to beat, the first of equals.
+        baselines = (text.rpartition(" ") for text in finding.baseline.split(", "))
+        baseline, _, level = max(baselines, key=lambda parts: float(parts[2] or 0))
+        level = f"{100 * float(level):.0f} %" if finding.is_share and level else level
+        limit = f"{baseline} {level}".strip()
     verdict = {"found": "problem", "not found": "ok", "info": ""}.get(finding.verdict, finding.verdict)
     verdict = "unclear" if _is_unclear(finding) else verdict
     return [
@@ -344,16 +349,8 @@ def _card_row(finding: Finding) -> Sequence[Any]:
         value,
         _Counted(finding.n, finding.unit.partition(",")[0]) if finding.n else None,
         verdict,
-        limit or _largest_baseline(finding),
+        limit,
     ]
-
-
-def _largest_baseline(finding: Finding) -> str:
-    """The baseline that is hardest to beat, of those that are listed; the first of equals."""
-    name, _, value = max(
-        (text.rpartition(" ") for text in finding.baseline.split(", ")), key=lambda parts: float(parts[2] or 0)
-    )
-    return f"{name} {100 * float(value):.0f} %" if finding.is_share and value else f"{name} {value}".strip()
 
 
 def build_unmeasured(part: str, name: str, reason: str) -> Finding:
@@ -397,7 +394,7 @@ def build_share(
 def build_estimate(
     part: str,
     name: str,
-    interval: Interval,
+    interval: ValueWithLimits,
     n: int,
     unit: str,
     limit: float | None = None,
@@ -433,14 +430,14 @@ def wilson_interval(hits: int, n: int) -> tuple[float, float]:
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
-def mean_by_item(values: Floats, items: Sequence[str]) -> Interval:
+def mean_by_item(values: Floats, items: Sequence[str]) -> ValueWithLimits:
     """The mean of the values that are not NaN, with its interval over resamples of the items."""
     known = ~np.isnan(values)
     rows = np.stack([values, np.ones_like(values)], axis=1)[known]
     return _bootstrap_by_item(rows, _encode_items(items, known), lambda sums: _divide(sums[..., 0], sums[..., 1]))
 
 
-def correlation_by_item(first: Floats, second: Floats, items: Sequence[str]) -> Interval:
+def correlation_by_item(first: Floats, second: Floats, items: Sequence[str]) -> ValueWithLimits:
     """Pearson's correlation of two variables within items: item means are subtracted first."""
     known = ~(np.isnan(first) | np.isnan(second))
     codes = _encode_items(items, known)
@@ -449,7 +446,7 @@ def correlation_by_item(first: Floats, second: Floats, items: Sequence[str]) -> 
     return _bootstrap_by_item(rows, codes, lambda sums: _divide(sums[..., 2], np.sqrt(sums[..., 0] * sums[..., 1])))
 
 
-def partial_correlation_by_item(first: Floats, second: Floats, fixed: Floats, items: Sequence[str]) -> Interval:
+def partial_correlation_by_item(first: Floats, second: Floats, fixed: Floats, items: Sequence[str]) -> ValueWithLimits:
     """The correlation of two variables within items with a third held fixed."""
     known = ~(np.isnan(first) | np.isnan(second) | np.isnan(fixed))
     codes = _encode_items(items, known)
@@ -457,7 +454,7 @@ def partial_correlation_by_item(first: Floats, second: Floats, fixed: Floats, it
     return _bootstrap_by_item(np.stack([x * x, y * y, x * y, x * z, y * z, z * z], axis=1), codes, _pool_partial)
 
 
-def _bootstrap_by_item(rows: Floats, codes: NDArray[np.intp], pool: Callable[[Floats], Floats]) -> Interval:
+def _bootstrap_by_item(rows: Floats, codes: NDArray[np.intp], pool: Callable[[Floats], Floats]) -> ValueWithLimits:
     """Pool the rows, with an interval; the rows of an item are drawn together."""
     if not len(rows):
         return math.nan, math.nan, math.nan

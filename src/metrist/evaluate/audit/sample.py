@@ -67,17 +67,10 @@ class AuditSample:
         """The item of each output."""
         return [record.item for record in self.records]
 
-    def one_per_item(self) -> list[int]:
-        """The index of one output of each item."""
-        chosen: dict[str, int] = {}
-        for i in sorted(range(len(self.records)), key=lambda i: _hash_names(*_key(self.records[i]))):
-            chosen.setdefault(self.records[i].item, i)
-        return sorted(chosen.values())
-
     def human_scores(self) -> Floats:
         """The mean of each output's standard scores over all rated aspects; NaN where a rating is missing."""
         columns = [
-            standardize(np.array([ratings.get(_key(record), math.nan) for record in self.records]))
+            standardize(np.array([ratings.get((record.item, record.system), math.nan) for record in self.records]))
             for ratings in self.ratings.values()
         ]
         return np.mean(columns, axis=0) if columns else np.full(len(self.records), math.nan)
@@ -107,42 +100,38 @@ def draw_sample(reader: Reader, items: int, outputs: int, own: str | None, aspec
         for preference in entry.preferences:
             votes.setdefault(preference.aspect, Votes()).add(preference)
     if not by_item:
-        raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output")
+        raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output", code="no_data")
     systems = list(dict.fromkeys(record.system for records in by_item.values() for record in records))
     if own is not None and own not in systems:
-        raise RunError(f"no system named {own!r}{did_you_mean(own, systems)} (there are {', '.join(systems[:10])})")
+        raise RunError(
+            f"no system named {own!r}{did_you_mean(own, systems)} (there are {', '.join(systems[:10])})",
+            code="unknown_name",
+        )
 
     def rank(item: str) -> tuple[bool, bool, bytes]:
         return len(by_item[item]) < 2, _lacks_own(by_item[item], own), _hash_names(item)
 
-    chosen = set(sorted(by_item, key=rank)[:items])
-    sampled = [_choose_outputs(by_item[item], outputs, own) for item in by_item if item in chosen]
-    return AuditSample(
-        records=tuple(record for records in sampled for record in records),
-        pairs=tuple(pair for records in sampled for pair in _choose_pair(records, own, votes)),
-        ratings=_average_ratings(ratings, aspects),
-        votes=votes,
-        own=own,
-    )
-
-
-def _average_ratings(
-    ratings: Mapping[str, Mapping[_Key, Sequence[float]]], aspects: Sequence[str]
-) -> dict[str, dict[_Key, float]]:
     if missing := [aspect for aspect in aspects if aspect not in ratings]:
         known = ", ".join(ratings) or "none"
         raise RunError(
-            f"the data have no ratings of {missing[0]!r}{did_you_mean(missing[0], ratings)} (they have {known})"
+            f"the data have no ratings of {missing[0]!r}{did_you_mean(missing[0], ratings)} (they have {known})",
+            code="unknown_name",
         )
-    return {
-        aspect: {key: sum(values) / len(values) for key, values in ratings[aspect].items()}
-        for aspect in aspects or ratings
-    }
-
-
-def _choose_outputs(records: Sequence[Record], count: int, own: str | None) -> list[Record]:
-    ranked = sorted(records, key=lambda record: (record.system != own, _hash_names(*_key(record))))[:count]
-    return [record for record in records if record in ranked]
+    sampled = []
+    chosen = set(sorted(by_item, key=rank)[:items])
+    for records in [by_item[item] for item in by_item if item in chosen]:
+        ranked = sorted(records, key=lambda record: (record.system != own, hash_record(record)))[:outputs]
+        sampled.append([record for record in records if record in ranked])
+    return AuditSample(
+        records=tuple(record for records in sampled for record in records),
+        pairs=tuple(pair for records in sampled for pair in _choose_pair(records, own, votes)),
+        ratings={
+            aspect: {key: sum(values) / len(values) for key, values in ratings[aspect].items()}
+            for aspect in aspects or ratings
+        },
+        votes=votes,
+        own=own,
+    )
 
 
 def _choose_pair(records: Sequence[Record], own: str | None, votes: Mapping[str, Votes]) -> list[Pair]:
@@ -157,12 +146,13 @@ def _choose_pair(records: Sequence[Record], own: str | None, votes: Mapping[str,
     return sorted(different, key=rank)[:1]
 
 
-def _key(record: Record) -> _Key:
-    return record.item, record.system
-
-
 def _lacks_own(records: Iterable[Record], own: str | None) -> bool:
     return own is not None and all(record.system != own for record in records)
+
+
+def hash_record(record: Record) -> bytes:
+    """A number by which records are drawn, whatever their order."""
+    return _hash_names(record.item, record.system)
 
 
 def _hash_names(*names: str) -> bytes:
@@ -233,11 +223,6 @@ class Grader:
         """The best grade of the scale."""
         return self.judge.bounds[self.sign > 0]
 
-    @property
-    def scale_width(self) -> float:
-        low, high = self.judge.bounds
-        return high - low
-
     def grade(self, records: Sequence[Record], **settings: Any) -> Scores:
         """The judge's scores, with some of its settings changed, or a repeated call (`sample`)."""
         own = {f.name: getattr(self.judge, f.name) for f in fields(self.judge)}
@@ -248,7 +233,10 @@ class Grader:
         failed = [i for i in shown if i in scores.failures]
         self.shown += len(shown)
         self.failures += [scores.failures[i] for i in failed]
-        self.refusals += sum(_is_refusal(scores.raws.get(i) or "", scores.usages.get(i)) for i in failed)
+        for i in failed:
+            # An answer may refuse in words or by a filter of the server.
+            begin = (scores.raws.get(i) or "")[:_REFUSAL_REACH].replace("’", "'")
+            self.refusals += bool((scores.usages.get(i) or {}).get(FILTERED) or _REFUSAL.search(begin))
         self.usages += [scores.usages.get(i) for i in range(len(scores))]
         return scores
 
@@ -258,8 +246,3 @@ class Grader:
 
     def total_usage(self) -> dict[str, Any]:
         return merge_usage(self.usages)
-
-
-def _is_refusal(raw: str, usage: Mapping[str, Any] | None) -> bool:
-    """Whether an answer without a grade refuses to give one, in words or by a filter of the server."""
-    return bool((usage or {}).get(FILTERED)) or bool(_REFUSAL.search(raw[:_REFUSAL_REACH].replace("’", "'")))

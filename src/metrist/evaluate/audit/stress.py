@@ -21,6 +21,7 @@ from metrist.data.perturbations import apply_edits, check_kinds, list_kinds, per
 from metrist.errors import InputError, SpecError, did_you_mean, format_count
 from metrist.records import Record
 from metrist.report.tables import Column, Share, Table, to_plain
+from metrist.stats.significance import coin_tail
 
 if TYPE_CHECKING:
     from metrist.metrics.base import Metric
@@ -110,7 +111,10 @@ def check_tests(names: Sequence[str]) -> None:
     known = [*_GROUPS, *KINDS, *HARMLESS, SEVERITY_TEST, SERIES_TEST]
     for name in names:
         if name not in known:
-            raise SpecError(f"there is no test {name!r}{did_you_mean(name, known)} (available: {', '.join(known)})")
+            raise SpecError(
+                f"there is no test {name!r}{did_you_mean(name, known)} (available: {', '.join(known)})",
+                code="unknown_name",
+            )
 
 
 def read_examples() -> list[Record]:
@@ -186,7 +190,8 @@ def choose_records(records: Any, items: int) -> list[Record]:
             break
     if len(first) < _LEAST_ITEMS:
         raise InputError(
-            f"a stress test needs outputs for at least {_LEAST_ITEMS} items, found {format_count(len(first), 'item')}"
+            f"a stress test needs outputs for at least {_LEAST_ITEMS} items, found {format_count(len(first), 'item')}",
+            code="too_little_data",
         )
     return [replace(record, system=_ORIGINAL) for record in first.values()]
 
@@ -248,7 +253,8 @@ def judge(metric: str, rows: dict[str, Floats], kinds: Sequence[str], least: flo
         elif shares["falls"] >= least:
             outcome = "pass"
         else:
-            outcome = "rises" if shares["rises"] > shares["falls"] and _sign_p(change) < 0.05 else "blind"
+            rises, falls = int((change > 0).sum()), int((change < 0).sum())
+            outcome = "rises" if rises > falls and coin_tail(rises, rises + falls) < 0.05 else "blind"
         tests.append(StressTest(metric=metric, test=name, group="fault", outcome=outcome, items=len(change), **shares))
     drops = {
         severity: [float(-changes(name).mean()) for name in faults
@@ -283,13 +289,6 @@ def _shares(change: Floats, spread: float) -> dict[str, float]:
         "rises": float((change > 0).mean()),
         "change": float(change.mean() / spread),
     }
-
-
-def _sign_p(change: Floats) -> float:
-    """The probability of at least so many rises if falls and rises were equally likely."""
-    rises, total = int((change > 0).sum()), int((change != 0).sum())
-    tail: int = sum(math.comb(total, count) for count in range(rises, total + 1))
-    return tail / float(2**total)
 
 
 def _judge_severity(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
-from metrist.evaluate.compare.alignment import align_scores, describe_sources
+from metrist.evaluate.compare.comparison import PairFacts, align_scores
+from metrist.evaluate.compare.results import describe_sources
 from metrist.evaluate.selection import (
     check_signatures,
     choose_decimals,
@@ -25,22 +27,18 @@ from metrist.evaluate.selection import (
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric
 from metrist.names import encode_names, list_distinct, select_names
-from metrist.report.junit import JUnitCase, junit_xml
-from metrist.report.tables import Change, Column, Number, PValue, Share, Table, or_none, shorten
+from metrist.report.tables import Change, Column, Number, PValue, Share, Table, escape_controls, or_none, shorten
 from metrist.scores import FailureKind, take_stats
 from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows, smallest_p
 from metrist.stats.significance import holm
 
 if TYPE_CHECKING:
-    from metrist.run.inputs import InputChange
     from metrist.run.results import Results
 
 CheckKind = Literal["minimum", "maximum", "coverage", "regression", "missing", "input"]
 ThresholdKind = Literal["minimum", "maximum"]
 
 _NOW, _BEFORE = "this run", "the baseline"
-# The bootstrap is overconfident on few items; randomisation keeps its level on any number.
-_REGRESSION_TEST: tuple[Test, ...] = ("randomisation",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +124,25 @@ class CheckReport:
         return {"passed": self.passed, "verdicts": verdicts, "notes": list(self.notes)}
 
     def junit(self, suite: str = "metrist") -> str:
-        """The report as JUnit XML."""
-        return junit_xml(suite, [_test_case(verdict, self.notes) for verdict in self.verdicts])
+        """The report as JUnit XML, which CI services show as tests: without times, so that equal verdicts give equal
+        bytes."""
+        counts = {"tests": str(len(self.verdicts)), "failures": str(len(self.failures)), "errors": "0"}
+        root = ET.Element("testsuites", {"name": _escape_xml(suite), **counts})
+        cases = ET.SubElement(root, "testsuite", {"name": _escape_xml(suite), **counts, "skipped": "0"})
+        for verdict in self.verdicts:
+            name = f"{verdict.system}: {verdict.metric} {verdict.requirement}"
+            case = ET.SubElement(cases, "testcase", classname=f"metrist.{verdict.kind}", name=_escape_xml(name))
+            if not verdict.passed:
+                facts = [f"wanted: {verdict.requirement}", f"found: {verdict.observed}"]
+                facts.append(f"coverage: {Share(verdict.coverage)}")
+                facts += [] if verdict.p is None else [f"p: {PValue(verdict.p)}"]
+                failure = ET.SubElement(case, "failure", message=_escape_xml(verdict.why), type="metrist")
+                failure.text = _escape_xml("\n".join([verdict.why, *facts, *self.notes]))
+        ET.indent(root)
+        return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
 
     def __repr__(self) -> str:
-        return f"Report({self.summary})"
+        return f"CheckReport({self.summary})"
 
     def __str__(self) -> str:
         return self.table().text()
@@ -139,16 +151,11 @@ class CheckReport:
         return self.table().render("html")
 
 
-def _test_case(verdict: Verdict, notes: Sequence[str]) -> JUnitCase:
-    facts = [f"wanted: {verdict.requirement}", f"found: {verdict.observed}", f"coverage: {Share(verdict.coverage)}"]
-    if verdict.p is not None:
-        facts.append(f"p: {PValue(verdict.p)}")
-    return JUnitCase(
-        group=f"metrist.{verdict.kind}",
-        name=f"{verdict.system}: {verdict.metric} {verdict.requirement}",
-        failure=None if verdict.passed else verdict.why,
-        details="\n".join([verdict.why, *facts, *notes]),
-    )
+def _escape_xml(text: str) -> str:
+    """Escape what XML does not allow: line breaks stay, other control characters become escapes."""
+    shown = "\n".join(escape_controls(line) for line in text.split("\n"))
+    # XML forbids these two code points.
+    return shown.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 
 def check(
@@ -172,13 +179,15 @@ def check(
     """
     minimum, maximum = minimum or {}, maximum or {}
     if not (minimum or maximum or against is not None or min_coverage is not None):
-        raise RunError("nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against")
+        raise RunError(
+            "nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against", code="no_data"
+        )
     _check_numbers(minimum, maximum, min_coverage, alpha, draws)
     named = [*minimum, *maximum]
     results = open_run(run, named)
     chosen = select_systems(results.systems, systems)
     if not chosen:
-        raise RunError("nothing to check: the run has no outputs")
+        raise RunError("nothing to check: the run has no outputs", code="no_data")
     verdicts, notes = _check_thresholds(results, chosen, minimum, maximum)
     checked = [find_metric(results.metrics, name, results.unfinished) for name in named]
     if against is not None:
@@ -189,9 +198,9 @@ def check(
         if systems is None and not isinstance(baseline, str):
             verdicts += _find_lost_systems(results, baseline)
         notes += remarks
-    uncovered = _check_all_coverage(results, chosen, checked, min_coverage)
+    uncovered = _check_coverage(results, chosen, checked, min_coverage)
     if uncovered and min_coverage is None:
-        notes.append("Every output needs a score, unless --min-coverage (min_coverage=) allows less.")
+        notes.append("Every output needs a score, unless `min_coverage` allows less.")
     verdicts += uncovered
     verdicts += [
         _missing(system, label, "a finished run", "not finished: run the same `metrist score` again")
@@ -199,21 +208,20 @@ def check(
         for system in chosen
     ]
     changed, unknown = find_changes(results)
-    verdicts += [_judge_input(change) for change in changed]
+    verdicts += [
+        Verdict(
+            kind="input",
+            system="all",
+            metric="all",
+            passed=False,
+            requirement="as it was scored",
+            observed="changed",
+            why=f"{shorten(change.name, 40)} has changed: score it again",
+        )
+        for change in changed
+    ]
     notes = [*(change.message for change in changed), *unknown, *results.notes, *notes]
     return CheckReport(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys(notes)))
-
-
-def _judge_input(change: InputChange) -> Verdict:
-    return Verdict(
-        kind="input",
-        system="all",
-        metric="all",
-        passed=False,
-        requirement="as it was scored",
-        observed="changed",
-        why=f"{shorten(change.name, 40)} has changed: score it again",
-    )
 
 
 def _open_baseline(
@@ -225,13 +233,15 @@ def _open_baseline(
             known = list_distinct(results.systems)
             raise RunError(
                 f"nothing to check against: there is no run at {against}, and no system of that name in this run, "
-                f"which has {', '.join(map(repr, known[:10]))}{did_you_mean(against, known)}"
+                f"which has {', '.join(map(repr, known[:10]))}{did_you_mean(against, known)}",
+                code="unknown_name",
             )
         return open_run(against, metrics)
     if os.path.exists(against):
         raise RunError(
             f"{against!r} is a system of this run and also a file or folder here: write {os.path.join('.', against)} "
-            "for the run; to check against the system, work in another folder"
+            "for the run; to check against the system, work in another folder",
+            code="conflict",
         )
     return against
 
@@ -242,11 +252,13 @@ def _check_numbers(
     for word, thresholds in (("minimum", minimum), ("maximum", maximum)):
         for name, value in thresholds.items():
             if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-                raise RunError(f"the {word} of {name} must be a number, got {value!r}")
+                raise RunError(f"the {word} of {name} must be a number, got {value!r}", code="invalid_value")
     if coverage is not None and not 0 <= coverage <= 1:
-        raise RunError(f"the minimal coverage must be a share between 0 and 1, got {coverage!r}")
+        raise RunError(f"the minimal coverage must be a share between 0 and 1, got {coverage!r}", code="invalid_value")
     if not 0 < alpha < 1 or draws < 1:
-        raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
+        raise RunError(
+            f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}", code="invalid_value"
+        )
 
 
 def _missing(system: str, metric: str, requirement: str, why: str) -> Verdict:
@@ -267,99 +279,92 @@ def _score_system(results: Results, metric: Metric, system: str) -> tuple[float,
     scores = results[metric].scores
     own = select_names(encode_names(results.systems), {system})
     scored = own[~np.isnan(scores.values[own])]
-    value = (
-        float(pool_rows(take_stats(scores, scored).astype(np.float64)[None], metric.pool)[0])
-        if len(scored)
-        else math.nan
-    )
-    return value, len(scored) / len(own)
+    if not len(scored):
+        return math.nan, 0.0
+    stats = take_stats(scores, scored).astype(np.float64)
+    return float(pool_rows(stats[None], metric.pool)[0]), len(scored) / len(own)
 
 
 def _check_thresholds(
     results: Results, systems: Sequence[str], minimum: Mapping[str, float], maximum: Mapping[str, float]
 ) -> tuple[list[Verdict], list[str]]:
-    verdicts, notes = [], []
+    verdicts, notes = list[Verdict](), list[str]()
     thresholds: list[tuple[ThresholdKind, str, float]] = [
         *(("minimum", name, value) for name, value in minimum.items()),
         *(("maximum", name, value) for name, value in maximum.items()),
     ]
     for kind, name, threshold in thresholds:
         metric = find_metric(results.metrics, name, results.unfinished)
-        scores = {system: _score_system(results, metric, system) for system in systems}
-        verdicts += [_check_threshold(metric, system, *scores[system], kind, threshold) for system in systems]
-        known = [score for score, _ in scores.values() if not math.isnan(score)]
-        typical = float(np.median(known)) if known else math.nan
-        if note := warn_off_scale(metric, kind, threshold, typical):
+        known = []
+        for system in systems:
+            score, coverage = _score_system(results, metric, system)
+            observed = Number(score, choose_decimals(metric, score))
+            # Comparisons with NaN are false, so a system without a score never passes.
+            passed, why = score >= threshold if kind == "minimum" else score <= threshold, ""
+            if math.isnan(score):
+                why = "no output has a score"
+            else:
+                known.append(score)
+            if not passed and not why:
+                side = "below" if kind == "minimum" else "above"
+                why = f"{observed} is {abs(score - threshold):.3g} {side} the {kind} {threshold:g}"
+            verdicts.append(
+                Verdict(
+                    kind=kind,
+                    system=system,
+                    metric=metric.label,
+                    passed=passed,
+                    requirement=f"{'>=' if kind == 'minimum' else '<='} {threshold:g}",
+                    observed=observed,
+                    coverage=coverage,
+                    why=why,
+                    value=score,
+                )
+            )
+        if note := warn_off_scale(metric, kind, threshold, float(np.median(known)) if known else math.nan):
             notes.append(note)
     return verdicts, notes
 
 
-def _check_threshold(
-    metric: Metric, system: str, score: float, coverage: float, kind: ThresholdKind, threshold: float
-) -> Verdict:
-    # Comparisons with NaN are false, so a system without a score never passes.
-    passed = score >= threshold if kind == "minimum" else score <= threshold
-    shown = Number(score, choose_decimals(metric, score))
-    if math.isnan(score):
-        why = "no output has a score"
-    elif passed:
-        why = ""
-    else:
-        gap = abs(score - threshold)
-        why = f"{shown} is {gap:.3g} {'below' if kind == 'minimum' else 'above'} the {kind} {threshold:g}"
-    return Verdict(
-        kind=kind,
-        system=system,
-        metric=metric.label,
-        passed=passed,
-        requirement=f"{'>=' if kind == 'minimum' else '<='} {threshold:g}",
-        observed=shown,
-        coverage=coverage,
-        why=why,
-        value=score,
-    )
-
-
-def _check_all_coverage(
+def _check_coverage(
     results: Results, systems: Sequence[str], checked: Sequence[Metric], least: float | None
 ) -> list[Verdict]:
-    """A verdict per metric and system. If no coverage was asked for, only failures: of the metrics that are checked,
-    and of those that the run has not finished."""
-    if least is not None:
-        return [_check_coverage(results, metric, system, least) for metric in results.metrics for system in systems]
-    pending = [metric for metric in results.metrics if results.scores[metric.label].pending]
-    metrics = {metric.label: metric for metric in (*checked, *pending)}.values()
-    # A system without any score fails the check by the metric already.
-    failed = {metric.label for metric in checked}
-    return [
-        verdict
-        for metric in metrics
-        for system in systems
-        if not (verdict := _check_coverage(results, metric, system, 1.0)).passed
-        and not (verdict.coverage == 0 and verdict.metric in failed)
-    ]
-
-
-def _check_coverage(results: Results, metric: Metric, system: str, least: float) -> Verdict:
-    _, coverage = _score_system(results, metric, system)
-    passed = coverage >= least and coverage > 0
-    why = f"only {Share(coverage)} of the outputs have a score"
-    failures = results[metric].scores.failures
-    own = [failure for i, failure in failures.items() if results.systems[i] == system]
-    if pending := sum(failure.kind is FailureKind.pending for failure in own):
-        # Short enough for a cell; the command is in a note of the run.
-        why += f": {pending:,} not scored yet, {len(own) - pending:,} failed"
-    return Verdict(
-        kind="coverage",
-        system=system,
-        metric=metric.label,
-        passed=passed,
-        requirement=f">= {100 * least:g} % scored",
-        observed=Share(coverage),
-        coverage=coverage,
-        why="" if passed else why,
-        value=coverage,
-    )
+    """A verdict per metric and system. Without a minimal coverage only failures: of the metrics that are checked, and
+    of those that the run has not finished."""
+    metrics = list(results.metrics)
+    if least is None:
+        pending = [metric for metric in metrics if results.scores[metric.label].pending]
+        metrics = list({metric.label: metric for metric in (*checked, *pending)}.values())
+    minimum = 1.0 if least is None else least
+    checked_labels = {metric.label for metric in checked}
+    verdicts = []
+    for metric in metrics:
+        failures = results[metric].scores.failures
+        for system in systems:
+            _, coverage = _score_system(results, metric, system)
+            passed = coverage >= minimum and coverage > 0
+            # A system without any score fails the check by the metric already.
+            if least is None and (passed or (coverage == 0 and metric.label in checked_labels)):
+                continue
+            why = f"only {Share(coverage)} of the outputs have a score"
+            kinds = [failure.kind for row, failure in failures.items() if results.systems[row] == system]
+            if unscored := kinds.count(FailureKind.pending):
+                # Short enough for a cell; the command is in a note of the run.
+                why += f": {unscored:,} not scored yet, {len(kinds) - unscored:,} failed"
+            verdicts.append(
+                Verdict(
+                    kind="coverage",
+                    system=system,
+                    metric=metric.label,
+                    passed=passed,
+                    requirement=f">= {100 * minimum:g} % scored",
+                    observed=Share(coverage),
+                    coverage=coverage,
+                    why="" if passed else why,
+                    value=coverage,
+                )
+            )
+    return verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,22 +374,9 @@ class _Regression:
     metric: Metric
     system: str
     test: PairTest
-    items: int
-    #: As in `PairFacts`.
-    common: int
-    left_out: int
-    different: int
-    separated: int
+    facts: PairFacts
     #: How many of the shared items have another score.
     changed: int
-
-    @property
-    def is_loss(self) -> bool:
-        return self.test.difference < 0 if self.metric.higher_is_better else self.test.difference > 0
-
-    @property
-    def p(self) -> float:
-        return self.test.p["randomisation"]
 
 
 def _check_regressions(
@@ -393,43 +385,49 @@ def _check_regressions(
     """A verdict per metric and system that both runs have, notes on what is in one of them only, and the metrics. The
     baseline is a run, or a system of this one."""
     if isinstance(baseline, str):
-        before = now
+        before, name, worse = now, baseline, f"worse than {baseline}"
         pairs, notes = [(system, baseline) for system in systems if system != baseline], list[str]()
         if not pairs:
-            raise RunError(f"there is no system to check against {baseline!r}: name others, or check against a run")
+            raise RunError(
+                f"there is no system to check against {baseline!r}: name others, or check against a run",
+                code="conflict",
+            )
     else:
-        before = baseline
+        before, name, worse = baseline, "the baseline", "got worse"
         pairs, notes = _pair_systems(before, systems)
     metrics, remarks = _pair_metrics(now, before)
     tested = [_test_regression(metric, now, before, pair, draws, seed) for metric in metrics for pair in pairs]
-    adjusted = holm([regression.p for regression in tested])
+    adjusted = holm([regression.test.p["randomisation"] for regression in tested])
     fewest = _count_needed_items(int(np.count_nonzero(~np.isnan(adjusted))), alpha, draws)
-    worse = f"worse than {baseline}" if isinstance(baseline, str) else "got worse"
-    verdicts = [
-        _judge_regression(test, float(p), alpha, fewest, worse) for test, p in zip(tested, adjusted, strict=True)
-    ]
     tests = format_count(len(tested), "test")
-    name = baseline if isinstance(baseline, str) else "the baseline"
-    differing = {(test.system, name): (test.different, test.separated) for test in tested if test.different}
+    differing = {
+        (regression.system, name): (regression.facts.different, regression.facts.separated)
+        for regression in tested
+        if regression.facts.different
+    }
     notes += [*remarks, *describe_sources(differing)]
     notes.append(
         f"{worse[0].upper()}{worse[1:]}: one-sided approximate randomisation on shared items, {draws:,} draws, "
         f"Holm-corrected over {tests}, alpha {alpha:g}."
     )
     if fewest is None:
-        notes.append(f"With {tests}, {draws:,} draws cannot reach {alpha:g}: increase draws (--draws).")
-    elif any(1 < regression.items < fewest for regression in tested):
+        notes.append(f"With {tests}, {draws:,} draws cannot reach {alpha:g}: use more draws.")
+    elif any(1 < regression.facts.items < fewest for regression in tested):
         notes.append(
             f"With {tests}, no loss on fewer than {fewest} shared items is sure to be significant at {alpha:g}, "
-            "however large: score more items, check fewer metrics and systems, or set limits, which need no test "
-            "(--min METRIC=X)."
+            "however large: score more items, check fewer metrics and systems, or set limits, which need no test."
         )
-    notes += [
-        f"{one.system} by {one.metric.label}: only {one.changed} of {one.items:,} items "
-        f"{agree(one.changed, 'scores', 'score')} differently, too few for a significant loss: see `metrist worst`."
-        for one, verdict in zip(tested, verdicts, strict=True)
-        if verdict.passed and one.is_loss and fewest is not None and one.changed < fewest
-    ]
+    verdicts = []
+    for regression, p in zip(tested, adjusted.tolist(), strict=True):
+        verdict = _judge_regression(regression, p, alpha, fewest, worse)
+        verdicts.append(verdict)
+        label, difference, changed = regression.metric.label, regression.test.difference, regression.changed
+        is_loss = difference < 0 if regression.metric.higher_is_better else difference > 0
+        if verdict.passed and is_loss and fewest is not None and changed < fewest:
+            notes.append(
+                f"{regression.system} by {label}: only {changed} of {regression.facts.items:,} items "
+                f"{agree(changed, 'scores', 'score')} differently, too few for a significant loss: see `metrist worst`."
+            )
     if before is not now:
         notes += [f"The baseline: {note}" for note in before.notes]
     return verdicts, notes, metrics
@@ -470,7 +468,10 @@ def _pair_systems(before: Results, systems: Sequence[str]) -> tuple[list[tuple[s
     pairs = [(system, system) for system in systems if system in old]
     if not pairs:
         hints = "".join(did_you_mean(system, old) for system in systems[:1])
-        raise RunError(f"no system of the run is in the baseline, which has {', '.join(map(repr, old))}{hints}")
+        raise RunError(
+            f"no system of the run is in the baseline, which has {', '.join(map(repr, old))}{hints}",
+            code="too_little_data",
+        )
     new = [system for system in systems if system not in old]
     return pairs, [f"Not in the baseline, so not tested against it: {', '.join(new)}."] if new else []
 
@@ -483,7 +484,8 @@ def _pair_metrics(now: Results, before: Results) -> tuple[list[Metric], list[str
     if not shared:
         raise RunError(
             "the runs share no metric with a better side: this run has "
-            f"{', '.join(now.scores)}, the baseline {', '.join(before.scores)}"
+            f"{', '.join(now.scores)}, the baseline {', '.join(before.scores)}",
+            code="too_little_data",
         )
     for metric in shared:
         check_signatures(metric, {_NOW: now, _BEFORE: before})
@@ -503,43 +505,33 @@ def _test_regression(
     aligned = align_scores(metric, [(now, {pair[0]: _NOW}), (before, {pair[1]: _BEFORE})])
     indices = aligned.grid.systems.index(_NOW), aligned.grid.systems.index(_BEFORE)
     shared, facts = aligned.pair(*indices)
-    rows = aligned.rows(indices, shared)
-    (test,) = pair_tests(
-        rows,
-        [(0, 1)],
-        metric.pool,
-        draws,
-        np.random.default_rng(seed),
-        _REGRESSION_TEST,
-        alternative="less" if metric.higher_is_better else "greater",
-    )
-    return _Regression(
-        metric=metric,
-        system=pair[0],
-        test=test,
-        **facts._asdict(),
-        changed=int(np.count_nonzero((rows[0] != rows[1]).any(axis=-1))),
-    )
+    rows = np.stack([aligned.read(system, shared) for system in indices])
+    side: Literal["less", "greater"] = "less" if metric.higher_is_better else "greater"
+    rng = np.random.default_rng(seed)
+    # The bootstrap is overconfident on few items; randomisation keeps its level on any number.
+    tests: tuple[Test, ...] = ("randomisation",)
+    (test,) = pair_tests(rows, [(0, 1)], metric.pool, draws, rng, tests, alternative=side)
+    changed = int(np.count_nonzero((rows[0] != rows[1]).any(axis=-1)))
+    return _Regression(metric, pair[0], test, facts, changed)
 
 
 def _judge_regression(regression: _Regression, p: float, alpha: float, fewest: int | None, worse: str) -> Verdict:
+    test, facts = regression.test, regression.facts
     # NaN > alpha is false, so what could not be tested does not pass. Neither does what could not have failed.
-    passed = p > alpha and fewest is not None and regression.items >= fewest
-    shared = format_count(regression.items, "shared item")
-    if regression.left_out:
-        shared += f" ({regression.left_out:,} left out)"
+    passed = p > alpha and fewest is not None and facts.items >= fewest
+    shared = format_count(facts.items, "shared item")
+    if facts.left_out:
+        shared += f" ({facts.left_out:,} left out)"
+    why = f"p {PValue(p)} on {shared}"
     if math.isnan(p):
         why = f"cannot be tested on {shared}"
-    else:
-        why = f"p {PValue(p)} on {shared}"
-        if p <= alpha:
-            why = f"{worse}: {why}"
-        elif fewest is None:
-            why = f"no loss can be found with so few draws: {why}"
-        elif not passed:
-            why = f"too few to find any loss: {shared}, at least {fewest} needed"
-    test, decimals = regression.test, choose_decimals(regression.metric, regression.test.first)
-    total = regression.items + regression.left_out
+    elif p <= alpha:
+        why = f"{worse}: {why}"
+    elif fewest is None:
+        why = f"no loss can be found with so few draws: {why}"
+    elif not passed:
+        why = f"too few to find any loss: {shared}, at least {fewest} needed"
+    decimals, total = choose_decimals(regression.metric, test.first), facts.items + facts.left_out
     return Verdict(
         kind="regression",
         system=regression.system,
@@ -547,7 +539,7 @@ def _judge_regression(regression: _Regression, p: float, alpha: float, fewest: i
         passed=passed,
         requirement=f"no worse than {Number(test.second, decimals)}",
         observed=Change(test.difference, test.low, test.high, decimals),
-        coverage=regression.items / total if total else 0.0,
+        coverage=facts.items / total if total else 0.0,
         why=why,
         value=test.difference,
         p=p,

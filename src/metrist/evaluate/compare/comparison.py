@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
-from metrist.evaluate.compare.alignment import AlignedScores, PairFacts, align_scores, find_unfinished
 from metrist.evaluate.compare.results import Comparison, ComparisonPlan, Contest
 from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import (
@@ -25,8 +26,11 @@ from metrist.evaluate.selection import (
     select_metrics,
     select_systems,
 )
+from metrist.grid import Grid
+from metrist.io.dedup import OTHER_ITEMS
 from metrist.metrics.base import Metric
-from metrist.names import list_distinct
+from metrist.names import NameColumn, concatenate_names, encode_names, list_distinct, select_names, take_names
+from metrist.scores import FailureKind, Scores, take_stats
 from metrist.stats.resampling import Contestants, ExactSums, PairTest, Test, pair_tests_together, smallest_p
 from metrist.stats.significance import holm
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from metrist.run.results import Results, SystemScore
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 _TESTS: Mapping[str, tuple[Test, ...]] = {
     "both": ("bootstrap", "randomisation"),
@@ -110,9 +115,13 @@ def compare(
 def plan_comparison(test: ComparisonTest, draws: int, seed: int, baseline: str | None, alpha: float) -> ComparisonPlan:
     """The settings of a comparison; those that make no sense are refused."""
     if test not in _TESTS:
-        raise RunError(f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}")
+        raise RunError(
+            f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}", code="unknown_name"
+        )
     if draws < 1 or not 0 < alpha < 1:
-        raise RunError(f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}")
+        raise RunError(
+            f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}", code="invalid_value"
+        )
     return ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
 
 
@@ -134,34 +143,27 @@ def open_runs(
 ) -> OpenRuns:
     """Open runs to be compared; unless `force`, refuse those that were not scored alike."""
     sources: list[Any] = [*runs] if isinstance(runs, list | tuple) else [runs]
-    opened = [open_run(source, metrics or ()) for source in sources]
-    by_name = _name_runs(opened)
-    unfinished = {text: label for run in opened for text, label in run.unfinished.items()}
-    chosen = select_metrics(_common_metrics(opened), metrics, unfinished)
-    warnings = [warning for metric in chosen for warning in check_signatures(metric, by_name, force=force)]
-    return OpenRuns(by_name, [system for run in opened for system in list_distinct(run.systems)], chosen, warnings)
-
-
-def _name_runs(runs: Sequence[Results]) -> dict[str, Results]:
-    """The runs by their names in messages. A system may be in one of them only."""
-    if not runs:
-        raise RunError("compare needs a run")
-    by_name = {f"run {number}": run for number, run in enumerate(runs, 1)}
+    if not sources:
+        raise RunError("compare needs a run", code="missing_value")
+    by_name = {f"run {number}": open_run(source, metrics or ()) for number, source in enumerate(sources, 1)}
     run_of_system: dict[str, str] = {}
     for name, run in by_name.items():
         for system in list_distinct(run.systems):
             if system in run_of_system:
-                raise RunError(f"system {system!r} is in {run_of_system[system]} and in {name}: give it two names")
+                raise RunError(
+                    f"system {system!r} is in {run_of_system[system]} and in {name}: give it two names", code="conflict"
+                )
             run_of_system[system] = name
-    return by_name
-
-
-def _common_metrics(runs: Sequence[Results]) -> list[Metric]:
-    first, *others = runs
+    first, *others = by_name.values()
     common = [metric for metric in first.columns if all(has_metric(run, metric) for run in others)]
     if not common:
-        raise RunError("the runs have no metric in common" if others else "the run has no metrics")
-    return common
+        raise RunError(
+            "the runs have no metric in common" if others else "the run has no metrics", code="too_little_data"
+        )
+    unfinished = {text: label for run in by_name.values() for text, label in run.unfinished.items()}
+    chosen = select_metrics(common, metrics, unfinished)
+    warnings = [warning for metric in chosen for warning in check_signatures(metric, by_name, force=force)]
+    return OpenRuns(by_name, list(run_of_system), chosen, warnings)
 
 
 def _run_notes(runs: Mapping[str, Results]) -> list[str]:
@@ -179,7 +181,10 @@ def _choose_pairs(present: Sequence[str], names: Sequence[str] | None, baseline:
     opponents = [] if baseline is None else select_systems(present, [baseline])
     systems = select_systems(present, names)
     if len({*systems, *opponents}) < 2:
-        raise RunError(f"compare needs at least two systems, found {', '.join(map(repr, systems)) or 'none'}")
+        raise RunError(
+            f"compare needs at least two systems, found {', '.join(map(repr, systems)) or 'none'}",
+            code="too_little_data",
+        )
     if opponents:
         return [(system, opponent) for opponent in opponents for system in systems if system != opponent]
     return list(combinations(systems, 2))
@@ -205,7 +210,7 @@ def _test_pairs(
     return contests
 
 
-class _Group(NamedTuple):
+class _PairGroup(NamedTuple):
     """Pairs with the same shared items, by their numbers: one set of draws and one matrix product for all of them."""
 
     numbers: list[int]
@@ -215,7 +220,7 @@ class _Group(NamedTuple):
 class _MetricPairs(NamedTuple):
     metric: Metric
     facts: list[PairFacts]
-    groups: list[_Group]
+    groups: list[_PairGroup]
 
 
 def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tuple[str, str]]) -> _MetricPairs:
@@ -234,7 +239,7 @@ def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tupl
         members = sorted({system for number in numbers for system in indices[number]})
         local = [(members.index(indices[n][0]), members.index(indices[n][1])) for n in numbers]
         sums = _sum_rows(aligned, members, shared)
-        groups.append(_Group(numbers, Contestants(sums=sums, pairs=local, pool=metric.pool)))
+        groups.append(_PairGroup(numbers, Contestants(sums=sums, pairs=local, pool=metric.pool)))
     return _MetricPairs(metric, facts, groups)
 
 
@@ -249,7 +254,7 @@ def _test_together(
     plan: ComparisonPlan,
     progress: Callable[..., None] | None,
 ) -> list[Contest]:
-    by_items: dict[int, list[tuple[int, _Group]]] = {}
+    by_items: dict[int, list[tuple[int, _PairGroup]]] = {}
     for number, one in enumerate(prepared):
         for group in one.groups:
             by_items.setdefault(group.contestants.sums.items, []).append((number, group))
@@ -314,3 +319,124 @@ def _judge_pairs(
             )
         )
     return contests
+
+
+# ---- Scores of systems, aligned by item
+
+
+class PairFacts(NamedTuple):
+    """How many items two systems are compared on, and how many items of either are missing or failed for one of them.
+    `common` are the items that both have, scored or not.
+
+    `different` are shared items with different sources: `separated` of them are left out, since sources tell that items
+    were named wrongly; where it is 0, they are compared.
+    """
+
+    items: int
+    common: int
+    left_out: int
+    different: int
+    separated: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlignedScores:
+    """A metric's grid of systems and items, with the statistics of each run's rows and the number of each cell's
+    source, 0 if it has none."""
+
+    grid: Grid
+    stats: tuple[_RunStats, ...]
+    sources: NDArray[np.intp]
+
+    def pair(self, first: int, second: int) -> tuple[Mask, PairFacts]:
+        """The items that both systems have a score for, without those that are surely not the same input, and how many
+        there are.
+
+        Items with different sources must not be paired where the sources of one system are, under other names, items of
+        the other system. If they are not, each system may have sources of its own, such as the passages that it
+        retrieved.
+        """
+        scored = ~(np.isnan(self.grid.values[first]) | np.isnan(self.grid.values[second]))
+        one, other = self.sources[first], self.sources[second]
+        differing = scored & (one != 0) & (other != 0) & (one != other)
+        separated = differing.any() and (
+            max(np.isin(one[differing], other).mean(), np.isin(other[differing], one).mean()) >= OTHER_ITEMS
+        )
+        shared: Mask = scored & ~differing if separated else scored
+        present = self.grid.rows[[first, second]] >= 0
+        items, different = int(np.count_nonzero(shared)), int(np.count_nonzero(differing))
+        facts = PairFacts(
+            items=items,
+            common=int(np.count_nonzero(present.all(axis=0))),
+            left_out=int(np.count_nonzero(present.any(axis=0))) - items,
+            different=different,
+            separated=different if separated else 0,
+        )
+        return shared, facts
+
+    @property
+    def width(self) -> int:
+        """The number of statistics. A run in which every output failed does not know it."""
+        return max(part.scores.width for part in self.stats)
+
+    def read(self, system: int, items: Mask) -> Floats:
+        """Statistics (items, k) of one system's cells that all have a score."""
+        cells = self.grid.rows[system, items]
+        rows = np.zeros((len(cells), self.width))
+        for part in self.stats:
+            in_part = (cells >= part.start) & (cells < part.start + len(part.positions))
+            at = part.positions[cells[in_part] - part.start]
+            rows[in_part, : part.scores.width] = take_stats(part.scores, at)
+        return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RunStats:
+    """The scores of a run, the positions of the rows that were chosen, and the number of the first of them."""
+
+    scores: Scores
+    positions: NDArray[np.intp]
+    start: int
+
+
+def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]]]) -> AlignedScores:
+    """Align the metric's scores in one or more runs by item; each run comes with labels for its systems to use."""
+    chosen: list[_ChosenRows] = []
+    stats: list[_RunStats] = []
+    start = 0
+    for results, names in runs:
+        systems = encode_names(results.systems)
+        rows = select_names(systems, names)
+        scores = results[metric].scores
+        values = np.asarray(scores.values[rows])
+        if unfinished := find_unfinished(results, metric):
+            values = np.where(np.isin(rows, select_names(systems, unfinished)), np.nan, values)
+        labels = take_names(systems, rows)
+        items = take_names(encode_names(results.items), rows)
+        labels = NameColumn(labels.codes, tuple(names[system] for system in labels.names))
+        sources = results.sources if len(results.sources) else NameColumn(np.zeros(len(results), np.intp), ("",))
+        chosen.append(_ChosenRows(labels, items, values, take_names(encode_names(sources), rows)))
+        stats.append(_RunStats(scores, rows, start))
+        start += len(rows)
+    labels, items = concatenate_names([one.labels for one in chosen]), concatenate_names([one.items for one in chosen])
+    grid = Grid.of(metric.label, labels, items, np.concatenate([one.values for one in chosen]))
+    sources = concatenate_names([one.sources for one in chosen])
+    is_known = np.fromiter(map(bool, sources.names), np.bool_)
+    by_cell = np.zeros(grid.rows.shape, np.intp)
+    by_cell[labels.codes, items.codes] = np.where(is_known[sources.codes], sources.codes + 1, 0)
+    return AlignedScores(grid, tuple(stats), by_cell)
+
+
+class _ChosenRows(NamedTuple):
+    labels: NameColumn
+    items: NameColumn
+    values: Floats
+    #: Digests, empty for none.
+    sources: NameColumn
+
+
+def find_unfinished(run: Results, metric: Metric) -> dict[str, int]:
+    """The systems of which the metric has not scored all outputs yet, and how many it has not. A mean over the others
+    is not the system's score, so they are compared by this metric only once it is finished."""
+    failures = run[metric].scores.failures
+    return Counter(run.systems[row] for row, failure in failures.items() if failure.kind is FailureKind.pending)

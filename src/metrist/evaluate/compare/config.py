@@ -82,7 +82,6 @@ LAYOUT: Mapping[str, Mapping[str, SettingField]] = {
     "check": {_KEYS.get(name, name): option for name, option in find_settings(CheckTable).items()},
     "compare": find_settings(CompareTable),
 }
-_REQUIRED = ("input", "metrics")
 #: Bytes of a settings file.
 _LARGEST = 1 << 20
 _STANDARD_INPUT = "-"
@@ -137,7 +136,9 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     settings = _read_settings(config_path)
     top, checks = settings[""], settings.get("check")
     if checks is not None and not {"min", "max", "min_coverage", "against"} & checks.keys():
-        raise InputError(f"{config_path}: [check] has nothing to check: give min, max, min_coverage or against")
+        raise InputError(
+            f"{config_path}: [check] has nothing to check: give min, max, min_coverage or against", code="no_data"
+        )
     try:
         resolve_executor(top.get("executor"), top.get("workers"))
     except RunError as error:
@@ -146,6 +147,9 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     if "item_key" in read_options:
         read_options["item_key"] = tuple(_as_list(read_options["item_key"]))
     score_options = {key: top[key] for key in _SCORE_OPTIONS if key in top}
+    for table, key in ((score_options, "cache"), (checks or {}, "junit")):
+        if key in table:
+            table[key] = os.path.join(config_path.parent, table[key])
     metrics = top["metrics"]
     metrics = [f"{name}={text}" for name, text in metrics.items()] if isinstance(metrics, dict) else _as_list(metrics)
     return Config(
@@ -155,9 +159,9 @@ def read_config(path: str | os.PathLike[str]) -> Config:
         output=_resolve_place(config_path, top["output"]) if "output" in top else None,
         executor=top.get("executor"),
         workers=top.get("workers"),
-        score_options=_resolve_paths(config_path, score_options, "cache"),
+        score_options=score_options,
         read=read_options,
-        check=None if checks is None else _resolve_paths(config_path, checks, "junit"),
+        check=checks,
         compare=settings.get("compare"),
     )
 
@@ -169,29 +173,23 @@ def _read_settings(path: Path) -> dict[str, dict[str, Any]]:
     top = {key: value for key, value in document.items() if key not in tables}
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise InputError(f"{path}: [{name}] must be a table, got {table!r}")
+            raise InputError(f"{path}: [{name}] must be a table, got {table!r}", code="invalid_value")
     settings = {"": top, **tables}
     for name, table in settings.items():
         place = f"{path}: [{name}]" if name else f"{path}:"
         check_table(LAYOUT[name], table, place, tables=() if name else [name for name in LAYOUT if name])
-    for key in _REQUIRED:
+    for key in ("input", "metrics"):
         if key not in top:
-            raise InputError(f"{path}: {key!r} is missing: it must be {describe_value(LAYOUT[''][key])}")
+            raise InputError(
+                f"{path}: {key!r} is missing: it must be {describe_value(LAYOUT[''][key])}", code="invalid_value"
+            )
     return settings
 
 
-def _resolve_paths(config_path: Path, table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: _resolve_path(config_path, value) if key in keys else value for key, value in table.items()}
-
-
-def _resolve_path(config_path: Path, text: str) -> str:
-    # os.path.join keeps a trailing slash, which requests a run folder.
-    return os.path.join(config_path.parent, text)
-
-
 def _resolve_place(config_path: Path, text: str) -> str:
-    """Resolve what may also be standard input or the URL of a file or folder."""
-    return text if text == _STANDARD_INPUT or is_remote(text) else _resolve_path(config_path, text)
+    """Resolve a path, unless it is standard input or the URL of a file or folder."""
+    # os.path.join keeps a trailing slash, which requests a run folder.
+    return text if text == _STANDARD_INPUT or is_remote(text) else os.path.join(config_path.parent, text)
 
 
 def _as_list(value: str | list[str]) -> list[str]:
@@ -214,14 +212,13 @@ def run_config(
     _check_metric_names(config, metrics)
     reader = _read_input(config)
     baseline = _open_baseline(config, config.metrics if allow_import else ())
-    results = score(
-        reader,
-        metrics,
-        progress=progress,
-        executor=resolve_executor(config.executor, config.workers),
-        out=config.output,
-        **_limit_cost(config.score_options),
-    )
+    options = dict(config.score_options)
+    user_limit = Runtime.current().max_cost
+    if user_limit is not None and options.get("max_cost") is not None:
+        # A file cannot raise the limit that the user has set for all runs.
+        options["max_cost"] = min(options["max_cost"], user_limit)
+    executor = resolve_executor(config.executor, config.workers)
+    results = score(reader, metrics, progress=progress, executor=executor, out=config.output, **options)
     return ConfigResult(
         results=results,
         comparison=None if config.compare is None else compare(results, **config.compare),
@@ -244,7 +241,8 @@ def _check_addresses(config: Config) -> None:
         if address is not None:
             raise InputError(
                 f"{config.path}: {name} = {address!r} is an address, which a settings file may name only with "
-                "--allow-import"
+                "--allow-import",
+                code="untrusted",
             )
 
 
@@ -261,7 +259,8 @@ def _check_targets(config: Config) -> None:
             continue
         raise InputError(
             f"{config.path}: {name} = {target!r} is outside of the file's folder and the current one, accepted only "
-            "with --allow-import"
+            "with --allow-import",
+            code="untrusted",
         )
 
 
@@ -281,7 +280,8 @@ def _open_baseline(config: Config, metrics: Sequence[str]) -> Results | str | No
     if os.path.exists(name):  # The check would refuse it, after the scoring.
         raise RunError(
             f"{config.path}: [check] against: there is no run at {path}, and for a system of the input {name!r} is "
-            "ambiguous, because the current folder has a file or folder of that name: work in another folder"
+            "ambiguous, because the current folder has a file or folder of that name: work in another folder",
+            code="unknown_name",
         )
     if _STANDARD_INPUT in config.inputs:
         return str(name)  # It can be read only once: the check itself reports an unknown name.
@@ -292,18 +292,19 @@ def _open_baseline(config: Config, metrics: Sequence[str]) -> Results | str | No
             return str(name)
     raise RunError(
         f"{config.path}: [check] against: there is no run at {path}, and no system of that name in the input, "
-        f"which has {', '.join(map(repr, list(systems)[:10]))}{did_you_mean(name, systems)}"
+        f"which has {', '.join(map(repr, list(systems)[:10]))}{did_you_mean(name, systems)}",
+        code="unknown_name",
     )
 
 
 def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
     """Report a misspelt metric in [check] or [compare] before the scoring."""
-    check_table, compare_table = config.check or {}, config.compare or {}
-    for name in (*check_table.get("min", ()), *check_table.get("max", ()), *compare_table.get("metrics", ())):
+    checks, comparison = config.check or {}, config.compare or {}
+    for name in (*checks.get("min", ()), *checks.get("max", ()), *comparison.get("metrics", ())):
         metric = find_metric(metrics, name)
         known = metric.metric.aspect_parts if isinstance(metric, PartMetric) else {}
         if isinstance(metric, PartMetric) and metric.part not in known and (hint := did_you_mean(metric.part, known)):
-            raise RunError(f"{metric.metric.label} has no aspect {metric.part!r}{hint}")
+            raise RunError(f"{metric.metric.label} has no aspect {metric.part!r}{hint}", code="unknown_name")
 
 
 def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | str | None) -> CheckReport:
@@ -313,11 +314,3 @@ def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results 
         with atomic_write(settings["junit"]) as file:
             file.write(report.junit())
     return report
-
-
-def _limit_cost(score_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Use the lower of two cost limits: a file cannot raise the limit that the user has set for all runs."""
-    file_limit, user_limit = score_options.get("max_cost"), Runtime.current().max_cost
-    if file_limit is None or user_limit is None:
-        return dict(score_options)
-    return {**score_options, "max_cost": min(file_limit, user_limit)}

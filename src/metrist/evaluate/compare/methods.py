@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
-from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -18,13 +18,13 @@ from metrist.evaluate.compare.results import TEST_CITATIONS, TEST_NAMES, Compari
 from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import find_signature, list_names, list_owners, pools_to_mean, select_systems
 from metrist.metrics.base import Metric
-from metrist.metrics.cards import citation_keys, display_name, short_citation
+from metrist.metrics.cards import citation_keys, name_in_papers, short_citation
 from metrist.models.weights import SHIPPED, distribution_name
 from metrist.names import encode_names, select_names, take_names
-from metrist.report.latex import escape_latex
-from metrist.report.tables import escape_markdown
+from metrist.report.scores import sign_metrics
+from metrist.report.tables import escape_latex, escape_markdown
 from metrist.run.loading import UnavailableMetric
-from metrist.run.results import DRAWS, sign_metrics
+from metrist.run.results import DRAWS
 from metrist.spec import Spec, parse
 
 if TYPE_CHECKING:
@@ -59,35 +59,33 @@ def describe_methods(
     """How the systems were evaluated, for the methods section of a paper. The arguments are those of `compare`, whose
     tests are described and not run again; `interval_draws` are those of the intervals that `score` shows. What the
     paragraph lacks, such as a metric that is not finished, is noted below it: as a comment in Markdown and LaTeX."""
-    if form not in get_args(MethodsFormat):
+    forms = get_args(MethodsFormat)
+    if form not in forms:
         raise RunError(
-            f"no format {form!r}; known are {', '.join(get_args(MethodsFormat))}"
-            f"{did_you_mean(form, get_args(MethodsFormat))}"
+            f"no format {form!r}; known are {', '.join(forms)}{did_you_mean(form, forms)}", code="unknown_name"
         )
     plan = plan_comparison(test, draws, seed, baseline, alpha)
     marks = plan.choose_marks(marks)
     if interval_draws < 0:
-        raise RunError(f"`interval_draws` must be at least 0, got {interval_draws}")
-    names = list_names(metrics)
-    by_name, present, columns, _ = open_runs(runs, names)
-    opened = list(by_name.values())
-    chosen = list_owners(columns)
-    shown = dict.fromkeys([*select_systems(present, systems), *([] if baseline is None else [baseline])])
-    select_systems(present, list(shown))
-    write = _Writer(form)
+        raise RunError(f"`interval_draws` must be at least 0, got {interval_draws}", code="invalid_value")
+    by_name, present, columns, _ = open_runs(runs, list_names(metrics))
+    opened, chosen = list(by_name.values()), list_owners(columns)
+    shown = list(dict.fromkeys([*select_systems(present, systems), *([] if baseline is None else [baseline])]))
+    select_systems(present, shown)
+    write = _PaperWriter(form)
     sentences = [
-        *_describe_data(write, opened, list(shown), chosen),
+        *_describe_data(write, opened, shown, chosen),
         *_describe_metrics(write, opened, chosen),
-        *_describe_scores(write, opened, list(shown), chosen, interval_draws, seed),
+        *_describe_scores(write, opened, shown, chosen, interval_draws, seed),
     ]
     if len(shown) > 1:
-        pairs = len(shown) - 1 if baseline is not None else len(list(combinations(shown, 2)))
+        pairs = len(shown) - 1 if baseline is not None else math.comb(len(shown), 2)
         sentences += _describe_tests(write, plan, pairs, marks)
     notes = [write.comment(note) for run in opened for note in run.notes]
     return "\n".join([" ".join(sentences), *(["", *notes] if notes else [])])
 
 
-class _Writer:
+class _PaperWriter:
     """Code, names and citations in the form of the paper."""
 
     def __init__(self, form: str) -> None:
@@ -133,7 +131,7 @@ class _Writer:
 
 
 def _describe_data(
-    write: _Writer, runs: Sequence[Results], systems: Sequence[str], metrics: Sequence[Metric]
+    write: _PaperWriter, runs: Sequence[Results], systems: Sequence[str], metrics: Sequence[Metric]
 ) -> Iterator[str]:
     items: set[str] = set()
     outputs: Counter[str] = Counter()
@@ -164,37 +162,34 @@ def _describe_data(
         yield f"Outputs are compared with {number} per item."
 
 
-def _describe_metrics(write: _Writer, runs: Sequence[Results], metrics: Sequence[Metric]) -> Iterator[str]:
+def _describe_metrics(write: _PaperWriter, runs: Sequence[Results], metrics: Sequence[Metric]) -> Iterator[str]:
     counts = sorted({count for run in runs for count in run.reference_counts})
     signed = {s.name: s.peer for s in sign_metrics(metrics, {metric.label: "" for metric in metrics}, counts)}
-    phrases = []
+    phrases, requests = [], []
     for metric in metrics:
-        spec, facts = read_signature(find_signature(runs[0], metric))
-        text = metric.text
-        if spec and any(_find_llms(spec)):
+        signature = find_signature(runs[0], metric)
+        spec, facts = read_signature(signature)
+        text, name = metric.text, name_in_papers(metric)
+        if spec is not None and (llms := list(_find_llms(spec))):
             text = spec.name if isinstance(metric, UnavailableMetric) else str(_without_llms(metric.spec))
-        details = [write.code(text)]
-        details += [write.text(model) for model in _list_models(metric, spec, find_signature(runs[0], metric))]
+            described = _join([write.text(_describe_llm(owner, llm)) for owner, llm in llms])
+            verb = "asks" if len(llms) == 1 else "asks, in this order,"
+            requests.append(f"{write.text(name)} {verb} {described}.")
+        details = [write.code(text), *map(write.text, _list_models(metric, spec, signature))]
         if signed[metric.label]:
             details.append(f"sacreBLEU signature {write.code(signed[metric.label])}")
-        details += [
-            f"{_HASHES[name]} {write.code(value)}" if name in _HASHES else write.text(f"{name} {value}")
-            for name, value in facts.items()
-            if name != "metrist"
-        ]
-        phrases.append(write.describe(metric.short_name or display_name(metric), citation_keys(metric), details))
+        for fact, value in facts.items():
+            if fact in _HASHES:
+                details.append(f"{_HASHES[fact]} {write.code(value)}")
+            elif fact != "metrist":
+                details.append(write.text(f"{fact} {value}"))
+        phrases.append(write.describe(name, citation_keys(metric), details))
     yield f"The {'metric is' if len(metrics) == 1 else 'metrics are'} {_join(phrases)}."
-    for metric in metrics:
-        spec, _ = read_signature(find_signature(runs[0], metric))
-        llms = list(_find_llms(spec)) if spec else []
-        if llms:
-            described = [write.text(_describe_llm(owner, llm)) for owner, llm in llms]
-            name = write.text(metric.short_name or display_name(metric))
-            yield f"{name} {'asks' if len(llms) == 1 else 'asks, in this order,'} {_join(described)}."
+    yield from requests
 
 
 def _describe_scores(
-    write: _Writer,
+    write: _PaperWriter,
     runs: Sequence[Results],
     systems: Sequence[str],
     metrics: Sequence[Metric],
@@ -202,7 +197,7 @@ def _describe_scores(
     seed: int,
 ) -> Iterator[str]:
     means = [metric for metric in metrics if pools_to_mean(metric)]
-    pooled = [write.text(m.short_name or display_name(m)) for m in metrics if not pools_to_mean(m)]
+    pooled = [write.text(name_in_papers(m)) for m in metrics if not pools_to_mean(m)]
     if pooled:
         whole = f"{_join(pooled)} {'is' if len(pooled) == 1 else 'are'} computed over all outputs of a system at once"
         yield f"{whole}; the other scores of a system are means over its outputs." if means else f"{whole}."
@@ -221,12 +216,12 @@ def _describe_scores(
             total += len(own)
         if failed:
             yield (
-                f"{write.text(metric.short_name or display_name(metric))} has no score for {failed:,} of "
+                f"{write.text(name_in_papers(metric))} has no score for {failed:,} of "
                 f"{format_count(total, 'output')}, which {'is' if failed == 1 else 'are'} left out."
             )
 
 
-def _describe_tests(write: _Writer, plan: ComparisonPlan, pairs: int, marks: Marks) -> Iterator[str]:
+def _describe_tests(write: _PaperWriter, plan: ComparisonPlan, pairs: int, marks: Marks) -> Iterator[str]:
     tests = plan.tests
     named = " and ".join(f"{TEST_NAMES[test]}{write.cite(TEST_CITATIONS[test])}" for test in tests)
     what = "all pairs of systems" if plan.baseline is None else f"each system against {write.text(plan.baseline)}"
@@ -266,14 +261,21 @@ def read_signature(signature: str) -> tuple[Spec | None, dict[str, str]]:
         return None, facts
 
 
-def _find_llms(spec: Spec) -> Iterator[tuple[Mapping[str, Any], Spec]]:
-    """The LLMs of a metric, those of metrics within it included, each with the settings of the metric that asks it."""
+def _list_inner_specs(spec: Spec) -> Iterator[tuple[str, Spec]]:
+    """The metrics and LLMs within a metric, by the names of the settings that hold them."""
     for name, value in spec.settings.items():
         for inner in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(inner, Spec) and name == "llm":
-                yield spec.settings, inner
-            elif isinstance(inner, Spec):
-                yield from _find_llms(inner)
+            if isinstance(inner, Spec):
+                yield name, inner
+
+
+def _find_llms(spec: Spec) -> Iterator[tuple[Mapping[str, Any], Spec]]:
+    """The LLMs of a metric, those of metrics within it included, each with the settings of the metric that asks it."""
+    for name, inner in _list_inner_specs(spec):
+        if name == "llm":
+            yield spec.settings, inner
+        else:
+            yield from _find_llms(inner)
 
 
 def _list_models(metric: Metric, spec: Spec | None, signature: str) -> list[str]:
@@ -293,20 +295,15 @@ def _find_models(spec: Spec) -> Iterator[tuple[str, str]]:
     """The models of a metric's text with their revisions, LLMs aside."""
     if isinstance(model := spec.settings.get("model"), str):
         yield model, f"revision {revision}" if (revision := spec.settings.get("revision")) else ""
-    for name, value in spec.settings.items():
-        for inner in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(inner, Spec) and name != "llm":
-                yield from _find_models(inner)
+    for name, inner in _list_inner_specs(spec):
+        if name != "llm":
+            yield from _find_models(inner)
 
 
 def _without_llms(spec: Spec) -> Spec:
     """The metric's text without its LLMs, which are described by themselves: addresses of servers are private."""
-    plain = {
-        name: value
-        for name, value in spec.settings.items()
-        if not any(isinstance(inner, Spec) for inner in (value if isinstance(value, list | tuple) else (value,)))
-    }
-    return Spec(spec.name, plain)
+    nested = {name for name, _ in _list_inner_specs(spec)}
+    return Spec(spec.name, {name: value for name, value in spec.settings.items() if name not in nested})
 
 
 def _describe_llm(settings: Mapping[str, Any], llm: Spec) -> str:

@@ -8,28 +8,29 @@ from itertools import count
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count
-from metrist.evaluate.compare.alignment import describe_sources
 from metrist.evaluate.selection import (
     choose_decimals,
     list_owners,
 )
 from metrist.metrics.base import Metric
+from metrist.report.scores import score_column, sign_metrics
 from metrist.report.tables import (
     Change,
     Column,
     Count,
     Estimate,
     Marked,
-    Name,
+    NameCell,
     Number,
     PValue,
     Signature,
     Table,
     or_none,
 )
-from metrist.run.results import SystemScore, score_column, sign_metrics
+from metrist.run.results import SystemScore, name_in_papers
 from metrist.stats.resampling import PairTest, Test, smallest_p
 from metrist.stats.significance import letters
 
@@ -60,7 +61,9 @@ class ComparisonPlan:
     def choose_marks(self, marks: Marks | None) -> Marks:
         """The marks of significance: by default letters, with a baseline daggers."""
         if marks == "letters" and self.baseline is not None:
-            raise RunError("letters need tests of all pairs of systems, not only against a baseline: use daggers")
+            raise RunError(
+                "letters need tests of all pairs of systems, not only against a baseline: use daggers", code="conflict"
+            )
         return marks or ("letters" if self.baseline is None else "daggers")
 
 
@@ -186,14 +189,14 @@ def make_pair_table(comparison: Comparison) -> Table:
     # A paper has the scores in the table of systems, and the better one in bold.
     outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
     numeric = [Column(name, "right") for name in ("A - B", *(_TEST_COLUMNS[test] for test in tests))]
-    metrics = {metric.label: score_column(metric) for metric in comparison.metrics}
+    metrics = {metric.label: score_column(metric, name_in_papers) for metric in comparison.metrics}
     rows = []
     for contest in comparison.contests:
         result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
         rows.append(
             [
-                Name(contest.metric.label, column=metrics[contest.metric.label]),
-                *(Name(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
+                NameCell(contest.metric.label, column=metrics[contest.metric.label]),
+                *(NameCell(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
                 Count(contest.items),
                 Number(result.first, decimals),
                 Number(result.second, decimals),
@@ -249,7 +252,7 @@ def make_system_table(comparison: Comparison, marks: Marks | None = None) -> Tab
         notes.append("Scores are of all outputs that have one; a pair is tested on the items that both systems share.")
     return Table(
         title="System scores",
-        columns=[Column("system"), *(score_column(metric) for metric in metrics)],
+        columns=[Column("system"), *(score_column(metric, name_in_papers) for metric in metrics)],
         rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
         notes=notes,
         remarks=[*remarks, *_table_remarks(comparison)],
@@ -312,8 +315,7 @@ def _table_remarks(comparison: Comparison) -> list[str]:
     pairs, remarks = count_pairs(contests), list[str]()
     if pairs / (plan.draws + 1) > plan.alpha:
         remarks.append(
-            f"With {format_count(pairs, 'pair')}, {plan.draws:,} draws cannot reach {plan.alpha:g}: increase draws "
-            "(--draws)."
+            f"With {format_count(pairs, 'pair')}, {plan.draws:,} draws cannot reach {plan.alpha:g}: use more draws."
         )
     remarks += describe_sources({(c.first, c.second): (c.different, c.separated) for c in contests if c.different})
     if too_few := [contest.items for contest in contests if not contest.testable and not contest.differs]:
@@ -339,3 +341,93 @@ def _sign(comparison: Comparison) -> list[Signature]:
 
 def count_pairs(contests: Sequence[Contest]) -> int:
     return max((sum(c.metric is contest.metric for c in contests) for contest in contests), default=0)
+
+
+def describe_sources(pairs: Mapping[tuple[str, str], tuple[int, int]]) -> list[str]:
+    """Notes on the pairs of systems with items of different sources: how many there are, and how many of them were left
+    out."""
+    remarks = []
+    for is_separated in (True, False):
+        counts = {pair: different for pair, (different, separated) in pairs.items() if bool(separated) is is_separated}
+        if not counts:
+            continue
+        (first, second), count = max(counts.items(), key=lambda entry: entry[1])
+        others = f" (and {format_count(len(counts) - 1, 'other pair')})" if len(counts) > 1 else ""
+        items = agree(count, "1 item of the same name has", f"{count:,} items of the same names have")
+        what = f"{first} and {second}{others}: {items} different sources in the two"
+        if is_separated:
+            remarks.append(
+                f"{what}, and were left out: their sources are those of other items, so these are not the same inputs. "
+                "Score all files with --item-key source, in a new folder, to pair outputs by their source."
+            )
+        else:
+            remarks.append(
+                f"{what}, and were compared all the same: right if each system has sources of its own, such as the "
+                "passages that it retrieved; wrong if the files use the same names for different inputs (--item-key)."
+            )
+    return remarks
+
+
+# ---- Wins and losses
+
+
+@dataclass(slots=True)
+class PairRecord:
+    """Two systems over all metrics: the metrics that each wins, those that do not separate them, and descriptive ones
+    on which they differ."""
+
+    first: str
+    second: str
+    wins: list[Contest] = field(default_factory=list)
+    losses: list[Contest] = field(default_factory=list)
+    undecided: list[Contest] = field(default_factory=list)
+    described: list[Contest] = field(default_factory=list)
+
+    @property
+    def metrics(self) -> int:
+        return len(self.wins) + len(self.losses) + len(self.undecided)
+
+    @property
+    def lead(self) -> int:
+        return len(self.wins) - len(self.losses)
+
+    def turn(self) -> PairRecord:
+        """The same from the other side."""
+        return PairRecord(self.second, self.first, self.losses, self.wins, self.undecided, self.described)
+
+
+def gather_pairs(comparison: Comparison) -> dict[tuple[str, str], PairRecord]:
+    """The record of each pair of systems that was tested."""
+    pairs: dict[tuple[str, str], PairRecord] = {}
+    for contest in comparison.contests:
+        record = pairs.setdefault((contest.first, contest.second), PairRecord(contest.first, contest.second))
+        if contest.metric.higher_is_better is None:
+            if contest.differs:
+                record.described.append(contest)
+        elif contest.winner is None:
+            record.undecided.append(contest)
+        else:
+            (record.wins if contest.winner == contest.first else record.losses).append(contest)
+    return pairs
+
+
+def rank_systems(comparison: Comparison) -> list[tuple[str, int, int, int]]:
+    """The systems by wins minus losses over all pairs and metrics: name, wins, losses and undecided."""
+    counts: dict[str, list[int]] = {system: [0, 0, 0] for system in comparison.scores}
+    for record in gather_pairs(comparison).values():
+        for side in (record, record.turn()):
+            own = counts[side.first]
+            own[0], own[1], own[2] = own[0] + len(side.wins), own[1] + len(side.losses), own[2] + len(side.undecided)
+    ranked = [(system, wins, losses, undecided) for system, (wins, losses, undecided) in counts.items()]
+    return sorted(ranked, key=lambda row: (row[2] - row[1], row[2]))
+
+
+def count_wins(comparison: Comparison) -> tuple[list[str], NDArray[np.float64]]:
+    """The systems, best first, and on how many metrics the one of a row beats the one of a column."""
+    names = [row[0] for row in rank_systems(comparison)]
+    place = {name: number for number, name in enumerate(names)}
+    wins = np.full((len(names), len(names)), np.nan)
+    for record in gather_pairs(comparison).values():
+        first, second = place[record.first], place[record.second]
+        wins[first, second], wins[second, first] = len(record.wins), len(record.losses)
+    return names, wins

@@ -50,7 +50,10 @@ class AspectDraft:
 def draft_aspects(task: str, llm: str | LLM) -> AspectDraft:
     """Ask an LLM for the aspects of a task."""
     if not task.strip():
-        raise RunError("describe the task with `task`, such as 'Write a product description from a list of features'")
+        raise RunError(
+            "describe the task with `task`, such as 'Write a product description from a list of features'",
+            code="missing_value",
+        )
     client = build_llm(llm)
     conversation, answer = _request_object(client, (), _candidates_question(task))
     candidates = _parse_names(answer, "the candidates")
@@ -103,10 +106,12 @@ def _request_object(llm: LLM, conversation: Conversation, question: str) -> tupl
     conversation = (*conversation, Message("user", question))
     answer = ask_llm(llm, [conversation], _SAMPLING)[0]
     if answer.failure is not None:
-        raise ModelError(f"{llm} did not answer: {answer.failure}")
+        raise ModelError(f"{llm} did not answer: {answer.failure}", code="llm_failed")
     objects = find_objects(answer.text)
     if not objects:
-        raise ModelError(f"{llm} answered without a JSON object: {answer.text[:200]!r}; try another LLM")
+        raise ModelError(
+            f"{llm} answered without a JSON object: {answer.text[:200]!r}; try another LLM", code="llm_failed"
+        )
     return (*conversation, Message("assistant", answer.text)), dict(objects[-1].values)
 
 
@@ -115,7 +120,10 @@ def _parse_names(answer: dict[str, Any], what: str) -> tuple[str, ...]:
     texts = [row.get("name") if isinstance(row, dict) else row for row in rows] if isinstance(rows, list) else []
     names = tuple(dict.fromkeys(filter(None, map(_clean_text, texts))))
     if not names:
-        raise ModelError(f"{what} must be a list under 'aspects', got {json.dumps(answer)[:200]}: try another LLM")
+        raise ModelError(
+            f"{what} must be a list under 'aspects', got {json.dumps(answer)[:200]}: try another LLM",
+            code="invalid_value",
+        )
     return names
 
 
@@ -123,15 +131,18 @@ def _parse_aspects(answer: dict[str, Any]) -> tuple[ErrorAspect, ...]:
     rows = answer.get("aspects")
     aspects: dict[str, ErrorAspect] = {}
     for row in rows if isinstance(rows, list) else ():
-        name, definition = (
-            _clean_text(row.get(key)) if isinstance(row, dict) else "" for key in ("name", "definition")
-        )
+        if not isinstance(row, dict):
+            continue
+        name = _clean_text(row.get("name"))
+        definition = _clean_text(row.get("definition"))
+        errors = row.get("errors")
         if name and definition:
-            errors = row.get("errors")
             typical = tuple(filter(None, map(_clean_text, errors if isinstance(errors, list) else ())))
             aspects.setdefault(name.lower(), ErrorAspect(name=name, definition=definition, errors=typical))
     if not aspects:
-        raise ModelError(f"the answer defines no aspect, got {json.dumps(answer)[:200]}: try another LLM")
+        raise ModelError(
+            f"the answer defines no aspect, got {json.dumps(answer)[:200]}: try another LLM", code="invalid_value"
+        )
     return tuple(aspects.values())
 
 

@@ -24,8 +24,8 @@ from metrist.metrics.trained.calibrated import Calibrated
 from metrist.names import encode_names, select_names
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.report.explanations import Explanations
 from metrist.report.output_card import OutputCard
+from metrist.report.outputs import Explanations
 from metrist.runtime import Runtime
 from metrist.scores import Score
 from metrist.settings import LLMSettings, select_arguments
@@ -103,7 +103,11 @@ def explain(
     with runtime.activate():
         records, more = _select_records(reader, selection)
         outputs, notes = _judge_records(records, explaining, progress)
-    cut = [f"the first {format_count(len(records), 'output')} (--limit)"] if more else []
+    cut = (
+        [f"explained {format_count(len(records), 'output')}, the first of the file; `limit` allows more"]
+        if more
+        else []
+    )
     return Explanations(outputs=outputs, notes=[*cut, *reader.skipped.describe(), *notes])
 
 
@@ -137,7 +141,7 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
         spec = parse(text)
         if llm is not None:
             if "llm" in spec.settings:
-                raise SpecError(f"{spec.name} already names its llm: leave out `llm`")
+                raise SpecError(f"{spec.name} already names its llm: leave out `llm`", code="conflict")
             spec = Spec(spec.name, {"llm": llms.parse_llm(llm), **spec.settings})
         built = registry.build(spec).named(name)
     inner = built.metric if isinstance(built, Calibrated) else built
@@ -147,7 +151,8 @@ def _build_metric(metric: str | Metric | None, llm: str | None) -> Metric:
         # A bad score without errors would read as if there were none.
         raise SpecError(
             f"{built.text} gives numbers and no reasons: use a metric that reports errors, such as consistency, "
-            f"{DEFAULT_METRIC} or tigerscore, or a judge"
+            f"{DEFAULT_METRIC} or tigerscore, or a judge",
+            code="unsupported",
         )
     return built
 
@@ -176,26 +181,24 @@ def _select_records(reader: Iterable[Record], selection: _Selection) -> tuple[li
     matching = (record for record in reader if selection.matches(record.item, record.system))
     records = list(islice(matching, selection.limit))
     if not records:
-        raise RunError(selection.describe_empty())
+        raise RunError(selection.describe_empty(), code="no_data")
     return records, selection.limit is not None and next(matching, None) is not None
 
 
 def _explain_offline(reader: Reader, selection: _Selection, progress: Progress | bool | None) -> Explanations:
     """Show the errors that come with the records, and what the shipped models mark in the others."""
-    annotations = _read_annotations(reader, selection)
+    errors, known, unmarked = _read_annotations(reader, selection)
     outputs = [
-        OutputCard(item=key[0], system=key[1], record=annotations.records.get(key), errors=tuple(errors))
-        for key, errors in islice(annotations.errors.items(), selection.limit)
+        OutputCard(item=key[0], system=key[1], record=known.get(key), errors=tuple(own))
+        for key, own in islice(errors.items(), selection.limit)
     ]
     room = None if selection.limit is None else selection.limit - len(outputs)
-    records = [record for key, record in annotations.records.items() if key not in annotations.errors][:room]
+    records = [record for key, record in known.items() if key not in errors][:room]
     if not outputs and not records:
-        raise RunError(selection.describe_empty())
+        raise RunError(selection.describe_empty(), code="no_data")
     notes = []
-    if len(outputs) < len(annotations.errors):
-        total = format_count(
-            len(annotations.errors), "output with errors in the file", "outputs with errors in the file"
-        )
+    if len(outputs) < len(errors):
+        total = format_count(len(errors), "output with errors in the file", "outputs with errors in the file")
         notes.append(f"{len(outputs):,} of {total}, as annotated there")
     if records:
         judged, remarks = _judge_records(records, registry.build(OFFLINE_METRIC), progress)
@@ -204,25 +207,17 @@ def _explain_offline(reader: Reader, selection: _Selection, progress: Progress |
         outputs += judged
         notes += remarks
         notes.append(f"an LLM may find more, and other kinds of errors: {LLM_HINT}")
-    left = annotations.unmarked - len(records)
+    left = unmarked - len(records)
     if left > 0:
-        others = " without errors in the file" if annotations.errors else ""
+        others = " without errors in the file" if errors else ""
         was = agree(left, "was", "were")
-        notes.append(f"{format_count(left, 'more output')}{others} {was} not looked at (--limit)")
+        notes.append(f"{format_count(left, 'more output')}{others} {was} not looked at; `limit` allows more")
     return Explanations(outputs=outputs, notes=[*notes, *reader.skipped.describe()])
 
 
-@dataclass(frozen=True, slots=True)
-class _Annotations:
-    """Errors that come with records, by output, and the records of these and of some outputs without any. `unmarked`
-    is the number of outputs without errors."""
-
-    errors: Mapping[_Key, list[Error]]
-    records: Mapping[_Key, Record]
-    unmarked: int
-
-
-def _read_annotations(reader: Reader, selection: _Selection) -> _Annotations:
+def _read_annotations(reader: Reader, selection: _Selection) -> tuple[dict[_Key, list[Error]], dict[_Key, Record], int]:
+    """Errors that come with records, by output; the records of these and of some outputs without any; and the number of
+    outputs without errors."""
     errors: dict[_Key, list[Error]] = {}
     marked: dict[_Key, Record] = {}
     # Errors may come in a later row than their output.
@@ -244,7 +239,7 @@ def _read_annotations(reader: Reader, selection: _Selection) -> _Annotations:
                 marked.setdefault(key, record)
             elif selection.limit is None or len(waiting) < _MOST_WAITING * selection.limit:
                 waiting.setdefault(key, record)
-    return _Annotations(errors, {**marked, **waiting}, total - len(marked))
+    return errors, {**marked, **waiting}, total - len(marked)
 
 
 def _explain_run(
@@ -272,10 +267,12 @@ def _explain_run(
         parts = results.scores[chosen.label].parts
         if part not in parts:
             known = ", ".join(parts) or "none"
-            raise RunError(f"{chosen.label} has no part {part!r}{did_you_mean(part, parts)} (parts: {known})")
+            raise RunError(
+                f"{chosen.label} has no part {part!r}{did_you_mean(part, parts)} (parts: {known})", code="unknown_name"
+            )
     if chosen is None or (chosen not in marking and chosen not in giving_reasons):
         names = chosen.label if chosen else ", ".join(metric.label for metric in results.metrics)
-        raise RunError(f"{source} has no errors and no reasons by {names}: nothing to explain")
+        raise RunError(f"{source} has no errors and no reasons by {names}: nothing to explain", code="no_data")
     ranked = _rank_outputs(results, chosen, selection)
     shown = ranked[: selection.limit]
     notes = []
@@ -289,7 +286,7 @@ def _explain_run(
     except MetristError as error:
         if texts is not None:
             raise
-        notes.append(f"Texts are not shown: {error} (--texts FILE)")
+        notes.append(f"Texts are not shown: {error} (`texts` names others)")
     judges = [m for m in giving_reasons if m is not chosen and metric is None]
     blocks = take_scores(results, shown)
     outputs = []
@@ -301,7 +298,7 @@ def _explain_run(
         others = {judge.label: blocks[judge.label][place] for judge in judges}
         outputs.append(replace(explained, scores={**explained.scores, **others}))
     if facts and any(output.output is None for output in outputs):
-        notes.append("some outputs are not in the files that were read: name the run's records with --texts FILE")
+        notes.append("some outputs are not in the files that were read: name the run's records by `texts`")
     notes += [f"also with errors: {m.label} (-m)" for m in marking if m is not chosen and metric is None]
     return Explanations(outputs=outputs, notes=notes)
 
@@ -313,7 +310,9 @@ def _rank_outputs(results: Results, metric: Metric, selection: _Selection) -> li
         if name is None:
             continue
         if name not in column:
-            raise RunError(f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(column))}")
+            raise RunError(
+                f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(column))}", code="unknown_name"
+            )
         rows = np.intersect1d(rows, select_names(encode_names(column), {name}))
     ranked: list[int] = rows[_rank_scores(metric, results.scores[metric.label].values[rows])].tolist()
     return ranked

@@ -110,32 +110,33 @@ def read_answers(paths: Iterable[str | os.PathLike[str]]) -> list[QuestionnaireA
                     raise row
                 own = _parse_answers(parse_cells(row) if type(row) is Cells else row)
             except RowError as fault:
-                raise InputError(f"{place}: {fault}") from None
+                raise InputError(f"{place}: {fault}", code="invalid_row") from None
             if own.rater is not None:
                 key = own.item, own.system, own.rater
                 if key in places:
                     raise InputError(
                         f"{place}: rater {own.rater!r} has answered about system {own.system!r} of item {own.item!r} "
-                        f"before, at {places[key]}"
+                        f"before, at {places[key]}",
+                        code="invalid_row",
                     )
                 places[key] = place
             answers.append(own)
     if not answers:
-        raise InputError("the files have no answers")
+        raise InputError("the files have no answers", code="no_data")
     return answers
 
 
 def _parse_answers(row: Any) -> QuestionnaireAnswers:
     if not isinstance(row, Mapping):
         raise RowError(f"expected an object with the answers of a rater, got {type(row).__name__}")
-    names: dict[str, str | None] = {}
+    names: dict[str, Any] = {}
     for name in ("item", "system", "task", "rater"):
         value = row.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
             raise RowError(f"{name!r} must be a text, got {value!r:.40}")
+        if value is None and name in ("item", "system"):
+            raise RowError(f"lacks {name!r}: which output is the analysis about?")
         names[name] = None if value is None else str(value)
-    if names["item"] is None or names["system"] is None:
-        raise RowError(f"lacks {'item' if names['item'] is None else 'system'!r}: which output is the analysis about?")
     errors = row.get("errors")
     errors = [] if errors is None else errors
     if not isinstance(errors, list) or not all(isinstance(answer, bool) for answer in errors):
@@ -152,14 +153,7 @@ def _parse_answers(row: Any) -> QuestionnaireAnswers:
     if not errors and not levels:
         expected = ", ".join(("errors", *(scale.name for scale in load_questionnaire().scales)))
         raise RowError(f"has no answers; expected some of {expected}")
-    return QuestionnaireAnswers(
-        item=names["item"],
-        system=names["system"],
-        task=names["task"],
-        rater=names["rater"],
-        errors=tuple(errors),
-        levels=levels,
-    )
+    return QuestionnaireAnswers(**names, errors=tuple(errors), levels=levels)
 
 
 # ---- Results
@@ -174,10 +168,10 @@ def tabulate_answers(answers: Sequence[QuestionnaireAnswers]) -> Table:
     groups = _group_by_task(answers)
     rows: list[list[Any]] = []
     for task, own in groups.items():
-        errors = Counter(error for one in own for error in one.errors)
+        errors = Counter(error for answer in own for error in answer.errors)
         row: list[Any] = [task, errors[True], errors[False]]
         for scale in scales:
-            counts = Counter(one.levels[scale.name] for one in own if scale.name in one.levels)
+            counts = Counter(answer.levels[scale.name] for answer in own if scale.name in answer.levels)
             row += [counts[level] for level in sorted(scale.levels)]
         rows.append(row)
     return Table(
@@ -204,27 +198,29 @@ def summarise_answers(answers: Sequence[QuestionnaireAnswers]) -> list[AnswerSha
     """The shares of reasonable errors, of good answers to each other question, and of the best overall answer, by
     task and in total. NaN where there is no answer or no interval."""
     scales = load_questionnaire().scales
+    overall = scales[-1]
+    levels = [(scale, scale.positive, f"{scale.name} {scale.positive} or better") for scale in scales]
+    levels.append((overall, max(overall.levels), f"{overall.name} {max(overall.levels)}"))
     shares = []
     for task, own in _group_by_task(answers).items():
-        shares.append(_measure(task, "errors that are reasonable", own, lambda one: list(one.errors)))
-        for scale in scales:
-            name = f"{scale.name} {scale.positive} or better"
-            shares.append(_measure(task, name, own, _reaches(scale.name, scale.positive)))
-        best = scales[-1]
-        shares.append(_measure(task, f"{best.name} {max(best.levels)}", own, _reaches(best.name, max(best.levels))))
+        errors = [(answer.item, answer.errors) for answer in own]
+        shares.append(_measure(task, "errors that are reasonable", errors))
+        for scale, least, question in levels:
+            rated = [(a.item, (a.levels[scale.name] >= least,)) for a in own if scale.name in a.levels]
+            shares.append(_measure(task, question, rated))
     return shares
 
 
 def tabulate_shares(answers: Sequence[QuestionnaireAnswers]) -> Table:
     """The shares of `summarise_answers` as a table, tasks below each other."""
-    shares = summarise_answers(answers)
     rows = [
-        [share.task, share.question, share.answers, _format(share.value), _format(share.low), _format(share.high)]
-        for share in shares
+        [share.task, share.question, share.answers]
+        + ["" if math.isnan(number) else f"{number:.3f}" for number in (share.value, share.low, share.high)]
+        for share in summarise_answers(answers)
         if share.answers
     ]
-    raters = {one.rater for one in answers if one.rater is not None}
-    outputs = {(one.item, one.system) for one in answers}
+    raters = {answer.rater for answer in answers if answer.rater is not None}
+    outputs = {(answer.item, answer.system) for answer in answers}
     return Table(
         title="Good answers about error analyses",
         columns=name_columns("task", "question", right=("answers", "share", "low", "high")),
@@ -237,31 +233,22 @@ def tabulate_shares(answers: Sequence[QuestionnaireAnswers]) -> Table:
     )
 
 
-def _reaches(name: str, level: int) -> Any:
-    return lambda one: [one.levels[name] >= level] if name in one.levels else []
-
-
-def _measure(task: str, question: str, answers: Sequence[QuestionnaireAnswers], select: Any) -> AnswerShare:
+def _measure(task: str, question: str, answers: Iterable[tuple[str, Sequence[bool]]]) -> AnswerShare:
+    """The share of good answers, which come with the item that they are about."""
     by_item: dict[str, list[bool]] = {}
-    for one in answers:
-        by_item.setdefault(one.item, []).extend(select(one))
+    for item, good in answers:
+        by_item.setdefault(item, []).extend(good)
     rows = np.array([[sum(own), len(own)] for own in by_item.values() if own], np.float64).reshape(-1, 2)
     if not len(rows):
         return AnswerShare(task=task, question=question, answers=0, value=math.nan, low=math.nan, high=math.nan)
     low, high = pooled_interval(rows, lambda sums: sums[..., 0] / sums[..., 1], _DRAWS, np.random.default_rng(0))
-    total = rows.sum(axis=0)
-    return AnswerShare(
-        task=task, question=question, answers=int(total[1]), value=float(total[0] / total[1]), low=low, high=high
-    )
+    good_answers, total = rows.sum(axis=0).tolist()
+    return AnswerShare(task=task, question=question, answers=int(total), value=good_answers / total, low=low, high=high)
 
 
 def _group_by_task(answers: Sequence[QuestionnaireAnswers]) -> dict[str, list[QuestionnaireAnswers]]:
     """The answers by task, and all of them if there are several tasks."""
     groups: dict[str, list[QuestionnaireAnswers]] = {}
-    for one in answers:
-        groups.setdefault(one.task or "not stated", []).append(one)
+    for answer in answers:
+        groups.setdefault(answer.task or "not stated", []).append(answer)
     return {**groups, TOTAL: list(answers)} if len(groups) > 1 else groups
-
-
-def _format(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3f}"

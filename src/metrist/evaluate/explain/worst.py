@@ -4,7 +4,7 @@ largest disagreements between metrics, or of a metric with people."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count
 from metrist.evaluate.selection import (
     check_signatures,
-    choose_decimals,
-    has_metric,
+    find_decimals,
+    list_decimals,
     list_names,
     open_run,
     select_metrics,
@@ -28,8 +28,8 @@ from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import NameColumn, encode_names, list_distinct, select_names
 from metrist.report.output_card import PEOPLE, OutputCard
+from metrist.report.outputs import WorstEntry, WorstOutputs
 from metrist.report.tables import format_number
-from metrist.report.worst import WorstEntry, WorstOutputs
 from metrist.run.run import Run
 from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 from metrist.scores import FailureKind
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 
 By = Literal["score", "difference", "disagreement", "people"]
 Order = Literal["losses", "gains", "both"]
-_BY: tuple[str, ...] = get_args(By)
-_ORDERS: tuple[str, ...] = get_args(Order)
-DEFAULT_COUNT = 10
 _Floats = NDArray[np.float64]
+_Rows = NDArray[np.intp]
 #: The number of a run (1 for the other one of a difference) and the row of an output in it.
 _Place = tuple[int, int]
 
 
 @dataclass(slots=True, kw_only=True)
 class _Side:
-    """A run, its name in messages, and what its inputs and metrics say about the outputs that are shown."""
+    """A run, its name in messages, and what its inputs and metrics say about the outputs that are shown, which are
+    `labelled` with the run where there are two."""
 
     results: Results
     name: str
+    labelled: bool = False
     facts: Mapping[int, OutputFacts] = field(default_factory=dict)
     #: Items are numbered in the order of their first use.
     items: NameColumn = field(init=False)
@@ -60,8 +60,11 @@ class _Side:
     def __post_init__(self) -> None:
         self.items = encode_names(self.results.items)
 
-    def show(self, rows: Sequence[int], *, labelled: bool = False) -> dict[int, OutputCard]:
-        """Outputs with all that is known about them; `labelled` names their run."""
+    def name_system(self, row: int) -> str:
+        return f"{self.results.systems[row]} in {self.name}" if self.labelled else self.results.systems[row]
+
+    def show(self, rows: Sequence[int]) -> dict[int, OutputCard]:
+        """Outputs with all that is known about them."""
         results, blocks = self.results, take_scores(self.results, rows)
         columns = {
             column.label: column.select(blocks[column.metric.label])
@@ -83,35 +86,33 @@ class _Side:
                 record=known.record,
                 ratings={aspect: (float(np.mean(values)), len(values)) for aspect, values in known.ratings.items()},
                 errors=tuple(known.errors),
-                run=self.name if labelled else None,
+                run=self.name if self.labelled else None,
                 number=int(self.items.codes[row]) + 1,
             )
         return shown
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranked:
+class _RankedPlaces(NamedTuple):
     """An output, or two of the same item, what it is ranked by, why in words, and the percentiles behind that."""
 
     places: tuple[_Place, ...]
     value: float
     reason: str = ""
-    percentiles: Mapping[str, float] = field(default_factory=dict)
+    percentiles: Mapping[str, float] = {}
 
 
-@dataclass(slots=True)
-class _Ranking:
+class _Ranking(NamedTuple):
     """The first of the ranked outputs, the worst first, and all those that could not be ranked."""
 
     title: str
-    ranked: list[_Ranked]
+    ranked: list[_RankedPlaces]
     failed: list[_Place]
     notes: list[str]
 
 
 def worst(
     run: Results | str | os.PathLike[str],
-    n: int = DEFAULT_COUNT,
+    n: int = 10,
     metric: str | Sequence[str] | None = None,
     *,
     vs: Results | str | os.PathLike[str] | None = None,
@@ -145,59 +146,60 @@ def worst(
     check_keywords(worst, reading)
     by = _check_arguments(n, vs, by, order)
     names = list_names(metric) or []
-    sides = [_Side(results=open_run(fetch_flat(run), names), name=_name_run(run, "this run"))]
-    results = sides[0].results
-    if vs is not None and _is_run(vs, results):
-        sides.append(_Side(results=open_run(fetch_flat(vs), names), name=_name_run(vs, "the other run")))
+    results = open_run(fetch_flat(run), names)
+    two_runs = vs is not None and _is_run(vs, results)
+    sides = [_Side(results=results, name=_name_run(run, "this run"), labelled=two_runs)]
+    if two_runs:
+        other = open_run(fetch_flat(vs), names)
+        sides.append(_Side(results=other, name=_name_run(vs, "the other run"), labelled=True))
     chosen = _choose_metrics(results, names, by)
     signs = {m.label: -1.0 if m.higher_is_better is False or _is_named(m, lower_is_better) else 1.0 for m in chosen}
     if by == "people":
         texts = _open_texts(results, texts, progress, reading)
-        ranking = _rank_by_people(results, texts, chosen[0], signs, systems, aspect, lower_is_better, n)
+    rated = texts.ratings if by == "people" else ()
+    _check_reversed(lower_is_better, chosen, rated)
+    if by == "difference":
+        ranking = _rank_by_difference(sides, chosen[0], signs[chosen[0].label], vs, systems, order, n)
     else:
-        if unknown := [name for name in lower_is_better if not any(_is_named(m, [name]) for m in chosen)]:
-            listed = ", ".join(m.label for m in chosen)
-            raise RunError(f"lower_is_better names {unknown[0]!r}, but the outputs are ranked by {listed}")
-        if by == "disagreement":
-            ranking = _rank_by_disagreement(results, chosen, signs, systems, n)
-        elif by == "difference":
-            ranking = _rank_by_difference(sides, chosen[0], signs, vs, systems, order, n)
+        rows = select_names(encode_names(results.systems), set(select_systems(results.systems, systems)))
+        if by == "people":
+            ranking = _rank_by_people(results, texts, chosen[0], signs, rows, aspect, lower_is_better, n)
+        elif by == "disagreement":
+            ranking = _rank_by_disagreement(results, chosen, signs, rows, n)
         else:
-            ranking = _rank_by_score(results, chosen[0], signs, systems, n)
+            ranking = _rank_by_score(results, chosen[0], signs[chosen[0].label], rows, n)
     # Outputs that no metric failed on, but that it was not asked for yet, are told by a note of the run.
-    if ranking.failed:
+    failed = ranking.failed
+    if failed:
         attempted = [_find_failed(side.results, chosen) for side in sides]
-        ranking.failed = [(side, row) for side, row in ranking.failed if row in attempted[side]]
-    failed = ranking.failed[:n]
-    places = [*(place for entry in ranking.ranked for place in entry.places), *failed]
-    notes = _read_texts(sides, places, texts, progress, reading)
-    if len(ranking.failed) > len(failed):
+        failed = [(side, row) for side, row in failed if row in attempted[side]]
+    listed = failed[:n]
+    places = [*(place for entry in ranking.ranked for place in entry.places), *listed]
+    notes = [*ranking.notes, *_read_texts(sides, places, texts, progress, reading)]
+    if len(failed) > len(listed):
         notes.append(
-            f"{format_count(len(ranking.failed), 'output was', 'outputs were')} not scored, "
-            f"of which {len(failed):,} {agree(len(failed), 'is', 'are')} listed"
+            f"{format_count(len(failed), 'output was', 'outputs were')} not scored, "
+            f"of which {len(listed):,} {agree(len(listed), 'is', 'are')} listed"
         )
     others = [m.label for m in results.metrics if m.label not in signs and m.higher_is_better is not None]
     if not names and others:
         is_first = results.metrics.index(chosen[0]) < min(map(results.metrics.index, map(results.metric, others)))
         why = "the first metric of the run" if is_first else "the first metric that was applied to all outputs"
         notes.append(f"by {chosen[0].label}, {why}; -m chooses another: {', '.join(others)}")
-    outputs = [
-        side.show(list(dict.fromkeys(row for which, row in places if which == number)), labelled=len(sides) > 1)
+    cards = [
+        side.show(list(dict.fromkeys(row for which, row in places if which == number)))
         for number, side in enumerate(sides)
     ]
+    entries = []
+    for entry in ranking.ranked:
+        outputs = tuple(replace(cards[side][row], percentiles=entry.percentiles) for side, row in entry.places)
+        entries.append(WorstEntry(outputs=outputs, value=entry.value, reason=entry.reason))
     return WorstOutputs(
         title=ranking.title,
-        entries=[
-            WorstEntry(
-                outputs=tuple(replace(outputs[side][row], percentiles=entry.percentiles) for side, row in entry.places),
-                value=entry.value,
-                reason=entry.reason,
-            )
-            for entry in ranking.ranked
-        ],
-        failures=[outputs[side][row] for side, row in failed],
-        notes=[*ranking.notes, *notes, *results.notes],
-        decimals={m.label: _choose_decimals(m, sides) for m in results.columns},
+        entries=entries,
+        failures=[cards[side][row] for side, row in listed],
+        notes=[*notes, *results.notes],
+        decimals=list_decimals([side.results for side in sides]),
     )
 
 
@@ -206,25 +208,23 @@ def show_outputs(results: Results, facts: Mapping[int, OutputFacts]) -> list[Out
     return list(_Side(results=results, name="this run", facts=facts).show(list(facts)).values())
 
 
-def list_decimals(results: Results) -> dict[str, int]:
-    """How precisely each metric's scores are shown."""
-    side = _Side(results=results, name="this run")
-    return {metric.label: _choose_decimals(metric, [side]) for metric in results.columns}
-
-
 def _check_arguments(n: int, vs: Any, by: By | None, order: Order | None) -> By:
     if n < 1:
-        raise RunError(f"n must be at least 1, got {n}")
-    if order is not None and order not in _ORDERS:
-        raise RunError(f"order must be one of {', '.join(_ORDERS)}, got {order!r}{did_you_mean(order, _ORDERS)}")
-    if by is None:
-        by = "score" if vs is None else "difference"
-    if by not in _BY:
-        raise RunError(f"by must be one of {', '.join(_BY)}, got {by!r}{did_you_mean(by, _BY)}")
+        raise RunError(f"n must be at least 1, got {n}", code="invalid_value")
+    by = by or ("score" if vs is None else "difference")
+    for name, value, known in (("order", order, get_args(Order)), ("by", by, get_args(By))):
+        if value is not None and value not in known:
+            raise RunError(
+                f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(value, known)}",
+                code="unknown_name",
+            )
     if order is not None and by != "difference":
-        raise RunError("an order is one of differences between two systems: name the other system or run with `vs`")
+        raise RunError(
+            "an order is one of differences between two systems: name the other system or run with `vs`",
+            code="missing_value",
+        )
     if vs is not None and by != "difference":
-        raise RunError(f"vs shows differences between two systems: leave out either vs or by={by!r}")
+        raise RunError(f"vs shows differences between two systems: leave out either vs or by={by!r}", code="conflict")
     return by
 
 
@@ -236,13 +236,20 @@ def _choose_metrics(results: Results, names: Sequence[str], by: By) -> list[Metr
         able = [metric for metric in chosen if not np.isnan(results[metric].values).all()]
         if len(able) < 2:
             listed = ", ".join(metric.label for metric in able) or "none"
-            raise RunError(f"a disagreement takes two metrics that can rank outputs, got {listed}")
+            raise RunError(
+                f"a disagreement takes two metrics that can rank outputs, got {listed}", code="invalid_value"
+            )
         return able
     if not chosen:
         listed = ", ".join(metric.label for metric in results.metrics)
-        raise RunError(f"no metric of the run says whether higher is better ({listed}): name one with -m")
+        raise RunError(
+            f"no metric of the run says whether higher is better ({listed}): name one with -m", code="missing_value"
+        )
     if names and len(chosen) > 1:
-        raise RunError(f"one metric ranks outputs, got {', '.join(metric.label for metric in chosen)}: name one")
+        raise RunError(
+            f"one metric ranks outputs, got {', '.join(metric.label for metric in chosen)}: name one",
+            code="missing_value",
+        )
     # A metric that was added for some of the inputs ranks only if there is no other.
     return [min(chosen, key=lambda metric: results[metric].scores.pending)]
 
@@ -257,6 +264,14 @@ def _is_named(metric: Metric, names: Sequence[str]) -> bool:
     return any(name in (metric.label, metric.text, metric.name) for name in names)
 
 
+def _check_reversed(lower_is_better: Sequence[str], metrics: Sequence[Metric], rated: Collection[str]) -> None:
+    """Raise an error for a name in `lower_is_better` that is neither a metric nor an aspect of the ranking."""
+    for name in lower_is_better:
+        if name not in rated and not any(_is_named(metric, [name]) for metric in metrics):
+            known = ", ".join([*(metric.label for metric in metrics), *rated])
+            raise RunError(f"lower_is_better names {name!r}; the outputs are ranked by {known}", code="conflict")
+
+
 def _is_run(vs: Any, results: Results) -> bool:
     """Whether `vs` is another run; otherwise it must be a system of this one."""
     if not isinstance(vs, str):
@@ -267,7 +282,8 @@ def _is_run(vs: Any, results: Results) -> bool:
         return True
     known = list_distinct(results.systems)
     raise RunError(
-        f"no system {vs!r} in the run, which has {', '.join(known)}, and no run of that name{did_you_mean(vs, known)}"
+        f"no system {vs!r} in the run, which has {', '.join(known)}, and no run of that name{did_you_mean(vs, known)}",
+        code="unknown_name",
     )
 
 
@@ -290,16 +306,12 @@ def percentile_ranks(values: _Floats) -> _Floats:
     return ranks
 
 
-def find_smallest(keys: _Floats, n: int) -> NDArray[np.intp]:
+def find_smallest(keys: _Floats, n: int) -> _Rows:
     """The positions of the n smallest of many numbers, in their order; equal ones in the order of the input."""
     if n < len(keys):
         near = np.flatnonzero(keys <= np.partition(keys, n - 1)[n - 1])
         return near[np.argsort(keys[near], kind="stable")][:n]
     return np.argsort(keys, kind="stable")
-
-
-def _select_rows(results: Results, systems: Sequence[str] | None) -> NDArray[np.intp]:
-    return select_names(encode_names(results.systems), set(select_systems(results.systems, systems)))
 
 
 def _describe_direction(metric: Metric, sign: float) -> list[str]:
@@ -310,27 +322,23 @@ def _describe_direction(metric: Metric, sign: float) -> list[str]:
     return [f"lower is better: {metric.label}"] if sign < 0 else []
 
 
-def _rank_by_score(
-    results: Results, metric: Metric, signs: Mapping[str, float], systems: Sequence[str] | None, n: int
-) -> _Ranking:
-    sign, values = signs[metric.label], results[metric].values
-    rows = _select_rows(results, systems)
+def _rank_by_score(results: Results, metric: Metric, sign: float, rows: _Rows, n: int) -> _Ranking:
+    values = results[metric].values
     failed = np.isnan(values[rows])
     scored = rows[~failed]
     worst = scored[find_smallest(sign * values[scored], n)]
     return _Ranking(
         title=f"The worst of {format_count(len(rows), 'output')} by {metric.label}",
-        ranked=[_Ranked(places=((0, row),), value=float(values[row])) for row in worst.tolist()],
+        ranked=[_RankedPlaces(((0, row),), float(values[row])) for row in worst.tolist()],
         failed=[(0, row) for row in rows[failed].tolist()],
         notes=_describe_direction(metric, sign),
     )
 
 
 def _rank_by_disagreement(
-    results: Results, metrics: Sequence[Metric], signs: Mapping[str, float], systems: Sequence[str] | None, n: int
+    results: Results, metrics: Sequence[Metric], signs: Mapping[str, float], rows: _Rows, n: int
 ) -> _Ranking:
     """By the distance between the highest and the lowest percentile, among the outputs that all metrics scored."""
-    rows = _select_rows(results, systems)
     columns = np.stack([signs[m.label] * results[m].values[rows] for m in metrics])
     failed = np.isnan(columns).any(axis=0)
     ranks = np.stack([percentile_ranks(column[~failed]) for column in columns])
@@ -352,7 +360,7 @@ def _rank_by_people(
     texts: OutputTexts,
     metric: Metric,
     signs: Mapping[str, float],
-    systems: Sequence[str] | None,
+    rows: _Rows,
     aspect: str | None,
     lower_is_better: Sequence[str],
     n: int,
@@ -360,23 +368,24 @@ def _rank_by_people(
     """By the distance between the two percentiles, among the outputs that have a score and a rating."""
     ratings = texts.ratings
     if not ratings:
-        raise RunError("there are no ratings by people in the files that the run read: name files that hold some")
+        raise RunError(
+            "there are no ratings by people in the files that the run read: name files that hold some", code="no_data"
+        )
     if aspect is not None and aspect not in ratings:
         listed = ", ".join(ratings)
-        raise RunError(f"no ratings of {aspect!r}; there are ratings of {listed}{did_you_mean(aspect, ratings)}")
-    if unknown := [name for name in lower_is_better if name not in ratings and not _is_named(metric, [name])]:
-        raise RunError(f"lower_is_better names {unknown[0]!r}, which is neither {metric.label} nor a rated aspect")
+        raise RunError(
+            f"no ratings of {aspect!r}; there are ratings of {listed}{did_you_mean(aspect, ratings)}",
+            code="unknown_name",
+        )
     aspects = [aspect] if aspect is not None else list(ratings)
-    rows = _select_rows(results, systems)
-    signs_of_aspects = [-1 if name in lower_is_better else 1 for name in aspects]
     means = np.stack(
-        [s * ratings[name].mean(len(results))[rows] for s, name in zip(signs_of_aspects, aspects, strict=True)]
+        [(-1 if name in lower_is_better else 1) * ratings[name].mean(len(results))[rows] for name in aspects]
     )
     values = signs[metric.label] * results[metric].values[rows]
     rated = ~np.isnan(means).all(axis=0)
     both = rated & ~np.isnan(values)
     if not both.any():
-        raise RunError(f"no output has both a score by {metric.label} and a rating by people")
+        raise RunError(f"no output has both a score by {metric.label} and a rating by people", code="no_data")
     # Aspects may have different scales, so their ranks are averaged, not their ratings.
     opinion = means[0, both] if len(aspects) == 1 else np.nanmean([percentile_ranks(m[both]) for m in means], axis=0)
     ranks = {metric.label: percentile_ranks(values[both]), PEOPLE: percentile_ranks(opinion)}
@@ -396,7 +405,7 @@ def _rank_by_people(
     )
 
 
-def _rank_by_distance(rows: NDArray[np.intp], ranks: Mapping[str, _Floats], n: int) -> list[_Ranked]:
+def _rank_by_distance(rows: _Rows, ranks: Mapping[str, _Floats], n: int) -> list[_RankedPlaces]:
     """The outputs with the largest distance between the highest and the lowest of several percentiles."""
     distance = np.ptp(np.stack(list(ranks.values())), axis=0)
     ranked = []
@@ -406,14 +415,14 @@ def _rank_by_distance(rows: NDArray[np.intp], ranks: Mapping[str, _Floats], n: i
         points = f"{distance[position]:.0f} points higher than {low}"
         verb = "rank" if high == PEOPLE else "ranks"
         reason = f"{high} {verb} it {points}: percentile {percentiles[high]:.0f} against {percentiles[low]:.0f}"
-        ranked.append(_Ranked(((0, int(rows[position])),), float(distance[position]), reason, percentiles))
+        ranked.append(_RankedPlaces(((0, int(rows[position])),), float(distance[position]), reason, percentiles))
     return ranked
 
 
 def _rank_by_difference(
     sides: Sequence[_Side],
     metric: Metric,
-    signs: Mapping[str, float],
+    sign: float,
     vs: Any,
     systems: Sequence[str] | None,
     order: Order | None,
@@ -421,48 +430,45 @@ def _rank_by_difference(
 ) -> _Ranking:
     """By the size of the difference, among the items that both systems have a score for. The sign of a value says which
     is better: positive, the first."""
-    # --lower-is-better gives a side to a metric that has none.
-    has_side = metric.higher_is_better is not None or signs[metric.label] < 0
+    # `lower_is_better` gives a side to a metric that has none.
+    has_side = metric.higher_is_better is not None or sign < 0
     order = order or ("losses" if has_side else "both")
     if not has_side and order != "both":
         raise RunError(
             f"{metric.label} has no better side, so that nothing is lost or gained: leave out the order ({order}), or "
-            "name the metric with --lower-is-better"
+            "name the metric in `lower_is_better`",
+            code="conflict",
         )
-    if len(sides) == 2:
-        sides[1].results.metric(metric)
+    one, other = sides[0], sides[-1]
+    if one is not other:
+        other.results.metric(metric)
         check_signatures(metric, {f"run {number} ({side.name})": side.results for number, side in enumerate(sides, 1)})
-        match = _match_runs(sides[0], sides[1], systems)
-    else:
-        match = _match_systems(sides[0].results, vs, systems)
-    pairs = _pair_outputs(sides, match)
-    other = len(sides) - 1
-
-    def name(side: int, row: int) -> str:
-        system = sides[side].results.systems[row]
-        return f"{system} in {sides[side].name}" if other else system
-
-    own, theirs = sides[0].results[metric].values[pairs.first], sides[other].results[metric].values[pairs.second]
-    differences = signs[metric.label] * (own - theirs)
+    match = _match_systems(one.results, vs, systems) if one is other else _match_runs(one, other, systems)
+    rows, counterparts, left_out = _pair_rows(one, other, match)
+    own, theirs = one.results[metric].values[rows], other.results[metric].values[counterparts]
+    differences = sign * (own - theirs)
     scored = np.flatnonzero(~np.isnan(differences))
-    decimals = _choose_decimals(metric, sides)
     shown = {"losses": scored[differences[scored] < 0], "gains": scored[differences[scored] > 0], "both": scored}[order]
+    decimals = find_decimals(metric, [side.results for side in sides])
+    second_side = len(sides) - 1
     ranked = []
     for position in shown[find_smallest(-np.abs(differences[shown]), n)].tolist():
-        rows = int(pairs.first[position]), int(pairs.second[position])
-        first, second = name(0, rows[0]), name(other, rows[1])
+        row = int(rows[position])
+        counterpart = int(counterparts[position])
         difference = float(differences[position])
+        names = [one.name_system(row), other.name_system(counterpart)]
         by = f"by {format_number(abs(difference), decimals)} ({metric.label})"
-        if not has_side or not difference:
-            reason = f"{first} and {second} differ {by}"
+        if has_side and difference:
+            better, worse = names if difference > 0 else names[::-1]
+            reason = f"{better} is better than {worse} {by}"
         else:
-            reason = f"{first if difference > 0 else second} is better than {second if difference > 0 else first} {by}"
-        ranked.append(_Ranked(((0, rows[0]), (other, rows[1])), difference, reason))
-    notes = _describe_direction(metric, signs[metric.label]) if has_side else []
-    count = len(np.unique(encode_names(sides[0].results.systems).codes[pairs.first]))
-    first, second = sides[0].name, sides[other].name
+            reason = f"{names[0]} and {names[1]} differ {by}"
+        ranked.append(_RankedPlaces(((0, row), (second_side, counterpart)), difference, reason))
+    count = len(np.unique(encode_names(one.results.systems).codes[rows]))
+    first, second = one.name, other.name
     if count == 1:
-        first, second = name(0, int(pairs.first[0])), name(other, int(pairs.second[0]))
+        first, second = one.name_system(int(rows[0])), other.name_system(int(counterparts[0]))
+    notes = _describe_direction(metric, sign) if has_side else []
     if has_side and count == 1:
         wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
         notes.append(
@@ -470,29 +476,21 @@ def _rank_by_difference(
             f"equal on {len(scored) - wins - losses:,}"
         )
     if not len(shown) and len(scored) and order != "both":
-        opposite = "gains" if order == "losses" else "losses"
-        better = f"is {'worse' if order == 'losses' else 'better'} than {second}"
-        notes.append(f"{first} {better} on no item; --order {opposite} and --order both show the others")
-    if pairs.left_out:
-        notes.append(f"left out: {format_count(pairs.left_out, 'output')} without a counterpart")
-    items = len(np.unique(sides[0].items.codes[pairs.first]))
-    number = format_count(items, "item") + (f" × {format_count(count, 'system')}" if count > 1 else "")
+        side, opposite = ("worse", "gains") if order == "losses" else ("better", "losses")
+        notes.append(f"{first} is {side} than {second} on no item; `order={opposite}` and `order=both` show the others")
+    if left_out:
+        notes.append(f"left out: {format_count(left_out, 'output')} without a counterpart")
+    number = format_count(len(np.unique(one.items.codes[rows])), "item")
+    number += f" × {format_count(count, 'system')}" if count > 1 else ""
     what = "that differ most"
     if order != "both":
         what = f"where {first} {'loses' if order == 'losses' else 'gains'} most against {second}"
     failed: list[_Place] = []
     for position in np.flatnonzero(np.isnan(differences)).tolist():
-        failed += [(0, int(pairs.first[position]))] if np.isnan(own[position]) else []
-        failed += [(other, int(pairs.second[position]))] if np.isnan(theirs[position]) else []
-    return _Ranking(title=f"Of {number}, those {what} by {metric.label}", ranked=ranked, failed=failed, notes=notes)
-
-
-class _Pairs(NamedTuple):
-    """The rows of outputs of the same items, and how many outputs have no counterpart."""
-
-    first: NDArray[np.intp]
-    second: NDArray[np.intp]
-    left_out: int
+        failed += [(0, int(rows[position]))] if np.isnan(own[position]) else []
+        failed += [(second_side, int(counterparts[position]))] if np.isnan(theirs[position]) else []
+    title = f"Of {number}, those {what} by {metric.label}"
+    return _Ranking(title, ranked, failed, notes)
 
 
 def _match_systems(results: Results, vs: str | None, systems: Sequence[str] | None) -> dict[str, str]:
@@ -505,7 +503,9 @@ def _match_systems(results: Results, vs: str | None, systems: Sequence[str] | No
         named = [*(name for name in present if name != named[0]), named[0]]
     two = named or present
     if len(two) != 2:
-        raise RunError(f"a difference takes two systems, got {', '.join(two)}: name them with `systems`")
+        raise RunError(
+            f"a difference takes two systems, got {', '.join(two)}: name them with `systems`", code="missing_value"
+        )
     return {two[0]: two[1]}
 
 
@@ -525,21 +525,21 @@ def _match_runs(one: _Side, other: _Side, systems: Sequence[str] | None) -> dict
     first, second = (", ".join(names) or "none of those" for names in present)
     raise RunError(
         f"{one.name} and {other.name} share no system: name one of each with `systems` (the first has {first}, "
-        f"the second {second})"
+        f"the second {second})",
+        code="missing_value",
     )
 
 
-def _pair_outputs(sides: Sequence[_Side], match: Mapping[str, str]) -> _Pairs:
-    """The outputs of the same items by the systems that are compared."""
-    one, other = sides[0], sides[-1]
+def _pair_rows(one: _Side, other: _Side, match: Mapping[str, str]) -> tuple[_Rows, _Rows, int]:
+    """The rows of outputs of the same items, and how many outputs have no counterpart."""
     columns = [encode_names(side.results.systems) for side in (one, other)]
-    found = pair_outputs(one.items, columns[0], other.items, columns[1], match)
-    paired = np.flatnonzero(found >= 0)
+    counterparts = pair_outputs(one.items, columns[0], other.items, columns[1], match)
+    paired = np.flatnonzero(counterparts >= 0)
     if not len(paired):
-        names = (one.name, other.name) if len(sides) == 2 else next(iter(match.items()))
-        raise RunError(f"{' and '.join(names)} have no item in common")
+        names = (one.name, other.name) if one is not other else next(iter(match.items()))
+        raise RunError(f"{' and '.join(names)} have no item in common", code="too_little_data")
     total = len(select_names(columns[0], match)) + len(select_names(columns[1], set(match.values())))
-    return _Pairs(paired, found[paired], total - 2 * len(paired))
+    return paired, counterparts[paired], total - 2 * len(paired)
 
 
 # ---- What is shown
@@ -551,7 +551,8 @@ def _open_texts(results: Results, texts: Any, progress: RowProgress | None, read
     if texts is None and results.inputs is None:
         raise RunError(
             "the results hold no texts, and their records could be read only once or were not stored with them: "
-            "pass the records with texts=RECORDS"
+            "pass the records with texts=RECORDS",
+            code="no_data",
         )
     try:
         return OutputTexts.open(results, texts, progress=progress, **reading)
@@ -593,10 +594,3 @@ def _read_texts(
             outputs = f"{missing:,} of {format_count(len(rows), 'output')} {agree(missing, 'has', 'have')}"
             notes.append(f"{outputs} no texts in the files that were read")
     return [*dict.fromkeys(notes), *remarks]
-
-
-def _choose_decimals(metric: Metric, sides: Sequence[_Side]) -> int:
-    columns = [side.results[metric].values for side in sides if has_metric(side.results, metric)]
-    values = np.concatenate(columns)
-    finite = values[np.isfinite(values)]
-    return choose_decimals(metric, float(finite.min()), float(finite.max())) if len(finite) else 3

@@ -1,22 +1,33 @@
-"""Outputs with their ratings, scores, choices and errors, joined by item and system: numbers and names, no texts."""
+"""Outputs with their ratings, scores, choices and errors, joined by item and system: numbers and names, no texts; and
+which of them a figure is about: conditions, slices, groups, systems."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.stats import Codes, Floats, Mask
-from metrist.stats.gold import GOLDS, Ratings, gold, rater_gold
-from metrist.stats.samples import CorpusStats, Sample
+from metrist.stats.gold import GOLDS, Ratings, gold, mean_by_code, rater_gold
+from metrist.stats.samples import GROUPINGS, CorpusStats, Grouping, Sample
 
 #: Derived columns: the number of characters of a text. `--slice` cuts them into classes.
 LENGTHS = ("output_length", "reference_length", "source_length")
 _MAX_LISTED = 12
+#: A task with more distinct references, or longer ones, has no closed set of answers.
+MAX_LABELS = 20
+_MAX_LABEL_LENGTH = 100
+#: How many items each label needs on average.
+_ITEMS_PER_LABEL = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,6 +133,40 @@ class ErrorSpans:
     on_output: Mask
 
 
+class LabelSets:
+    """Collects tasks whose answers come from a small closed set, such as "Plausible" and "Not plausible"."""
+
+    def __init__(self) -> None:
+        self._labels: dict[str, Counter[str] | None] = {}
+        self._items: set[tuple[str, str]] = set()
+
+    def add(self, records: pa.Table) -> None:
+        """Count the references of each item once."""
+        tasks = pc.fill_null(records["task"], "")
+        if opened := [task for task, labels in self._labels.items() if labels is None]:
+            others = pc.invert(pc.is_in(tasks, pa.array(opened)))
+            tasks, records = tasks.filter(others), records.filter(others)
+        names = tasks.to_pylist()
+        columns = (records[name].to_pylist() for name in ("item", "references")) if names else ((), ())
+        for task, item, references in zip(names, *columns, strict=True):
+            labels = self._labels.setdefault(task, Counter())
+            if labels is None or (task, item) in self._items:
+                continue
+            self._items.add((task, item))
+            if len(references) == 1 and len(references[0]) <= _MAX_LABEL_LENGTH:
+                labels[references[0]] += 1
+            if len(references) != 1 or len(references[0]) > _MAX_LABEL_LENGTH or len(labels) > MAX_LABELS:
+                self._labels[task] = None
+
+    def closed(self) -> Mapping[str, Mapping[str, int]]:
+        """Return, per task with a closed set, its labels and the number of items with each as the answer."""
+        return {
+            task: dict(labels)
+            for task, labels in self._labels.items()
+            if labels and len(labels) >= 2 and labels.total() >= _ITEMS_PER_LABEL * len(labels)
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JudgedDataset:
     """One entry per output in `items`, `systems` and each column; ratings and errors refer to outputs by number."""
@@ -168,7 +213,14 @@ class JudgedDataset:
         """Return a column by name; `a+b` combines two columns."""
         if name in self.columns or "+" not in name:
             return self._single_column(name)
-        return _cross([self._single_column(part) for part in name.split("+")])
+        parts = [self._single_column(part) for part in name.split("+")]
+        rows = np.stack([part.codes for part in parts])
+        complete = np.flatnonzero((rows >= 0).all(axis=0))
+        combined, inverse = np.unique(rows[:, complete], axis=1, return_inverse=True)
+        codes = np.full(rows.shape[1], -1, dtype=np.intp)
+        codes[complete] = inverse.reshape(-1)
+        names = (" · ".join(p.names[c] for p, c in zip(parts, column, strict=True)) for column in combined.T)
+        return Labels(codes=codes, names=tuple(names))
 
     def numbers(self, name: str) -> Floats:
         """Return a column as numbers."""
@@ -188,18 +240,8 @@ class JudgedDataset:
         # `--where model=gpt` also works where the column `model` was read as the system.
         field_name = name if name in known else self.fields_by_column.get(name, name)
         if field_name not in known:
-            raise RunError(describe_unknown("column", name, self.column_names()))
+            raise RunError(describe_unknown("column", name, self.column_names()), code="unknown_name")
         return known[field_name]
-
-
-def _cross(parts: Sequence[Labels]) -> Labels:
-    rows = np.stack([part.codes for part in parts])
-    complete = np.flatnonzero((rows >= 0).all(axis=0))
-    combined, inverse = np.unique(rows[:, complete], axis=1, return_inverse=True)
-    codes = np.full(rows.shape[1], -1, dtype=np.intp)
-    codes[complete] = inverse.reshape(-1)
-    names = tuple(" · ".join(p.names[c] for p, c in zip(parts, column, strict=True)) for column in combined.T)
-    return Labels(codes=codes, names=names)
 
 
 def to_number(name: str) -> float:
@@ -212,7 +254,7 @@ def to_number(name: str) -> float:
 
 def describe_unknown(kind: str, name: str, known: Sequence[str]) -> str:
     """Return the error message for a name that the data do not have."""
-    more = f" and {len(known) - _MAX_LISTED} more" * (len(known) > _MAX_LISTED)
+    more = f" and {len(known) - _MAX_LISTED} more" if len(known) > _MAX_LISTED else ""
     listed = ", ".join(map(repr, known[:_MAX_LISTED])) + more
     return f"no {kind} {name!r} in the data, which has {listed or 'none'}{did_you_mean(name, known)}"
 
@@ -221,7 +263,7 @@ def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> list[s
     """Return the distinct names; raise RunError for one that is not known."""
     for name in names:
         if name not in known:
-            raise RunError(describe_unknown(kind, name, known))
+            raise RunError(describe_unknown(kind, name, known), code="unknown_name")
     return list(dict.fromkeys(names))
 
 
@@ -275,10 +317,254 @@ def are_all(outputs: Codes, size: int) -> bool:
 def compute_gold(dataset: JudgedDataset, aspect: str, method: str) -> Floats:
     """Return the gold value of each output; `method` is mean, median, majority, z, or a rater's name."""
     if aspect not in dataset.ratings:
-        raise RunError(describe_unknown("aspect", aspect, list(dataset.ratings)))
+        raise RunError(describe_unknown("aspect", aspect, list(dataset.ratings)), code="unknown_name")
     ratings = dataset.ratings[aspect]
     if method in GOLDS:
         return gold(ratings, method).value
     if method in dataset.raters:
         return rater_gold(ratings, dataset.raters.index(method)).value
-    raise RunError(describe_unknown("gold or rater", method, [*GOLDS, *dataset.raters]))
+    raise RunError(describe_unknown("gold or rater", method, [*GOLDS, *dataset.raters]), code="unknown_name")
+
+
+# ---- Slices of the outputs
+
+ALL = "all"
+_CLASSES = re.compile(r"(?P<column>.+?)(?::(?P<count>\d+)|@(?P<limits>[-+.\d,eE]+))")
+#: With fewer groups, resampling groups is less reliable than resampling the items within them.
+_MIN_GROUPS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Slice:
+    """Some of the outputs and the name of what they share; `column` is empty for the slice of all outputs."""
+
+    name: str
+    outputs: Codes
+    column: str = ""
+    value: str = ""
+
+
+def make_slices(dataset: JudgedDataset, columns: Sequence[str], outputs: Codes) -> list[Slice]:
+    """Return the slice of all these outputs, then one slice per value of each column.
+
+    `output_length` makes two classes of a number, `output_length:4` four classes of equally many outputs,
+    `output_length@80,200` classes with these limits; `task+language` combines two columns.
+    """
+    slices = [Slice(name=ALL, outputs=outputs)]
+    for column in columns:
+        labels = resolve_column(dataset, column, outputs).at(outputs)
+        if not (labels.codes >= 0).any():
+            raise RunError(f"no output has a value in column {column!r}: there is nothing to slice by")
+        for code, name in enumerate(labels.names):
+            members = outputs[labels.codes == code]
+            if len(members):
+                slices.append(Slice(name=f"{column}={name}", outputs=members, column=column, value=name))
+    return slices
+
+
+def resolve_column(dataset: JudgedDataset, column: str, outputs: Codes) -> Labels:
+    """Return a column to slice or group by; numbers are cut into classes with limits from these outputs."""
+    match = _CLASSES.fullmatch(column) if column not in dataset.columns else None
+    if match is None and column not in LENGTHS:
+        return dataset.column(column)
+    name = match["column"] if match else column
+    numbers = dataset.numbers(name)
+    if match and match["limits"]:
+        try:
+            limits = {float(limit) for limit in match["limits"].split(",")}
+        except ValueError:
+            raise RunError(
+                f"`slices='{column}'`: expected numbers after @, such as output_length@80,200", code="invalid_value"
+            ) from None
+        return _cut(numbers, sorted(limits))
+    count = int(match["count"]) if match else 2
+    if count < 2:
+        raise RunError(f"`slices='{column}'`: expected at least 2 classes, got {count}", code="invalid_value")
+    known = numbers[outputs][~np.isnan(numbers[outputs])]
+    if not len(known):
+        raise RunError(f"no output has a value in column {name!r}: there is nothing to slice by")
+    return _cut(numbers, np.unique(np.quantile(known, np.arange(1, count) / count, method="lower")).tolist())
+
+
+def _cut(numbers: Floats, limits: Sequence[float]) -> Labels:
+    """Cut numbers into classes; each limit belongs to the class below it."""
+    codes = np.searchsorted(limits, np.where(np.isnan(numbers), np.inf, numbers), side="left")
+    texts = [f"{limit:g}" for limit in limits]
+    between = [f">{low}–{high}" for low, high in pairwise(texts)]
+    names = (f"≤{texts[0]}", *between, f">{texts[-1]}")
+    return Labels(codes=np.where(np.isnan(numbers), -1, codes).astype(np.intp), names=names)
+
+
+# ---- Rows and systems that take part
+
+
+_CONDITION = re.compile(r"(?P<column>[^=!<>]+)(?P<operator>!=|<=|>=|=|<|>)(?P<value>.*)", re.DOTALL)
+
+
+def filter_outputs(dataset: JudgedDataset, conditions: Sequence[str]) -> JudgedDataset:
+    """Return the data of the outputs that meet all conditions, such as `language=en`, `task!=qa` or `output_length<80`,
+    as if the others had never been read. Preferences need both outputs."""
+    if not conditions:
+        return dataset
+    mask = np.ones(len(dataset), dtype=np.bool_)
+    for number_before, condition in enumerate(conditions):
+        match = _CONDITION.fullmatch(condition)
+        if match is None:
+            raise RunError(
+                f"`where='{condition}'`: expected a column, one of = != < > <= >=, and a value: language=en",
+                code="invalid_value",
+            )
+        name, operator, value = match["column"].strip(), match["operator"], match["value"].strip()
+        mask &= _meets(dataset, name, operator, value)
+        if not mask.any():
+            earlier = f" that meet {' and '.join(conditions[:number_before])}" if number_before else ""
+            known = ""
+            if operator == "=" and name not in dataset.lengths:
+                names = dataset.column(name).names
+                more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+                listed = ", ".join(map(repr, names[:_MAX_LISTED]))
+                known = f"; {name} is {listed}{more}{did_you_mean(value, names)}"
+            raise RunError(f"`where='{condition}'`: none of the outputs{earlier} meets it{known}")
+    note = f"Only outputs where {' and '.join(conditions)}: {mask.sum():,} of {len(mask):,}."
+    number = np.cumsum(mask) - 1
+    ratings = {}
+    for aspect, column in dataset.ratings.items():
+        inside = column.take(mask[column.output])
+        if len(inside.output):
+            ratings[aspect] = replace(inside, output=number[inside.output], outputs=int(mask.sum()))
+    scores = {
+        name: column.take(mask)
+        for name, column in dataset.scores.items()
+        if np.isfinite(column.values[mask]).any() or not np.isfinite(column.values).any()
+    }
+    columns = {name: column.take(mask) for name, column in dataset.columns.items()}
+    tasks = set(columns["task"].names) if "task" in columns else {""}
+    return replace(
+        dataset,
+        items=dataset.items.take(mask),
+        systems=dataset.systems.take(mask),
+        columns=columns,
+        lengths={name: column[mask] for name, column in dataset.lengths.items()},
+        weight=None if dataset.weight is None else dataset.weight[mask],
+        ratings=ratings,
+        scores=scores,
+        preferences=_filter_choices(dataset.preferences, mask, number),
+        choices=_filter_choices(dataset.choices, mask, number),
+        errors=_filter_errors(dataset.errors, mask, number) if dataset.errors else None,
+        metric_errors={name: _filter_errors(spans, mask, number) for name, spans in dataset.metric_errors.items()},
+        label_sets={task: labels for task, labels in dataset.label_sets.items() if task in tasks},
+        notes=(note, *dataset.notes),
+    )
+
+
+def _meets(dataset: JudgedDataset, name: str, operator: str, value: str) -> Mask:
+    """Compare names as text, and numbers by value: 3 equals 3.0."""
+    number = to_number(value)
+    if operator in ("=", "!="):
+        if name in dataset.lengths:
+            equal: Mask = dataset.lengths[name] == number
+        else:
+            labels = dataset.column(name)
+            codes = [code for code, known in enumerate(labels.names) if known == value or to_number(known) == number]
+            equal = np.isin(labels.codes, codes)
+        return equal if operator == "=" else ~equal
+    if number != number:
+        raise RunError(
+            f"`where='{name}{operator}{value}'`: expected a number after {operator}, got {value!r}",
+            code="invalid_value",
+        )
+    numbers = dataset.numbers(name)
+    with np.errstate(invalid="ignore"):
+        compared = {
+            "<": numbers < number,
+            ">": numbers > number,
+            "<=": numbers <= number,
+            ">=": numbers >= number,
+        }
+    return compared[operator]
+
+
+def _filter_choices(choices: Mapping[str, Choices], mask: Mask, number: Codes) -> dict[str, Choices]:
+    filtered = {}
+    for name, column in choices.items():
+        inside = column.take(mask[column.first] & mask[column.second])
+        if len(inside.first):
+            filtered[name] = replace(inside, first=number[inside.first], second=number[inside.second])
+    return filtered
+
+
+def _filter_errors(spans: ErrorSpans, mask: Mask, number: Codes) -> ErrorSpans:
+    inside = mask[spans.output]
+    return ErrorSpans(
+        output=number[spans.output[inside]],
+        start=spans.start[inside],
+        end=spans.end[inside],
+        rater=spans.rater[inside],
+        severity=spans.severity.at(inside),
+        aspect=spans.aspect.at(inside),
+        on_output=spans.on_output[inside],
+    )
+
+
+def select_outputs(
+    dataset: JudgedDataset, *, systems: Sequence[str] | None = None, exclude_systems: Sequence[str] = ()
+) -> Codes:
+    """Return the outputs of the systems that take part."""
+    known = dataset.systems.names
+    included = set(known if systems is None else check_names("system", systems, known))
+    included -= set(check_names("system", exclude_systems, known))
+    if not included:
+        raise RunError(f"no system is left of {', '.join(map(repr, known[:12]))}: keep at least one")
+    mask: Mask = np.isin(dataset.systems.codes, [code for code, name in enumerate(known) if name in included])
+    return np.flatnonzero(mask)
+
+
+def system_means(dataset: JudgedDataset, values: Floats, outputs: Codes) -> Floats:
+    """Return each system's mean over its outputs that have a value; NaN for a system without any."""
+    known = outputs[~np.isnan(values[outputs])]
+    return mean_by_code(values[known], dataset.systems.codes[known], len(dataset.systems.names))
+
+
+# ---- Groups: one of the built-in groupings, or any column
+
+
+def resolve_grouping(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Grouping | Codes:
+    """Return the name of a built-in grouping, or a code per output of the sample."""
+    for known in GROUPINGS:
+        if group == known:
+            return known
+    return group_codes(dataset, group, selected)
+
+
+def group_codes(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Codes:
+    """Return a code per output of the sample: outputs with equal codes are paired."""
+    match group:
+        case "none" | "system-level":
+            return np.zeros(len(selected.outputs), dtype=np.intp)
+        case "item":
+            return selected.sample.item
+        case "system":
+            return selected.sample.system
+    codes = resolve_column(dataset, group, selected.outputs).codes[selected.outputs]
+    # An output without a value in the column belongs to no group: it gets a group of its own and forms no pair.
+    missing = codes < 0
+    return np.where(missing, codes.max(initial=-1) + 1 + np.cumsum(missing), codes)
+
+
+def resample_whole_groups(dataset: JudgedDataset, group: str, outputs: Codes) -> JudgedDataset:
+    """Return the data with groups in the place of items, if every item lies within one group and there are many groups.
+
+    An item drawn twice would be paired with its own copies within its group, which never happens in real data: with two
+    or three items per group, most resamples would be unlike the data. Whole groups have no such copies.
+    """
+    column = dataset.columns.get(group)
+    if column is None:
+        return dataset
+    codes, items = column.codes[outputs], dataset.items.codes[outputs]
+    groups, item_count = len(np.unique(codes)), len(np.unique(items))
+    nested = len(np.unique(np.stack([items, codes]), axis=1).T) == item_count
+    if (codes < 0).any() or not nested or not _MIN_GROUPS <= groups < item_count:
+        return dataset
+    note = f"Every item belongs to one {group}: the {groups:,} values of {group} are resampled instead of items."
+    # Outputs outside the evaluation may have no group; they are never drawn.
+    return replace(dataset, items=Labels(codes=column.codes, names=column.names), notes=(note, *dataset.notes))

@@ -5,31 +5,188 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
 from metrist.errors import RunError, format_count
-from metrist.evaluate.meta.calibration import (
-    CalibratedScores,
-    Thresholds,
-    assign_parts,
-    choose_thresholds,
-    estimate_optimism,
-    join_thresholds,
-    pair_average,
+from metrist.evaluate.meta.dataset import (
+    JudgedDataset,
+    MetricScores,
+    SelectedSample,
+    Slice,
+    group_codes,
+    resolve_column,
+    resolve_grouping,
+    select_sample,
+    take_outputs,
 )
-from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, SelectedSample, select_sample, take_outputs
-from metrist.evaluate.meta.slices import Slice, group_codes, resolve_column, resolve_grouping
 from metrist.evaluate.plans import GROUPS, MetaPlan
 from metrist.stats import Codes, Floats, resampling, ties
-from metrist.stats.bootstrap import draw_resamples
+from metrist.stats.estimation import Estimated, Estimator, draw_resamples, estimate
 from metrist.stats.gold import LeftOut, leave_one_out
-from metrist.stats.grouping import Estimated, Estimator, estimate
-from metrist.stats.measures import Measure, measure
+from metrist.stats.measures import Measure, accuracy_at, measure
 from metrist.stats.resampling import explain_missing_interval, interval
 from metrist.stats.samples import Average, CorpusStats, Grouping, Sample, ScorePanel, number_groups
-from metrist.stats.tie_optimism import calibrated_interval
+from metrist.stats.tie_thresholds import ThresholdChoice, calibrated_interval, optimism
+from metrist.stats.ties import TIE, pairing, quantise_ties
+
+# ---- A metric's tie threshold ε, by `epsilon_over`
+#
+# all        one threshold per metric, the best over all outputs that take part; for the slices of a column, the one
+#            that is best for the average of these slices (as Doostmohammadi et al. (2024) do over tasks)
+# slice      one per metric and slice, the best on that slice
+# crossfit   items are dealt into folds; each fold uses the threshold that is best on the others, so that no threshold
+#            is chosen on the data it is evaluated on
+# COLUMN     one per metric and value of the column (a language, as they do)
+#
+# Under the last two a metric has several thresholds. Only outputs that share a threshold are then paired.
+
+FOLDS = 5
+#: Resamples in which thresholds are chosen again: their mean needs fewer draws than an interval.
+_DRAWS = 100
+
+
+class CalibratedScores(NamedTuple):
+    """Scores as a measure takes them (one per output of the data), the measure, and the threshold in the units of those
+    scores. If `parted`, only outputs of one part may be paired."""
+
+    values: Floats
+    measure: Measure
+    tie: float
+    parted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Thresholds:
+    """The part (or -1) of each output of the data, the threshold of each part (NaN for a part without a pair), and what
+    makes the data that each threshold was chosen on; None if they are too large to choose it again."""
+
+    part: Codes
+    epsilon: Floats
+    choices: tuple[Callable[[], ThresholdChoice] | None, ...]
+
+    def single(self, outputs: Codes) -> float | None:
+        """Return the threshold that all these outputs share, or None if there are several."""
+        parts = take_outputs(self.part, outputs)
+        is_shared = len(parts) and parts[0] >= 0 and (parts == parts[0]).all()
+        return float(self.epsilon[parts[0]]) if is_shared else None
+
+    def apply(self, scores: Floats, outputs: Codes) -> CalibratedScores:
+        """Return these outputs' scores with a measure that uses each part's own threshold."""
+        single = self.single(outputs)
+        # Without any pair no threshold was chosen, and any will do.
+        epsilons = np.nan_to_num(self.epsilon)
+        if single is not None:
+            return CalibratedScores(scores, accuracy_at(float(np.nan_to_num(single))), single, parted=False)
+        values = np.full(len(scores), np.nan)
+        for code in np.unique(self.part[outputs]):
+            if code >= 0:
+                members = outputs[self.part[outputs] == code]
+                values[members] = quantise_ties(scores[members], float(epsilons[code]))
+        return CalibratedScores(values, accuracy_at(TIE), TIE, parted=True)
+
+
+def assign_parts(dataset: JudgedDataset, plan: MetaPlan, outputs: Codes) -> Codes:
+    """Return a code for each output of the data: outputs with equal codes share a threshold."""
+    match plan.epsilon_over:
+        case "all" | "slice":
+            return np.broadcast_to(np.intp(0), len(dataset))
+        case "crossfit":
+            items = np.unique(dataset.items.codes[outputs])
+            fold = np.full(len(dataset.items.names), -1, dtype=np.intp)
+            fold[items] = plan.rng().permutation(len(items)) % FOLDS
+            return fold[dataset.items.codes]
+    return resolve_column(dataset, plan.epsilon_over, outputs).codes
+
+
+def choose_thresholds(
+    dataset: JudgedDataset,
+    plan: MetaPlan,
+    human: Floats,
+    metric: Floats,
+    outputs: Codes,
+    parts: Codes,
+    slices: Codes | None = None,
+) -> Thresholds:
+    """Choose the thresholds of one metric over these outputs.
+
+    With slices (a code for each output of the data), outputs are paired within slices, and a threshold is best for the
+    average of the slices.
+    """
+
+    def make_choice(code: int) -> ThresholdChoice:
+        own = take_outputs(parts, outputs)
+        inside = own != code if plan.epsilon_over == "crossfit" else own == code
+        inside &= own >= 0
+        used = outputs if inside.all() else outputs[inside]
+        if slices is not None:
+            used = used[slices[used] >= 0]
+        selected = select_sample(dataset, human, metric, used)
+        return ThresholdChoice(
+            sample=selected.sample,
+            groups=group_codes(dataset, plan.group, selected),
+            slices=None if slices is None else slices[selected.outputs],
+            average=pair_average(plan),
+            slice_average=plan.average,
+        )
+
+    epsilon: list[float] = []
+    choices: list[Callable[[], ThresholdChoice] | None] = []
+    for code in range(int(take_outputs(parts, outputs).max(initial=0)) + 1):
+        choice = make_choice(code)
+        epsilon.append(choice.best())
+        choices.append(None if choice.is_too_large() else partial(make_choice, code))
+    return Thresholds(part=parts, epsilon=np.array(epsilon), choices=tuple(choices))
+
+
+def join_thresholds(thresholds: Sequence[Thresholds], slices: Sequence[Codes], size: int) -> Thresholds:
+    """Join thresholds that were chosen slice by slice, one each, into those of all the slices' outputs."""
+    part = np.full(size, -1, dtype=np.intp)
+    for code, outputs in enumerate(slices):
+        part[outputs] = code
+    epsilon = np.array([chosen.epsilon[0] for chosen in thresholds])
+    return Thresholds(part=part, epsilon=epsilon, choices=tuple(chosen.choices[0] for chosen in thresholds))
+
+
+def pair_average(plan: MetaPlan) -> Average:
+    """How groups are averaged. Without groups, all pairs form one pool, within and across slices."""
+    return "micro" if plan.group == "none" else plan.group_average
+
+
+def estimate_optimism(
+    plan: MetaPlan, thresholds: Thresholds, selected: SelectedSample, groups: Codes, average: Average
+) -> float:
+    """Estimate by how much the accuracy of this sample is too high because its thresholds were chosen on it.
+
+    0 if they were chosen on other items.
+    """
+    if plan.epsilon_over == "crossfit" or not plan.draws or not len(selected.sample):
+        return 0.0
+    parts = take_outputs(thresholds.part, selected.outputs)
+    values, weights = [], []
+    for code in np.flatnonzero(np.bincount(parts)):
+        members, make_choice = np.flatnonzero(parts == code), thresholds.choices[code]
+        inside = take_outputs(groups, members)
+        if make_choice is None:  # No draw is needed to know that it is taken as 0.
+            sizes = np.bincount(number_groups(inside)[1])
+            pairs = sizes[sizes > 1] * (sizes[sizes > 1] - 1) // 2
+            values.append(0.0)
+            weights.append(float(len(pairs) if average == "macro" else pairs.sum()))
+            continue
+        sample, choice = selected.sample.take(members), make_choice()
+        draws = next(
+            draw_resamples(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, plan.rng(), _DRAWS)
+        )
+        values.append(optimism(choice, sample, inside, draws, average))
+        # In a pool, a part weighs as many groups as have a pair, or all its pairs.
+        pairs = pairing(sample.human, sample.metric, inside).pairs
+        weights.append(float(len(pairs) if average == "macro" else pairs.sum()))
+    return float(np.dot(weights, values) / sum(weights)) if sum(weights) else 0.0
+
+
+# ---- Samples of one aspect
 
 CALIBRATED = "acc_eq"
 
@@ -115,7 +272,13 @@ class AspectData:
                 used.append(self.thresholds(metric.name, self.gold, column, part))
                 report(len(used))
             calibrated = [own.apply(column, rated) for own, column in zip(used, columns, strict=True)]
-            epsilons = np.array([self._epsilon_to_show(own, rated) for own in used])
+            epsilons = np.full(len(columns), np.nan)  # Thresholds of several languages have no common number.
+            for number, own in enumerate(used):
+                single = own.single(rated)
+                if single is not None:
+                    epsilons[number] = single
+                elif self.plan.epsilon_over == "crossfit":
+                    epsilons[number] = np.median(own.epsilon)
         else:
             calibrated = [CalibratedScores(column, measure(name), math.nan, parted=False) for column in columns]
             epsilons = np.full(len(columns), np.nan)
@@ -142,13 +305,6 @@ class AspectData:
             thresholds=tuple(used),
         )
 
-    def _epsilon_to_show(self, thresholds: Thresholds, outputs: Codes) -> float:
-        """Return the median of several folds' thresholds; those of several languages have no common number."""
-        single = thresholds.single(outputs)
-        if single is not None:
-            return single
-        return float(np.median(thresholds.epsilon)) if self.plan.epsilon_over == "crossfit" else math.nan
-
     def grouping(self, selected: SelectedSample, group: str | Codes) -> Grouping | Codes:
         """Return the grouping of these outputs; codes refine the plan's grouping and keep outputs apart."""
         if isinstance(group, str):
@@ -163,40 +319,37 @@ class AspectData:
 
 
 def check_groups(data: AspectData) -> None:
-    """Raise RunError if the grouping leaves nothing to compare."""
+    """Raise RunError if the grouping leaves nothing to compare, or crossfit no pair of outputs in the other folds."""
     selected = select_sample(data.dataset, data.gold, data.gold, data.outputs)
     systems = number_groups(selected.sample.system)[0]
     if not len(selected.outputs):
         raise RunError(f"none of the {len(data.outputs):,} outputs that take part has a rating of {data.aspect!r}")
     if data.plan.group == "system-level" and systems < 2:
         name = data.dataset.systems.names[int(selected.sample.system[0])]
-        raise RunError(f"system-level agreement needs at least two systems with ratings, found only {name!r}")
+        raise RunError(
+            f"system-level agreement needs at least two systems with ratings, found only {name!r}",
+            code="too_little_data",
+        )
     codes = group_codes(data.dataset, data.plan.group, selected)
     if np.bincount(number_groups(codes)[1]).max(initial=0) < 2:
         raise RunError(
             f"grouped by {data.plan.group}, no group has two rated outputs to compare ({len(selected.outputs):,} "
-            f"outputs, {format_count(systems, 'system')}): try `group='none'`"
+            f"outputs, {format_count(systems, 'system')}): try `group='none'`",
+            code="too_little_data",
         )
+    if data.plan.epsilon_over == "crossfit" and CALIBRATED in data.plan.measures and data.is_calibrated(CALIBRATED):
+        folds = data.parts[selected.outputs]
+        for fold in np.unique(folds):
+            if np.unique(codes[folds != fold], return_counts=True)[1].max(initial=0) < 2:
+                items = len(np.unique(selected.sample.item))
+                raise RunError(
+                    "`epsilon_over='crossfit'` chooses a threshold on other items than those it evaluates, and "
+                    f"{format_count(items, 'item')} with ratings leave no pair of outputs to choose it on: "
+                    "try `epsilon_over='all'`"
+                )
 
 
-def check_crossfit(data: AspectData) -> None:
-    """Raise RunError if crossfit cannot hold items out: every fold needs a pair of outputs in the other folds."""
-    plan = data.plan
-    if plan.epsilon_over != "crossfit" or CALIBRATED not in plan.measures or plan.group == "system-level":
-        return
-    selected = select_sample(data.dataset, data.gold, data.gold, data.outputs)
-    codes, folds = group_codes(data.dataset, plan.group, selected), data.parts[selected.outputs]
-    for fold in np.unique(folds):
-        if np.unique(codes[folds != fold], return_counts=True)[1].max(initial=0) < 2:
-            items = len(np.unique(selected.sample.item))
-            raise RunError(
-                "`epsilon_over='crossfit'` chooses a threshold on other items than those it evaluates, and "
-                f"{format_count(items, 'item')} with ratings leave no pair of outputs to choose it on: "
-                "try `epsilon_over='all'`"
-            )
-
-
-# ---- Trials: a scorer under one measure
+# ---- A scorer under one measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -214,7 +367,7 @@ def make_scorer(data: AspectData, metric: MetricScores) -> Scorer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trial:
+class MeasuredSample:
     """One measure of one sample under one grouping.
 
     `sample` holds the scores as the measure takes them, `selected` the original scores; `thresholds` is None for a
@@ -255,14 +408,14 @@ class Trial:
         return estimate_optimism(plan, self.thresholds, self.selected, groups, self.average)
 
 
-def make_trial(data: AspectData, scorer: Scorer, part: Slice, name: str) -> Trial:
-    """Return the trial of a scorer on one slice."""
+def measure_slice(data: AspectData, scorer: Scorer, part: Slice, name: str) -> MeasuredSample:
+    """Return the sample of a scorer on one slice."""
     used = data.thresholds(scorer.name, scorer.human, scorer.values, part) if data.is_calibrated(name) else None
-    return _make_trial(data, scorer, part.outputs, name, used, apart=None, average=data.plan.group_average)
+    return _measure_sample(data, scorer, part.outputs, name, used, apart=None, average=data.plan.group_average)
 
 
-def make_pooled_trial(data: AspectData, scorer: Scorer, slices: Sequence[Slice], name: str) -> Trial:
-    """Return the trial of a scorer on several slices as one pool; outputs of different slices are not paired."""
+def measure_pool(data: AspectData, scorer: Scorer, slices: Sequence[Slice], name: str) -> MeasuredSample:
+    """Return the sample of a scorer on several slices as one pool; outputs of different slices are not paired."""
     size = len(data.dataset)
     apart = np.full(size, -1, dtype=np.intp)
     for code, part in enumerate(slices):
@@ -273,10 +426,10 @@ def make_pooled_trial(data: AspectData, scorer: Scorer, slices: Sequence[Slice],
         own = data.plan.epsilon_over == "slice"
         used = join_thresholds(by_slice, [part.outputs for part in slices], size) if own else by_slice[0]
     outputs = np.flatnonzero(apart >= 0)
-    return _make_trial(data, scorer, outputs, name, used, apart=apart, average=pair_average(data.plan))
+    return _measure_sample(data, scorer, outputs, name, used, apart=apart, average=pair_average(data.plan))
 
 
-def _make_trial(
+def _measure_sample(
     data: AspectData,
     scorer: Scorer,
     outputs: Codes,
@@ -285,11 +438,11 @@ def _make_trial(
     *,
     apart: Codes | None,
     average: Average,
-) -> Trial:
+) -> MeasuredSample:
     if thresholds is None:
         selected = select_sample(data.dataset, scorer.human, scorer.values, outputs, scorer.corpus)
         grouping = data.grouping(selected, data.plan.group if apart is None else apart)
-        return Trial(
+        return MeasuredSample(
             measure=measure(name), sample=selected.sample, grouping=grouping, average=average, selected=selected
         )
     has_part = thresholds.part >= 0
@@ -300,7 +453,7 @@ def _make_trial(
     group: str | Codes = data.plan.group
     if keep_apart:
         group = np.unique(np.stack(keep_apart), axis=1, return_inverse=True)[1].reshape(-1)
-    return Trial(
+    return MeasuredSample(
         measure=calibrated.measure,
         sample=replace(selected.sample, metric=take_outputs(calibrated.values, selected.outputs)),
         grouping=data.grouping(selected, group),
@@ -341,27 +494,27 @@ class ResampledValue:
         return explain_missing_interval(self.draws, plan.confidence, count_units(data, outputs), plan.resample)
 
 
-def resample_trials(data: AspectData, trials: Sequence[Trial], outputs: Codes) -> list[ResampledValue]:
-    """Estimate each trial on common resamples of these outputs' items or systems."""
+def resample_together(data: AspectData, measured: Sequence[MeasuredSample], outputs: Codes) -> list[ResampledValue]:
+    """Estimate each sample on common resamples of these outputs' items or systems."""
     plan, dataset = data.plan, data.dataset
-    values = np.full((plan.draws, len(trials)), np.nan)
+    values = np.full((plan.draws, len(measured)), np.nan)
     if len(outputs) and plan.draws:
         rows = max(1, resampling.CHUNK // len(outputs))
         items, systems = dataset.items.codes[outputs], dataset.systems.codes[outputs]
         chunks = draw_resamples(items, systems, plan.resample, plan.draws, plan.rng(), rows)
-        estimators = [Estimator(trial.measure, trial.sample, trial.grouping, trial.average) for trial in trials]
+        estimators = [Estimator(entry.measure, entry.sample, entry.grouping, entry.average) for entry in measured]
         for start, chunk in zip(range(0, plan.draws, rows), chunks, strict=True):
-            for column, trial in enumerate(trials):
-                if len(trial.sample):
+            for column, entry in enumerate(measured):
+                if len(entry.sample):
                     values[start : start + rows, column] = estimators[column](chunk).values
     return [
         ResampledValue(
-            value=trial.value(),
+            value=entry.value(),
             draws=values[:, column],
-            optimism=math.nan if trial.thresholds is None else trial.optimism(plan),
-            n=len(trial.sample),
+            optimism=math.nan if entry.thresholds is None else entry.optimism(plan),
+            n=len(entry.sample),
         )
-        for column, trial in enumerate(trials)
+        for column, entry in enumerate(measured)
     ]
 
 

@@ -14,11 +14,20 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import RunError, SpecError, did_you_mean
-from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, check_names, compute_gold
-from metrist.evaluate.meta.estimates import AspectData, check_crossfit, check_groups
-from metrist.evaluate.meta.figures import SOFT, RatingAspect, soft_ties
+from metrist.evaluate.meta.dataset import (
+    JudgedDataset,
+    MetricScores,
+    check_names,
+    compute_gold,
+    filter_outputs,
+    resample_whole_groups,
+    resolve_column,
+    select_outputs,
+    system_means,
+)
+from metrist.evaluate.meta.estimates import AspectData, check_groups
+from metrist.evaluate.meta.figures import SOFT, RatingAspect, check_test, soft_ties
 from metrist.evaluate.meta.join import describe_case, join
-from metrist.evaluate.meta.metric_tests import check_test
 from metrist.evaluate.meta.notes import direction_notes, opposed_metrics, opposition_notes, plan_notes, reversal_notes
 from metrist.evaluate.meta.preferences import (
     PREFERENCE_GOLDS,
@@ -28,21 +37,15 @@ from metrist.evaluate.meta.preferences import (
     preference_aspects,
 )
 from metrist.evaluate.meta.results import Figure, MetaEvaluation, Tests
-from metrist.evaluate.meta.slices import (
-    filter_outputs,
-    resample_whole_groups,
-    resolve_column,
-    select_outputs,
-    select_top_systems,
-)
 from metrist.evaluate.plans import EPSILON_OVER, GROUPS, Average, Correction, MetaPlan, Resample, SystemScore, as_names
 from metrist.evaluate.selection import list_names, normalize_text
-from metrist.io.fields import SAMPLING_WEIGHT, quote_flag
+from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.reader import check_keywords
 from metrist.settings import select_arguments
 from metrist.spec import parse, split_list
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
+from metrist.stats.significance import best_first
 
 #: Columns that an error names as possible ratings or scores.
 _MAX_HINTED = 4
@@ -144,10 +147,15 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         aspect_figures, aspect_tests = _evaluate_aspect(aspect, plan, progress)
         figures, tests = figures + aspect_figures, tests + aspect_tests
         notes += aspect.notes(aspect_figures)
-    if not plan.preferences:
-        _check_overlap(dataset, figures)
+    if not plan.preferences and not any(figure.n for figure in figures):
+        known = dataset.items.names
+        items = " and ".join(repr(name) for name in known[:: max(1, len(known) - 1)][:2])
+        raise RunError(
+            "no output has both a rating and a score: do the files use the same names for items and systems? "
+            f"Items are named like {items}; `item_key` builds them from fields{describe_case(dataset.systems.names)}"
+        )
     notes = [
-        *weight_notes(dataset, plan),
+        *_weight_notes(dataset, plan),
         *opposition_notes(figures, metrics, dataset.reversed_aspects),
         *plan_notes(plan, figures, tests),
         *reversal_notes(tests, plan.alpha),
@@ -166,7 +174,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
     )
 
 
-def weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
+def _weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
     """Say that outputs or pairs count by their sampling weights."""
     if plan.preferences:
         weights = [choices.weight for choices in dataset.preferences.values() if choices.weight is not None]
@@ -176,21 +184,20 @@ def weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
         return []
     ratio = max(float(weight.max() / weight.min()) for weight in weights)
     what = "Pairs" if plan.preferences else "Outputs"
-    notes = [f"{what} count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other (--unweighted: all alike)."]
-    if plan.group == "item" and not plan.preferences and _varies_within_items(dataset, weights[0]):
-        notes.append(
-            "Outputs of one item have different weights: they were sampled one by one, and items with two or more of "
-            "them are no fair sample of all items. --group none and system are right; so is a sample of whole items."
-        )
+    notes = [
+        f"{what} count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other; `weighted=False`: all alike."
+    ]
+    if plan.group == "item" and not plan.preferences:
+        rated = np.zeros(len(dataset), bool)
+        for ratings in dataset.ratings.values():
+            rated[ratings.output] = True
+        distinct = np.unique(np.stack([dataset.items.codes[rated], weights[0][rated]]), axis=1)
+        if len(np.unique(distinct[0])) < distinct.shape[1]:
+            notes.append(
+                "Outputs of one item have different weights: items with two or more of them are no fair sample of all "
+                "items. `group=none` and `group=system` are right; so is a sample of whole items."
+            )
     return notes
-
-
-def _varies_within_items(dataset: JudgedDataset, weight: Floats) -> bool:
-    rated = np.zeros(len(dataset), bool)
-    for ratings in dataset.ratings.values():
-        rated[ratings.output] = True
-    distinct = np.unique(np.stack([dataset.items.codes[rated], weight[rated]]), axis=1)
-    return bool(len(np.unique(distinct[0])) < distinct.shape[1])
 
 
 def _split_names(dataset: JudgedDataset, names: Sequence[str]) -> tuple[str, ...]:
@@ -263,13 +270,20 @@ def _aspect_data(dataset: JudgedDataset, plan: MetaPlan, aspect: str, metrics: t
         metrics=metrics,
     )
     check_groups(data)
-    check_crossfit(data)
     return data
 
 
 def _participating_outputs(dataset: JudgedDataset, plan: MetaPlan, gold: Floats) -> Codes:
     outputs = select_outputs(dataset, systems=plan.systems, exclude_systems=plan.exclude_systems)
-    return outputs if plan.top_k is None else select_top_systems(dataset, gold, outputs, plan.top_k)
+    if plan.top_k is None:
+        return outputs
+    ranked = best_first(system_means(dataset, gold, outputs))  # Of equal systems, the first come first.
+    if not 1 <= plan.top_k <= len(ranked):
+        raise RunError(
+            f"`top_k={plan.top_k}`: {len(ranked)} systems have ratings; expected a number from 1 to {len(ranked)}",
+            code="invalid_value",
+        )
+    return outputs[np.isin(dataset.systems.codes[outputs], ranked[: plan.top_k])]
 
 
 def _select_metrics(dataset: JudgedDataset, names: Sequence[str] | None) -> tuple[MetricScores, ...]:
@@ -278,8 +292,9 @@ def _select_metrics(dataset: JudgedDataset, names: Sequence[str] | None) -> tupl
     if not known:
         raise RunError(
             "the data hold no scores to evaluate: run `metrist score FILE -m chrf -o run/`, then `metrist meta run/`, "
-            f"or give records with 'scores' (--agreement and --show ratings need none){_preferences_hint(dataset)}"
-            f"{_column_hint(dataset, 'score')}"
+            f"or give records with 'scores' (`agreement` and `show=ratings` need none){_preferences_hint(dataset)}"
+            f"{_column_hint(dataset, 'score')}",
+            code="no_data",
         )
     return tuple(dataset.scores[name] for name in (known if names is None else check_names("metric", names, known)))
 
@@ -299,7 +314,8 @@ def _check_rated(dataset: JudgedDataset) -> list[str]:
     if not dataset.ratings:
         raise RunError(
             f"the data hold no ratings to agree with: give the file that has them too{_preferences_hint(dataset)}"
-            f"{_column_hint(dataset, 'rating')}"
+            f"{_column_hint(dataset, 'rating')}",
+            code="no_data",
         )
     return list(dataset.ratings)
 
@@ -309,7 +325,7 @@ def _preferences_hint(dataset: JudgedDataset) -> str:
 
 
 def _column_hint(dataset: JudgedDataset, kind: str) -> str:
-    """Return the options that read columns of numbers as ratings or scores; empty if there are none.
+    """Return the argument that reads columns of numbers as ratings or scores; empty if there are none.
 
     A number that all outputs of an item share, such as a year, judges none of them.
     """
@@ -325,19 +341,8 @@ def _column_hint(dataset: JudgedDataset, kind: str) -> str:
             columns.append(name)
     if not columns:
         return ""
-    flags = " ".join(f"--field {quote_flag(f'{kind}:{name}', name)}" for name in columns[:_MAX_HINTED])
     fields = {f"{kind}:{name}": name for name in columns[:_MAX_HINTED]}
-    return f"; to read columns of numbers as {kind}s: {flags} (in Python fields={fields!r})"
-
-
-def _check_overlap(dataset: JudgedDataset, figures: Sequence[Figure]) -> None:
-    if not any(figure.n for figure in figures):
-        names = dataset.items.names
-        items = " and ".join(repr(name) for name in names[:: max(1, len(names) - 1)][:2])
-        raise RunError(
-            "no output has both a rating and a score: do the files use the same names for items and systems? "
-            f"Items are named like {items}; `item_key` builds them from fields{describe_case(dataset.systems.names)}"
-        )
+    return f"; to read columns of numbers as {kind}s: `fields={fields!r}`"
 
 
 def _check_ratings(dataset: JudgedDataset, plan: MetaPlan) -> None:
@@ -347,7 +352,10 @@ def _check_ratings(dataset: JudgedDataset, plan: MetaPlan) -> None:
         if soft_ties(text) is None:
             name = parse(text).name
             if name not in known:
-                raise SpecError(f"no measure named {name!r}{did_you_mean(name, known)} (known are {', '.join(known)})")
+                raise SpecError(
+                    f"no measure named {name!r}{did_you_mean(name, known)} (known are {', '.join(known)})",
+                    code="unknown_name",
+                )
             measure(text)
             check_test(plan, text)
     _check_column(dataset, "group", plan.group, GROUPS)
@@ -366,4 +374,6 @@ def _check_column(dataset: JudgedDataset, argument: str, name: str, keywords: tu
         hint = did_you_mean(name, keywords)
         if not hint:
             raise
-        raise RunError(f"`{argument}='{name}'`: expected {', '.join(keywords)} or a column{hint} ({error})") from None
+        raise RunError(
+            f"`{argument}='{name}'`: expected {', '.join(keywords)} or a column{hint} ({error})", code="invalid_value"
+        ) from None

@@ -13,20 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, RunError, label_item
-from metrist.evaluate.meta.build import OutputNames, build_dataset, collect_error_spans
-from metrist.evaluate.meta.dataset import Cost, ErrorSpans, JudgedDataset, MetricScores, check_names, describe_unknown
-from metrist.evaluate.meta.tables import SourceTables
+from metrist.evaluate.meta.dataset import (
+    Cost,
+    ErrorSpans,
+    JudgedDataset,
+    Labels,
+    MetricScores,
+    check_names,
+)
+from metrist.evaluate.meta.sources import OutputNames, SourceTables, build_dataset
 from metrist.evaluate.selection import holds_results, pools_to_mean
 from metrist.io import Reader, read_records
 from metrist.metrics.base import PART
+from metrist.ratings import Error
 from metrist.records import Pair, Record
+from metrist.report.scores import sign_metrics
 from metrist.run import Results, load, read_inputs
 from metrist.run.inputs import PASSING_OPTIONS, StoredReader, read_files
 from metrist.run.loading import fetch_flat, load_run
 from metrist.run.manifest import StoredMetric
-from metrist.run.results import sign_metrics
-from metrist.run.run import Run, open_run
-from metrist.run.stores import is_run
+from metrist.run.run import Run, is_run, open_run
 from metrist.scores import Scores, take_stats
 from metrist.stats import Codes, Floats
 from metrist.stats.samples import CorpusStats
@@ -60,7 +66,7 @@ def join(
     if isinstance(data, JudgedDataset):
         return _apply_directions(data, lower_is_better)
     records, runs = _split_sources(data)
-    folders = [one.run for one in runs if one.run]
+    folders = [scored.run for scored in runs if scored.run]
     readers = list(_readers(records, folders, **reading) if records else _input_readers(runs, **reading))
     tables, notes = SourceTables(), list[str]()
     if not records and (files := dict.fromkeys(name for reader in readers for name in reader.names)):
@@ -70,10 +76,10 @@ def join(
     for reader in readers:
         tables.add(reader, progress)
         notes += [*reader.remarks, *reader.skipped.describe()]
-    others = [(None if one.results else one.run, one.list_names) for one in runs]
+    others = [(None if scored.results else scored.run, scored.list_names) for scored in runs]
     dataset, numbers = build_dataset(tables, others)
     # Tables are gone before scores are read.
-    results = [(one.name, one.load()) for one in runs]
+    results = [(scored.name, scored.load()) for scored in runs]
     scores, errors = _read_runs(results, numbers, len(dataset), parts, metrics)
     if case := describe_case(dataset.systems.names):
         notes.append(f"Warning{case.replace(';', ':', 1)}.")
@@ -161,13 +167,14 @@ def _input_readers(runs: Sequence[_ScoredSource], **options: Any) -> Iterator[Re
     or rows that results in memory were made from."""
     seen: set[str] = set()
     given = {name: value for name, value in options.items() if value}
-    for one in runs:
-        if one.run is not None and not given.keys() - PASSING_OPTIONS:
-            reader: Reader = StoredReader(sources=(), run=one.run)  # Its ratings are there even if its texts are not.
-        elif one.results is not None and one.results.inputs is not None:
-            reader = one.results.read_inputs(**given)
-        elif one.run is not None:
-            reader = read_inputs(one.run, **given)
+    for scored in runs:
+        if scored.run is not None and not given.keys() - PASSING_OPTIONS:
+            # Its ratings are there even if its texts are not.
+            reader: Reader = StoredReader(sources=(), run=scored.run)
+        elif scored.results is not None and scored.results.inputs is not None:
+            reader = scored.results.read_inputs(**given)
+        elif scored.run is not None:
+            reader = read_inputs(scored.run, **given)
         else:
             continue
         sources = tuple(source for source in reader.sources if source.name is None or source.name not in seen)
@@ -186,7 +193,11 @@ def _read_runs(
     metrics: Sequence[str],
 ) -> tuple[list[MetricScores], dict[str, ErrorSpans]]:
     """Return the scores of runs; `numbers` are those of their outputs, None where these are all in order."""
-    _check_parts(runs, parts)
+    if parts and not runs:
+        raise RunError("only runs have parts: give a run folder, or a .jsonl file that `metrist score` wrote")
+    if parts:
+        known = dict.fromkeys(part for _, run in runs for scores in run.scores.values() for part in scores.parts)
+        check_names("part", parts, list(known))
     scores: list[MetricScores] = []
     errors: dict[str, ErrorSpans] = {}
     for (name, results), at in zip(runs, numbers, strict=True):
@@ -225,8 +236,24 @@ def _read_runs(
                     for row, listed in block.errors.items()
                     for error in listed
                 )
-                errors[metric.label] = collect_error_spans(pairs)
+                errors[metric.label] = _collect_error_spans(pairs)
     return scores, errors
+
+
+def _collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
+    """Return the errors that a metric reported as columns."""
+    outputs, marked = zip(*errors, strict=True)
+    spans = [(-1, -1) if error.start is None or error.end is None else (error.start, error.end) for error in marked]
+    start, end = np.array(spans, np.intp).T
+    return ErrorSpans(
+        output=np.array(outputs, np.intp),
+        start=start,
+        end=end,
+        rater=Labels.of(error.rater for error in marked).codes,
+        severity=Labels.of(error.severity for error in marked),
+        aspect=Labels.of(error.aspect for error in marked),
+        on_output=np.array([error.side == "output" for error in marked]),
+    )
 
 
 class _StatisticsRows:
@@ -263,17 +290,6 @@ def _select_parts(
         yield f"{label}{PART}{part}", parts[part]
 
 
-def _check_parts(runs: Sequence[tuple[str, Results]], names: Sequence[str]) -> None:
-    if not names:
-        return
-    known = list(dict.fromkeys(part for _, run in runs for scores in run.scores.values() for part in scores.parts))
-    if not runs:
-        raise RunError("only runs have parts: give a run folder, or a .jsonl file that `metrist score` wrote")
-    for part in names:
-        if part not in known:
-            raise RunError(describe_unknown("part", part, known))
-
-
 def _merge(columns: Sequence[MetricScores], dataset: JudgedDataset) -> dict[str, MetricScores]:
     """Return one column per metric. Two sources may score the same output only if the scores are equal."""
     merged: dict[str, MetricScores] = {}
@@ -293,19 +309,16 @@ def _merge(columns: Sequence[MetricScores], dataset: JudgedDataset) -> dict[str,
             )
         direction = earlier.higher_is_better if column.higher_is_better is None else column.higher_is_better
         values = np.where(np.isnan(earlier.values), column.values, earlier.values)
-        corpus = _merge_corpus(earlier, column)
+        # The statistics of all outputs that either column has a score for; None if those of some are unknown.
+        added = ~np.isnan(column.values) & np.isnan(earlier.values)
+        corpus = None if added.any() else earlier.corpus
+        if earlier.corpus and column.corpus and earlier.text == column.text:
+            rows = np.where(added[:, None], column.corpus.rows, earlier.corpus.rows)
+            corpus = replace(column.corpus, rows=rows)
+        elif column.corpus and not (np.isnan(column.values) & ~np.isnan(earlier.values)).any():
+            corpus = column.corpus
         merged[column.name] = replace(column, values=values, higher_is_better=direction, corpus=corpus)
     return merged
-
-
-def _merge_corpus(earlier: MetricScores, later: MetricScores) -> CorpusStats | None:
-    """Return the statistics of all outputs that either column has a score for; None if those of some are unknown."""
-    added = ~np.isnan(later.values) & np.isnan(earlier.values)
-    if earlier.corpus and later.corpus and earlier.text == later.text:
-        return replace(later.corpus, rows=np.where(added[:, None], later.corpus.rows, earlier.corpus.rows))
-    if later.corpus and not (np.isnan(later.values) & ~np.isnan(earlier.values)).any():
-        return later.corpus
-    return earlier.corpus if not added.any() else None
 
 
 def _apply_directions(dataset: JudgedDataset, lower_is_better: Sequence[str]) -> JudgedDataset:

@@ -17,20 +17,18 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 import numpy as np
 
 from metrist.errors import agree, format_count
-from metrist.evaluate.meta.dataset import MetricScores, select_sample
+from metrist.evaluate.meta.dataset import MetricScores, Slice, select_sample
 from metrist.evaluate.meta.estimates import AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, Tests
-from metrist.evaluate.meta.slices import Slice
 from metrist.evaluate.plans import MetaPlan
 from metrist.report.tables import Number, PValue, Table, format_number, name_columns
 from metrist.stats import Floats
-from metrist.stats.bootstrap import FEW_UNITS
+from metrist.stats.estimation import FEW_UNITS
 from metrist.stats.significance import wins
 
 #: With fewer systems, their order says little.
@@ -38,6 +36,18 @@ FEW_SYSTEMS = 8
 #: If calling everything a tie is right this often, accuracies say little about a metric.
 _SKEWED = 0.75
 _MAX_LISTED = 5
+_EPSILON = {
+    "all": "ε: the metric's best tie threshold, chosen on the same outputs: accuracies are a little too high, "
+    "intervals account for it.",
+    "slice": "ε: the metric's best tie threshold on each slice, chosen on the same outputs: accuracies are too high, "
+    "intervals account for it.",
+    "crossfit": "ε: chosen on other items than those it is evaluated on (5 folds).",
+}
+_CORRECTIONS = {
+    "holm": "Holm-corrected",
+    "benjamini-hochberg": "Benjamini-Hochberg-corrected",
+    "none": "not corrected",
+}
 
 
 def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]) -> list[str]:
@@ -51,11 +61,14 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
     if any(figure.measure == "acc_eq" and figure.group != "system-level" for figure in figures):
         notes.append(_EPSILON.get(plan.epsilon_over, f"ε: each metric's best tie threshold per {plan.epsilon_over}."))
     if any(figure.measure.startswith("spa") for figure in figures):
-        notes.append(
-            "spa has no interval, no test and no mean over slices: it is computed from p-values, and resampled data "
-            "give more extreme p-values than the data."
-        )
-    notes += _interval_notes(plan, figures)
+        notes.append("spa is computed from p-values: it has no interval, no test and no mean over slices.")
+    reasons: dict[str, list[str]] = {}
+    several = len({figure.slice for figure in figures}) > 1
+    for figure in figures:
+        if figure.reason:
+            place = f" ({figure.slice})" if several else ""
+            reasons.setdefault(figure.reason, []).append(f"{figure.metric} {figure.measure}{place}")
+    notes += [f"No interval for {_list(names)}: {reason}." for reason, names in list(reasons.items())[:_MAX_LISTED]]
     methods = Counter(
         f"{table.how}, {table.draws:,} draws" if table.draws else table.how for table in tests if table.how != NO_TESTS
     )
@@ -67,16 +80,7 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
     untested = list(dict.fromkeys(text for table in tests for text in table.untested))
     if untested:
         notes.append(f"Not tested, because the test is undefined: {_list(untested)}.")
-    notes += [text for word, text in _TAILS.items() if any(word in method for method in methods)]
-    for table in tests:
-        pairs = len(table.metrics) * (len(table.metrics) - 1) // 2
-        # Exchanges of whole units extrapolate beyond their draws by the draws' own spread (see stats.permutation).
-        counted = table.draws and "whole" not in table.how
-        if counted and plan.correction == "holm" and pairs / (table.draws + 1) > plan.alpha:
-            notes.append(
-                f"With {pairs:,} pairs of metrics, {table.draws:,} draws cannot reach {plan.alpha:g}: use more --draws."
-            )
-    notes += _close_notes(plan, tests)
+    notes += _draws_notes(plan, tests)
     if any(figure.mark for figure in figures):
         notes.append("†: significantly better than every metric of another family; ‡: than every other metric.")
     if any(figure.metric == HUMANS for figure in figures):
@@ -84,10 +88,17 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
     return notes
 
 
-def _close_notes(plan: MetaPlan, tests: Sequence[Tests]) -> list[str]:
-    """Name the pairs whose p-value lies so near alpha that other draws could move it across."""
-    close = []
+def _draws_notes(plan: MetaPlan, tests: Sequence[Tests]) -> list[str]:
+    """Say where there are too few draws, and name the pairs whose p-value other draws could move across alpha."""
+    notes, close = [], []
     for table in tests:
+        pairs = len(table.metrics) * (len(table.metrics) - 1) // 2
+        # Exchanges of whole units extrapolate beyond their draws by the draws' own spread (see stats.permutation).
+        counted = table.draws and "whole" not in table.how
+        if counted and plan.correction == "holm" and pairs / (table.draws + 1) > plan.alpha:
+            notes.append(
+                f"With {pairs:,} pairs of metrics, {table.draws:,} draws cannot reach {plan.alpha:g}: use more draws."
+            )
         for i, j in zip(*np.triu_indices(len(table.metrics), 1), strict=True) if table.draws else ():
             p, adjusted = table.raw[i, j], table.adjusted[i, j]
             if p > 0:
@@ -95,12 +106,11 @@ def _close_notes(plan: MetaPlan, tests: Sequence[Tests]) -> list[str]:
                 if abs(adjusted - plan.alpha) < 2 * error:
                     place = "" if table.slice == "all" else f", {table.slice}"
                     close.append(f"{table.metrics[i]} and {table.metrics[j]} ({PValue(float(adjusted))}{place})")
-    if not close:
-        return []
-    return [
-        f"Near {plan.alpha:g}, within the error of the draws: {_list(close, ' pairs')}. Another seed could decide "
-        "otherwise: use more --draws."
-    ]
+    if close:
+        notes.append(
+            f"Near {plan.alpha:g}: {_list(close, ' pairs')}. Another seed could decide otherwise: use more draws."
+        )
+    return notes
 
 
 def opposition_notes(
@@ -115,63 +125,20 @@ def opposition_notes(
             place = "" if figure.slice == "all" else f" on {figure.slice}"
             evidence.setdefault(figure.metric, []).append(f"{figure.aspect}{place}: {figure.against}")
     notes = []
-    for metric, found in evidence.items():
-        reverse = f", or reverse it if lower is better: --lower-is-better {quote(metric)}" * (metric in assumed)
+    for metric, places in list(evidence.items())[:_MAX_LISTED]:
+        reverse = f", or reverse it if lower is better: `lower_is_better={[metric]}`" if metric in assumed else ""
         notes.append(
-            f"Warning: {metric} runs against people (↓): the better its score, the worse they judge ({_list(found)}). "
-            f"Do not use it on such data{reverse}."
+            f"Warning: {metric} runs against people (↓): {_list(places)}. Do not use it on such data{reverse}."
         )
-    if len(notes) > _MAX_LISTED:
-        rest = list(evidence)[_MAX_LISTED:]
-        notes[_MAX_LISTED:] = [f"Warning: {len(rest)} more metrics run against people (↓): {_list(rest)}."]
+    if rest := list(evidence)[_MAX_LISTED:]:
+        notes.append(f"Warning: {len(rest)} more metrics run against people (↓): {_list(rest)}.")
     for aspect in dict.fromkeys(figure.aspect for figure in figures):
         own = [f for f in figures if f.aspect == aspect and f.slice == "all" and f.metric != HUMANS]
         if len(own) > 1 and all(figure.against for figure in own) and aspect not in reversed_aspects:
             notes.append(
-                f"Warning: all metrics run against {aspect}. If lower {aspect} is better: --lower-is-better "
-                f"{quote(aspect)}."
+                f"Warning: all metrics run against {aspect}. If lower {aspect} is better: `lower_is_better={[aspect]}`."
             )
     return notes
-
-
-def _interval_notes(plan: MetaPlan, figures: Sequence[Figure]) -> list[str]:
-    """Say why values have no interval."""
-    reasons: dict[str, list[str]] = {}
-    several = len({figure.slice for figure in figures}) > 1
-    for figure in figures:
-        if figure.reason:
-            place = f" ({figure.slice})" if several else ""
-            reasons.setdefault(figure.reason, []).append(f"{figure.metric} {figure.measure}{place}")
-    way_out = "more items" if plan.resample == "items" else f"more {plan.resample_name}, or --resample items,"
-    notes = [f"No interval for {_list(names)}: {reason}; {way_out} may give one." for reason, names in reasons.items()]
-    if len(notes) > _MAX_LISTED:
-        rest = sum(len(names) for names in list(reasons.values())[_MAX_LISTED:])
-        notes[_MAX_LISTED:] = [f"No interval for {format_count(rest, 'more value')}, for similar reasons."]
-    return notes
-
-
-_EPSILON = {
-    "all": "ε: the metric's best tie threshold over all outputs (chosen on the data it is evaluated on, so the "
-    "accuracy is a little too high; intervals account for it).",
-    "slice": "ε: the metric's best tie threshold on each slice (chosen on the data it is evaluated on, so the "
-    "accuracy is too high; intervals account for it).",
-    "crossfit": "ε: chosen on held-out items (5 folds), so that no threshold is evaluated on the data it was chosen "
-    "on.",
-}
-_TAILS = {
-    "normal tails": (
-        "Normal tails: if fewer than 10 draws are as extreme as the observed difference, p comes from a normal "
-        "distribution with the spread of the draws."
-    ),
-    "Student's t": (
-        "Student's t: the difference over its bootstrap standard error; degrees of freedom: resampled units minus 1."
-    ),
-}
-_CORRECTIONS = {
-    "holm": "Holm-corrected",
-    "benjamini-hochberg": "Benjamini-Hochberg-corrected",
-    "none": "not corrected",
-}
 
 
 def reversal_notes(tests: Sequence[Tests], alpha: float) -> list[str]:
@@ -185,10 +152,7 @@ def reversal_notes(tests: Sequence[Tests], alpha: float) -> list[str]:
             reversals.append(f"{table.metrics[first]} over {table.metrics[second]} ({table.slice})")
     if not reversals:
         return []
-    return [
-        "Figures use all outputs that a metric scored, ranks only the outputs that both metrics scored. There the "
-        f"order is reversed for {_list(reversals)}."
-    ]
+    return [f"Ranks use the outputs that both metrics scored. There the order is reversed for {_list(reversals)}."]
 
 
 def few_notes(data: AspectData, slices: Sequence[Slice]) -> list[str]:
@@ -222,16 +186,14 @@ def system_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
     few = dict.fromkeys(f"{format_count(f.systems, 'system')} ({f.slice})" for f in compared if f.systems < FEW_SYSTEMS)
     if few:
         notes.append(
-            f"Warning: only {_list(list(few))}: agreement between so few scores says little about a metric, and "
-            "intervals over items do not show it."
+            f"Warning: only {_list(list(few))}: agreement between so few scores says little, and intervals over items "
+            "do not show it."
         )
     pooled = [metric.name for metric in data.metrics if data.corpus(metric)]
     means = [metric.name for metric in data.metrics if not data.corpus(metric)]
     if pooled:
-        notes.append(
-            "System scores: corpus scores, pooled over a system's rated outputs as `metrist score` pools them, for "
-            f"{_list(pooled)}{f'; means of output scores for {_list(means)}' * bool(means)}."
-        )
+        others = f"; means of output scores for {_list(means)}" if means else ""
+        notes.append(f"System scores: corpus scores, as `metrist score` pools them, for {_list(pooled)}{others}.")
     elif any(metric.corpus for metric in data.metrics) and data.plan.group == "system-level":
         notes.append("System scores: means of output scores, also for metrics that `metrist score` pools.")
     if any(metric.corpus for metric in data.metrics) and any(f.measure.startswith("spa") for f in compared):
@@ -239,39 +201,29 @@ def system_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
     return notes
 
 
-def missing_notes(data: AspectData) -> list[str]:
-    """Count the outputs that lack a rating or a score."""
-    rated = np.isfinite(data.gold[data.outputs])
+def data_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
+    """Say which outputs are not rated, and warn if ratings are nearly constant, or a measure is undefined."""
     notes = []
-    if unrated := int(np.count_nonzero(~rated)):
+    values = data.gold[data.outputs]
+    rated = values[np.isfinite(values)]
+    if unrated := len(values) - len(rated):
         notes.append(
-            f"{unrated:,} of {format_count(len(rated), 'output')} {agree(unrated, 'has', 'have')} no {data.aspect} "
+            f"{unrated:,} of {format_count(len(values), 'output')} {agree(unrated, 'has', 'have')} no {data.aspect} "
             f"rating and {agree(unrated, 'is', 'are')} left out."
         )
-    missing = [(m.name, np.count_nonzero(~np.isfinite(m.values[data.outputs][rated]))) for m in data.metrics]
-    listed = [f"{name} {count:,}" for name, count in missing if count]
-    if listed:
-        notes.append(f"Rated outputs without a score, left out for that metric: {_list(listed, ' metrics')}.")
-    return notes
-
-
-def skew_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
-    """Warn if ratings are nearly constant, or a measure is undefined for that reason."""
-    notes = []
-    values = data.gold[data.outputs][np.isfinite(data.gold[data.outputs])]
-    distinct, counts = np.unique(values, return_counts=True)
+    distinct, counts = np.unique(rated, return_counts=True)
     if len(distinct) == 1:
         notes.append(f"Warning: humans give all outputs the same {data.aspect}, {distinct[0]:g}.")
-    elif counts.max() >= 0.9 * len(values):
+    elif counts.max() >= 0.9 * len(rated):
         notes.append(
-            f"Warning: {data.aspect} is nearly constant: {counts.max() / len(values):.0%} of the outputs have "
+            f"Warning: {data.aspect} is nearly constant: {counts.max() / len(rated):.0%} of the outputs have "
             f"{distinct[np.argmax(counts)]:g}."
         )
-    ties = {f.slice: f.all_ties for f in figures if f.all_ties >= _SKEWED and f.metric != HUMANS}
-    for name, share in list(ties.items())[:_MAX_LISTED]:
+    ties = {f.slice: f"{f.slice} ({f.all_ties:.1%})" for f in figures if f.all_ties >= _SKEWED and f.metric != HUMANS}
+    if ties:
         notes.append(
-            f"Warning: on {name}, calling every pair a tie is right for {share:.1%} of all pairs; compare accuracies "
-            "with that."
+            f"Warning: calling every pair a tie is right for most pairs on {_list(list(ties.values()))}: compare "
+            "accuracies with that."
         )
     undefined = []
     for figure in figures:
@@ -279,15 +231,15 @@ def skew_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
         # Micro averages pool these groups with the others.
         left_out = (data.plan.average if parts == "slices" else data.plan.group_average) == "macro"
         if figure.undefined and left_out and figure.metric != HUMANS and figure.group != "system-level":
+            total = figure.undefined + figure.groups
             undefined.append(
-                f"{figure.measure} is undefined in {figure.undefined} of {figure.groups + figure.undefined} {parts} "
-                f"({figure.slice}, {figure.metric}: one output, or the same value for all), which are left out of the "
-                "mean."
+                f"{figure.measure} in {figure.undefined} of {total} {parts} ({figure.slice}, {figure.metric})"
             )
-    if len(undefined) > 1:
-        more = len(undefined) - 1
-        undefined[1:] = [f"The same applies, in part, to {more} more figure{'s' * (more != 1)}."]
-    return notes + undefined
+    if undefined:
+        notes.append(
+            f"Undefined (one output, or the same value for all), and left out of the mean: {_list(undefined)}."
+        )
+    return notes
 
 
 def direction_notes(
@@ -300,20 +252,18 @@ def direction_notes(
     if assumed:
         notes.append(
             f"Higher is assumed to be better for {format_count(len(assumed), 'metric')} without a stated "
-            "direction (--lower-is-better NAME reverses one)."
+            "direction (`lower_is_better` reverses one)."
         )
     suspicious = sorted(name for name in assumed if suggests_lower_is_better(name))
     if suspicious:
         listed = ", ".join(suspicious[:_MAX_LISTED])
-        notes.append(
-            f"The name suggests that lower is better: {listed}. If so: --lower-is-better {quote(suspicious[0])}."
-        )
+        notes.append(f"The name suggests that lower is better: {listed}. If so: `lower_is_better={suspicious[:1]}`.")
     against = [name for name in dict.fromkeys(opposed) if name in assumed and name not in {*suspicious, *warned}]
     if against:
         listed = ", ".join(against[:_MAX_LISTED])
         notes.append(
             f"Over all outputs, ungrouped, scores fall as ratings rise: {listed}. If lower is better, use "
-            f"--lower-is-better {quote(against[0])}."
+            f"`lower_is_better={against[:1]}`."
         )
     return notes
 
@@ -344,7 +294,7 @@ def _correlate(first: Floats, second: Floats) -> float:
 
 
 def _list(entries: Sequence[str], unit: str = "") -> str:
-    more = f" and {len(entries) - _MAX_LISTED} more{unit}" * (len(entries) > _MAX_LISTED)
+    more = f" and {len(entries) - _MAX_LISTED} more{unit}" if len(entries) > _MAX_LISTED else ""
     return ", ".join(entries[:_MAX_LISTED]) + more
 
 
@@ -354,23 +304,6 @@ _ACCURACIES = ("acc_eq", "pair_accuracy", "concordance", "accuracy", "f1", "spa"
 _ACCURACY_FLOOR, _CORRELATION_FLOOR = 0.6, 0.3
 _SMALL_SLICE = 30
 _MAX_NAMED = 4
-
-
-def advice(evaluation: MetaEvaluation) -> list[str]:
-    """Return the advice for each aspect, measure and slice, a sentence or more each."""
-    groups = group_figures(evaluation)
-    several = len({group.key[:2] for group in groups}) > 1
-    return [(f"{', '.join(group.key[:2])}: " if several else "") + _advise(evaluation, group) for group in groups]
-
-
-def advice_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Return the best metric of each aspect, measure and slice, with the advice as notes."""
-    rows = [
-        [*group.key, group.best.metric if group.best else None, Number(group.best.value if group.best else math.nan)]
-        for group in group_figures(evaluation)
-    ]
-    head = name_columns("aspect", "measure", "slice", "best metric", right=["value"])
-    return [Table(title="which metric to trust", columns=head, rows=rows, notes=advice(evaluation))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,40 +333,53 @@ def group_figures(evaluation: MetaEvaluation) -> list[FigureGroup]:
     return groups
 
 
+def advice(evaluation: MetaEvaluation) -> list[str]:
+    """Return the advice for each aspect, measure and slice, a sentence or more each."""
+    groups = group_figures(evaluation)
+    several = len({group.key[:2] for group in groups}) > 1
+    return [(f"{', '.join(group.key[:2])}: " if several else "") + _advise(evaluation, group) for group in groups]
+
+
+def advice_tables(evaluation: MetaEvaluation) -> list[Table]:
+    """Return the best metric of each aspect, measure and slice, with the advice as notes."""
+    rows = [
+        [*group.key, group.best.metric if group.best else None, Number(group.best.value if group.best else math.nan)]
+        for group in group_figures(evaluation)
+    ]
+    head = name_columns("aspect", "measure", "slice", "best metric", right=["value"])
+    return [Table(title="which metric to trust", columns=head, rows=rows, notes=advice(evaluation))]
+
+
 def _advise(evaluation: MetaEvaluation, group: FigureGroup) -> str:
     place = "On all outputs" if group.key[2] == "all" else f"On {group.key[2]}"
     best = group.best
     if best is None:
         return f"{place} the measure is undefined for every metric."
-    sentences = _name_best(place, best) + _name_equals(evaluation, best, group)
+    value, (name, baseline) = format_number(best.value, 3), best.baseline
+    floor = _ACCURACY_FLOOR if best.measure.partition("(")[0] in _ACCURACIES else _CORRELATION_FLOOR
+    if (best.value if math.isnan(best.low) else best.low) <= baseline:
+        sentences = (
+            f"{place} no metric is reliably better than {name} ({format_number(baseline, 3)}); the best is "
+            f"{best.metric} with {value}."
+        )
+    elif best.value < floor:
+        least = format_number(floor, 1).lstrip("0")
+        sentences = f"{place} no metric reaches {least}: the best is {best.metric} with {value}."
+    else:
+        sentences = f"{place} {best.metric} is best with {value}."
+    sentences += _name_equals(evaluation, best, group)
     if group.human is not None and not math.isnan(group.human.value):
         order = "above" if best.value >= group.human.value else "below"
         human = format_number(group.human.value, 3)
         sentences += f" One rater against the others reaches {human}: the best metric is {order} that."
-    against = [figure for figure in group.metrics if figure.against]
+    against = [figure.metric for figure in group.metrics if figure.against]
     if against:
-        names = ", ".join(figure.metric for figure in against[:_MAX_NAMED])
         more = f" and {len(against) - _MAX_NAMED} more" if len(against) > _MAX_NAMED else ""
-        runs = "run" if len(against) > 1 else "runs"
-        sentences += f" Do not use {names}{more}: {'they' if len(against) > 1 else 'it'} {runs} against people."
+        names = f"{', '.join(against[:_MAX_NAMED])}{more}"
+        sentences += f" Do not use {names}: {'they run' if len(against) > 1 else 'it runs'} against people."
     if 0 < best.groups < _SMALL_SLICE and best.group == "item":
         sentences += f" The slice is small ({format_count(best.groups, 'group')})."
     return sentences
-
-
-def _name_best(place: str, best: Figure) -> str:
-    value, (name, baseline) = format_number(best.value, 3), best.baseline
-    if (best.value if math.isnan(best.low) else best.low) <= baseline:
-        return (
-            f"{place} no metric is reliably better than {name} ({format_number(baseline, 3)}); the best is "
-            f"{best.metric} with {value}."
-        )
-    floor = _ACCURACY_FLOOR if best.measure.partition("(")[0] in _ACCURACIES else _CORRELATION_FLOOR
-    if best.value < floor:
-        return (
-            f"{place} no metric reaches {format_number(floor, 1).lstrip('0')}: the best is {best.metric} with {value}."
-        )
-    return f"{place} {best.metric} is best with {value}."
 
 
 def _name_equals(evaluation: MetaEvaluation, best: Figure, group: FigureGroup) -> str:
@@ -457,25 +403,19 @@ def _name_equals(evaluation: MetaEvaluation, best: Figure, group: FigureGroup) -
             (worse if difference > 0 else better).append(figure)
     sentences = ""
     if equal:
-        sentences = _describe_equals(evaluation, best, equal)
+        seconds = [evaluation.seconds_per_output(figure.metric) for figure in (best, *equal)]
+        fastest = best if np.isnan(seconds).all() else [best, *equal][int(np.nanargmin(seconds))]
+        if savings := _describe_savings(evaluation, fastest, best):
+            sentences = f" {fastest.metric} ({format_number(fastest.value, 3)}) is on a par with it at {savings}."
+        else:
+            equal.sort(key=lambda figure: -figure.value)
+            names = ", ".join(f"{figure.metric} ({format_number(figure.value, 3)})" for figure in equal[:_MAX_NAMED])
+            more = f" and {len(equal) - _MAX_NAMED} more" if len(equal) > _MAX_NAMED else ""
+            sentences = f" On a par with it: {names}{more}."
     elif worse and not better:
-        sentences = f" It is significantly better than all others{' that could be tested' * bool(untested)}."
+        others = "all others that could be tested" if untested else "all others"
+        sentences = f" It is significantly better than {others}."
     return sentences + "".join(f" However, {f.metric} is better on the outputs that both scored." for f in better)
-
-
-def _describe_equals(evaluation: MetaEvaluation, best: Figure, equal: Sequence[Figure]) -> str:
-    def seconds(figure: Figure) -> float:
-        value = evaluation.seconds_per_output(figure.metric)
-        return math.inf if math.isnan(value) else value
-
-    fastest = min([best, *equal], key=seconds)
-    savings = _describe_savings(evaluation, fastest, best)
-    if savings:
-        return f" {fastest.metric} ({format_number(fastest.value, 3)}) is on a par with it at {savings}."
-    ordered = sorted(equal, key=lambda figure: -figure.value)
-    names = ", ".join(f"{figure.metric} ({format_number(figure.value, 3)})" for figure in ordered[:_MAX_NAMED])
-    more = f" and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
-    return f" On a par with it: {names}{more}."
 
 
 def _describe_savings(evaluation: MetaEvaluation, fastest: Figure, best: Figure) -> str:

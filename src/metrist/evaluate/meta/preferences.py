@@ -28,13 +28,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metrist.errors import RunError, SpecError, did_you_mean, format_count
-from metrist.evaluate.meta.dataset import Choices, JudgedDataset, check_names, describe_unknown
+from metrist.evaluate.meta.dataset import (
+    Choices,
+    JudgedDataset,
+    Slice,
+    check_names,
+    describe_unknown,
+    make_slices,
+    select_outputs,
+)
 from metrist.evaluate.meta.estimates import mean_of_known
-from metrist.evaluate.meta.figures import average_figure
-from metrist.evaluate.meta.metric_tests import UNTESTED, PairResults, make_tests, rank_figures
+from metrist.evaluate.meta.figures import UNTESTED, PairResults, average_figure, make_tests, rank_figures
 from metrist.evaluate.meta.notes import few_units_notes
 from metrist.evaluate.meta.results import Figure, Tests
-from metrist.evaluate.meta.slices import Slice, make_slices, select_outputs
 from metrist.evaluate.plans import MetaPlan
 from metrist.stats import Codes, Floats
 from metrist.stats import preferences as tables
@@ -59,7 +65,8 @@ def preference_aspects(dataset: JudgedDataset, names: Sequence[str]) -> list[str
     known = list(dataset.preferences)
     if not known:
         raise RunError(
-            "the data hold no preferences: rows with 'systems' and 'outputs' of two, and 'ratings' of 1, 2 or 0"
+            "the data hold no preferences: rows with 'systems' and 'outputs' of two, and 'ratings' of 1, 2 or 0",
+            code="no_data",
         )
     return check_names("aspect of preferences", names, known) if names else known
 
@@ -86,7 +93,10 @@ def _select_best_systems(dataset: JudgedDataset, choices: Choices, count: int) -
     rates = shares_won(codes[choices.first], codes[choices.second], choices.choice, len(dataset.systems.names))
     ranked = [code for code in np.argsort(-rates, kind="stable") if not np.isnan(rates[code])]
     if not 2 <= count <= len(ranked):
-        raise RunError(f"`top_k={count}`: {len(ranked)} systems have preferences; expected 2 to {len(ranked)}")
+        raise RunError(
+            f"`top_k={count}`: {len(ranked)} systems have preferences; expected 2 to {len(ranked)}",
+            code="invalid_value",
+        )
     best = np.isin(codes, ranked[:count])
     selected = best[choices.first] & best[choices.second]
     if not selected.any():
@@ -97,7 +107,9 @@ def _select_best_systems(dataset: JudgedDataset, choices: Choices, count: int) -
 def compute_gold_pairs(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Choices:
     """Return the humans' choice on each pair: the raters' majority, or one rater's."""
     if plan.gold not in ("mean", "majority", *dataset.raters):
-        raise RunError(describe_unknown("gold of preferences", plan.gold, ["majority", *dataset.raters]))
+        raise RunError(
+            describe_unknown("gold of preferences", plan.gold, ["majority", *dataset.raters]), code="unknown_name"
+        )
     return vote(select_choices(dataset, plan, aspect))
 
 
@@ -196,20 +208,20 @@ def make_choosers(dataset: JudgedDataset, pairs: Choices, names: Sequence[str] |
     if not known:
         raise RunError(
             "the data hold neither scores nor choices to evaluate: give the run folder that `metrist score` wrote too "
-            "(--agreement and --show strengths need none)"
+            "(`agreement` and `show=strengths` need none)",
+            code="conflict",
         )
-    chosen = known if names is None else check_names("metric", names, known)
-    return [_make_chooser(dataset, pairs, name) for name in chosen]
-
-
-def _make_chooser(dataset: JudgedDataset, pairs: Choices, name: str) -> Chooser:
-    if name not in dataset.choices:
-        values = dataset.scores[name].signed()
-        return Chooser(name=name, leaning=values[pairs.first] - values[pairs.second])
-    low, high, choice = _sort_pairs(dataset.choices[name])
-    stored = dict(zip(zip(low, high, strict=True), choice, strict=True))
-    leaning = [stored.get(pair, np.nan) for pair in zip(pairs.first, pairs.second, strict=True)]
-    return Chooser(name=name, leaning=np.array(leaning, dtype=np.float64), stored=True)
+    choosers = []
+    for name in known if names is None else check_names("metric", names, known):
+        if name in dataset.choices:
+            low, high, choice = _sort_pairs(dataset.choices[name])
+            stored = dict(zip(zip(low, high, strict=True), choice, strict=True))
+            leaning = [stored.get(pair, np.nan) for pair in zip(pairs.first, pairs.second, strict=True)]
+            choosers.append(Chooser(name=name, leaning=np.array(leaning, dtype=np.float64), stored=True))
+        else:
+            values = dataset.scores[name].signed()
+            choosers.append(Chooser(name=name, leaning=values[pairs.first] - values[pairs.second]))
+    return choosers
 
 
 def choice_table(human: Floats, leaning: Floats, epsilon: float = 0.0) -> Floats:
@@ -304,28 +316,28 @@ def check_preferences(plan: MetaPlan) -> None:
         if name not in PREFERENCE_MEASURES:
             known = ", ".join(PREFERENCE_MEASURES)
             raise SpecError(
-                f"no measure of preferences {name!r}{did_you_mean(name, PREFERENCE_MEASURES)} (known: {known})"
+                f"no measure of preferences {name!r}{did_you_mean(name, PREFERENCE_MEASURES)} (known: {known})",
+                code="unknown_name",
             )
     if plan.gold in PREFERENCE_GOLDS:
-        raise RunError(f"`gold='{plan.gold}'` gives outputs a value to agree with: leave `preferences` out")
+        raise _misfit("gold", plan.gold, "it gives outputs a value to agree with: leave `preferences` out")
     if plan.epsilon_over not in ("all", "slice"):
-        raise RunError(
-            f"for preferences a tie threshold is chosen over all pairs or per slice, not over {plan.epsilon_over!r}"
-        )
+        raise _misfit("epsilon_over", plan.epsilon_over, "thresholds are chosen over all pairs or per slice")
     if plan.group != "item":
-        raise RunError(
-            f"`group='{plan.group}'`: preferences compare only the pairs that people saw; leave `group` out, use "
-            "`slices`, or agree with win rates (`gold='win-rate'`, `group='system-level'`, without `preferences`)"
-        )
+        reason = "only pairs that people saw are compared: use `slices` or `gold='win-rate'`"
+        raise _misfit("group", plan.group, reason)
     if plan.group_average != "macro":
-        raise RunError("`group_average`: for preferences all pairs of a slice are pooled, there are no groups")
+        reason = "all pairs of a slice are pooled, there are no groups"
+        raise _misfit("group_average", plan.group_average, reason)
     if plan.resample != "items":
-        raise RunError(f"`resample='{plan.resample}'`: for preferences items are resampled, with all their pairs")
+        raise _misfit("resample", plan.resample, "items are resampled, with all their pairs")
     if plan.test not in _TESTS:
-        raise RunError(
-            f"`test='{plan.test}'`: for preferences metrics are tested by exchanging whole items; expected one of "
-            f"{', '.join(_TESTS)}"
-        )
+        tests = ", ".join(_TESTS)
+        raise _misfit("test", plan.test, f"metrics are tested by exchanging whole items: use one of {tests}")
+
+
+def _misfit(option: str, value: object, reason: str) -> RunError:
+    return RunError(f"`{option}={value!r}` does not fit preferences: {reason}", code="conflict")
 
 
 # ---- Figures
@@ -413,35 +425,23 @@ class PreferenceAspect:
 
     def notes(self, _: Sequence[Figure]) -> list[str]:
         """What a reader must know about the choices of this aspect."""
-        human = self.pairs.choice
-        total = len(human)
+        human, notes = self.pairs.choice, []
         counts = {name: np.count_nonzero(human == v) for name, v in (("first", 1), ("second", -1), ("tie", 0))}
         most, count = max(counts.items(), key=lambda entry: entry[1])
-        notes = [
-            f"{self.aspect}: humans prefer one output in {total - counts['tie']:,} of {total:,} pairs and tie the rest."
-        ]
-        if count >= 0.9 * total:
-            notes.append(f"Warning: humans choose {most!r} in {count / total:.0%} of the pairs of {self.aspect}.")
-        missing = {chooser.name: int(np.isnan(chooser.leaning).sum()) for chooser in self.choosers}
-        listed = ", ".join(f"{name} {count:,}" for name, count in list(missing.items())[:5] if count)
-        if listed:
-            notes.append(f"Pairs without a choice or without both scores, left out for that metric: {listed}.")
-        notes += self._tie_notes()
-        items = len(np.unique(self.dataset.items.codes[self.pairs.first]))
-        return notes + few_units_notes(self.plan, [(items, "items", self.aspect)])
-
-    def _tie_notes(self) -> list[str]:
-        """Say which metrics tie many pairs, which lowers most measures without being a choice against people."""
+        if count >= 0.9 * len(human):
+            notes.append(f"Warning: humans choose {most!r} in {count / len(human):.0%} of the pairs of {self.aspect}.")
+        # Ties lower most measures without being a choice against people.
         listed = []
         for chooser in self.choosers:
             known = chooser.leaning[~np.isnan(chooser.leaning)]
             share = np.count_nonzero(known == 0) / len(known) if len(known) else 0.0
             if share >= _MANY_TIES:
                 listed.append(f"{chooser.name} ties {100 * share:.0f} % of the pairs")
-        if not listed:
-            return []
-        more = f" and {len(listed) - 5} more metrics tie many" if len(listed) > 5 else ""
-        return [f"{', '.join(listed[:5])}{more}. A tie is a miss where people prefer one output."]
+        if listed:
+            more = f" and {len(listed) - 5} more metrics tie many" if len(listed) > 5 else ""
+            notes.append(f"{', '.join(listed[:5])}{more}. A tie is a miss where people prefer one output.")
+        items = len(np.unique(self.dataset.items.codes[self.pairs.first]))
+        return notes + few_units_notes(self.plan, [(items, "items", self.aspect)])
 
     def _epsilons(self, part: Slice, measure: str) -> list[float]:
         """Return each metric's tie threshold, 0 if it has none."""

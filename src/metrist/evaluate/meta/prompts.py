@@ -11,7 +11,6 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import resources
 from typing import Any, ClassVar
 
@@ -35,8 +34,6 @@ __all__ = ["ALL", "PromptAgreement", "PromptStudy", "aspect_groups", "search_pro
 
 #: Row for the mean of the scores with each prompt.
 ALL = "(mean of all prompts)"
-#: How the evaluation's note on missing scores begins.
-_MISSING_SCORES = "Rated outputs without a score"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,14 +172,10 @@ class PromptStudy:
 def aspect_groups(added: Mapping[str, str] | None = None) -> Mapping[str, str]:
     """Map aspects, in lower case, to semantic overlap, linguistic quality or factual correctness. `added` entries
     take precedence and may name new groups."""
-    return {**_shipped_groups(), **{aspect.lower(): group for aspect, group in (added or {}).items()}}
-
-
-@cache
-def _shipped_groups() -> Mapping[str, str]:
     file = resources.files("metrist.evaluate.meta") / "aspect_groups.toml"
     table = tomllib.loads(file.read_text(encoding="utf-8"))
-    return {aspect: group for group, aspects in table.items() for aspect in aspects}
+    shipped = {aspect: group for group, aspects in table.items() for aspect in aspects}
+    return {**shipped, **{aspect.lower(): group for aspect, group in (added or {}).items()}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,5 +294,4 @@ def _study_notes(evaluation: MetaEvaluation, results: Results) -> list[str]:
     failures = list(scores.failures.values())
     if failures:
         notes.append(f"{len(failures):,} of {format_count(len(scores), 'output')} not scored, such as: {failures[0]}")
-    # The evaluation lists every prompt that lacks a score, but all lack the same outputs.
-    return [*notes, *(note for note in evaluation.notes if not note.startswith(_MISSING_SCORES))]
+    return [*notes, *evaluation.notes]

@@ -69,6 +69,11 @@ class Figure:
         return self.aspect, self.measure, self.slice
 
     @property
+    def marks(self) -> str:
+        """What follows the value in a table; an arrow marks a metric that runs against people."""
+        return f"{self.mark}↓" if self.against else self.mark
+
+    @property
     def baseline(self) -> tuple[str, float]:
         """What reaches most without a metric, and how much; NaN if that is unknown."""
         baselines = {"guessing": self.chance, "calling every pair a tie": self.all_ties}
@@ -114,10 +119,10 @@ class Tests:
     def compare(self, first: str, second: str) -> tuple[float, float]:
         """The difference between two metrics, first minus second, and its adjusted p-value; NaN if it was not
         tested."""
-        one, other = self.metrics.index(first), self.metrics.index(second)
-        difference = float(self.differences[one, other])
+        row, column = self.metrics.index(first), self.metrics.index(second)
+        difference = float(self.differences[row, column])
         # One-sided tests have a p-value for each direction.
-        pair = (other, one) if difference < 0 else (one, other)
+        pair = (column, row) if difference < 0 else (row, column)
         return difference, float(self.adjusted[pair])
 
     def to_dict(self) -> dict[str, Any]:
@@ -202,7 +207,7 @@ class MetaEvaluation:
         try:
             import pandas
         except ImportError:
-            raise RunError("to_pandas() needs pandas: pip install pandas") from None
+            raise RunError("to_pandas() needs pandas: pip install pandas", code="missing_dependency") from None
         return pandas.DataFrame(self.rows())
 
     def write(self, path: str | os.PathLike[str], tables: Sequence[Table] = ()) -> None:
@@ -217,23 +222,25 @@ class MetaEvaluation:
         # Between systems, the points are systems.
         systems = any(figure.systems for figure in self.figures)
         outputs = "outputs" if self.figures and all(figure.group == "system-level" for figure in self.figures) else "n"
-        room = max((len(_marks(figure)) for figure in self.figures), default=0)
+        room = max((len(figure.marks) for figure in self.figures), default=0)
         ceiling = any(figure.metric == HUMANS for figure in self.figures)
         order = {key: i for i, key in enumerate(dict.fromkeys(figure.key for figure in self.figures))}
         figures = sorted(self.figures, key=lambda f: (order[f.key], math.inf if math.isnan(f.value) else -f.value))
-        rows = [
-            [
-                *(getattr(figure, name) for name in varying),
-                Count(figure.rank) if figure.rank else "",
-                figure.metric,
-                _mark(Estimate(figure.value, figure.low, figure.high, 4), figure, room),
-                *([Count(figure.systems) if figure.systems else ""] if systems else []),
-                Count(figure.n),
-                Share(figure.coverage),
-                *(Number(getattr(figure, name), _OPTIONAL[name][1]) for name in optional),
-            ]
-            for figure in figures
-        ]
+        rows = []
+        for figure in figures:
+            estimate = Estimate(figure.value, figure.low, figure.high, 4)
+            rows.append(
+                [
+                    *(getattr(figure, name) for name in varying),
+                    Count(figure.rank) if figure.rank else "",
+                    figure.metric,
+                    Marked(estimate, figure.marks, room) if room else estimate,
+                    *([Count(figure.systems) if figure.systems else ""] if systems else []),
+                    Count(figure.n),
+                    Share(figure.coverage),
+                    *(Number(getattr(figure, name), _OPTIONAL[name][1]) for name in optional),
+                ]
+            )
         right = [*(["systems"] if systems else []), outputs, "coverage", *(_OPTIONAL[name][0] for name in optional)]
         columns = [*(Column(name) for name in varying), Column("rank", "right"), Column("metric")]
         columns.append(Column("value", "right", None if varying or ceiling else "higher"))
@@ -273,8 +280,8 @@ class MetaEvaluation:
             if column.name in ("aspect", "measure", "slice") and len({row[number] for row in table.rows}) == 1
         }
         values = [_name_measure(str(table.rows[0][number])) for number in same]
-        told = [value for value in values if value != "all" and value not in _name_measure(table.title)]
-        title = ": ".join(filter(None, [_name_measure(table.title), ", ".join(told)]))
+        constant = [value for value in values if value != "all" and value not in _name_measure(table.title)]
+        title = ": ".join(filter(None, [_name_measure(table.title), ", ".join(constant)]))
         for_author = [note for note in table.notes if note.startswith(_FOR_AUTHOR)]
         return replace(
             table,
@@ -378,16 +385,6 @@ MEASURE_TITLES = {
 }
 
 
-def _marks(figure: Figure) -> str:
-    return f"{figure.mark}{_AGAINST * bool(figure.against)}"
-
-
-def _mark(estimate: Estimate, figure: Figure, room: int) -> Estimate | Marked:
-    return Marked(estimate, _marks(figure), room) if room else estimate
-
-
-#: Follows the value of a metric that runs against people.
-_AGAINST = "↓"
 #: Columns that only some measures fill: heading and number of decimals.
 _OPTIONAL = {"epsilon": ("ε", 4), "chance": ("chance", 3), "all_ties": ("all ties", 3)}
 _GROUP_TITLES = {

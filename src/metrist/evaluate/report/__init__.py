@@ -12,13 +12,13 @@ from metrist._version import __version__
 from metrist.documents import read_json
 from metrist.errors import RunError, did_you_mean, format_count, quote_word
 from metrist.evaluate.compare.methods import describe_methods
-from metrist.evaluate.report import agreement, errors, outputs, systems, verdicts
+from metrist.evaluate.report import agreement, outputs, systems
 from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.names import list_distinct
 from metrist.report.page import Block, CommandBlock, Prose, Report, Section, TableBlock
+from metrist.report.scores import sign_metrics
 from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Table, name_columns
-from metrist.run.results import sign_metrics
 from metrist.run.run import Run
 from metrist.run.stored_run import describe_options
 
@@ -30,7 +30,7 @@ KINDS: Mapping[str, Callable[..., Drawing | None]] = {
     "differences": systems.differences_figure,
     "distributions": systems.distributions_figure,
     "wins": systems.wins_figure,
-    "errors": errors.errors_figure,
+    "errors": outputs.errors_figure,
     "agreement": agreement.agreement_figure,
     "slices": agreement.slices_figure,
     "scatter": agreement.scatter_figure,
@@ -71,7 +71,7 @@ def build_report(
         agreement.agreement_section(data),
         outputs.worst_section(data),
         outputs.changes_section(data),
-        errors.errors_section(data),
+        outputs.errors_section(data),
         systems.aspects_section(data),
         systems.distributions_section(data),
         outputs.disagreements_section(data),
@@ -81,8 +81,8 @@ def build_report(
         outputs.explorer_section(data),
         _methods_section(data, command),
     ]
-    sentences = verdicts.describe_comparison(comparison) if comparison else _describe_system(data)
-    sentences += errors.compare_errors(data)
+    sentences = systems.describe_comparison(comparison) if comparison else _describe_system(data)
+    sentences += outputs.compare_errors(data)
     if evaluation is not None:
         sentences += agreement.trust_sentence(evaluation)
     total = len(data.results)
@@ -96,17 +96,18 @@ def build_report(
     ]
     if data.texts.ratings:
         facts.append(f"rated by people for {', '.join(data.texts.ratings)}")
-    cautions = verdicts.describe_coverage(counts)
-    cautions += verdicts.describe_limits(comparison) if comparison else []
+    names = [Path(source).name for source in sources if isinstance(source, str | os.PathLike)]
+    cautions = systems.describe_coverage(counts)
+    cautions += systems.describe_limits(comparison) if comparison else []
     if comparison is not None and items < 30:
         cautions.append(
             f"Only {format_count(items, 'item')}: intervals and p-values are rough, and small differences stay unseen."
         )
     cautions += data.notes
-    basis = [verdicts.describe_basis(comparison)] if comparison else []
+    basis = [systems.describe_basis(comparison)] if comparison else []
     basis += [agreement.describe_measure(evaluation)] if evaluation else []
     return Report(
-        title=title or _name_report(sources),
+        title=title or (f"Evaluation of {' and '.join(names[:3])}" if names else "Evaluation"),
         facts=" · ".join(facts),
         verdicts=sentences,
         basis=" ".join(basis),
@@ -127,16 +128,21 @@ def plot(
     """One figure of the report, with the size and the type of a paper's column. `metric` is that of `levels`, `aspect`
     that of `levels`, `scatter` and `curves`."""
     if kind not in KINDS:
-        raise RunError(f"no kind of figure {kind!r}; known are {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
+        raise RunError(
+            f"no kind of figure {kind!r}; known are {', '.join(KINDS)}{did_you_mean(kind, KINDS)}", code="unknown_name"
+        )
     if width not in WIDTHS:
-        raise RunError(f"no width {width!r}; known are {', '.join(WIDTHS)}{did_you_mean(width, WIDTHS)}")
+        raise RunError(
+            f"no width {width!r}; known are {', '.join(WIDTHS)}{did_you_mean(width, WIDTHS)}", code="unknown_name"
+        )
     data = ReportData(sources, ReportOptions(**options))
     chosen: dict[str, Any] = {}
     if kind in ("levels", "scatter", "curves") and aspect is not None:
         known = data.evaluation.golds if data.evaluation else {}
         if aspect not in known:
             raise RunError(
-                f"no ratings of {aspect!r}; there are {', '.join(known) or 'none'}{did_you_mean(aspect, known)}"
+                f"no ratings of {aspect!r}; there are {', '.join(known) or 'none'}{did_you_mean(aspect, known)}",
+                code="unknown_name",
             )
         chosen["aspect"] = aspect
     if kind == "levels" and metric is not None:
@@ -144,14 +150,10 @@ def plot(
     drawing = KINDS[kind](data, WIDTHS[width], **chosen)
     if drawing is None:
         reasons = f" ({'; '.join(data.notes)})" if data.notes else ""
-        raise RunError(f"a figure of {kind} needs {_NEEDS.get(kind, 'ratings by people')}{reasons}")
+        raise RunError(
+            f"a figure of {kind} needs {_NEEDS.get(kind, 'ratings by people')}{reasons}", code="too_little_data"
+        )
     return drawing
-
-
-def _name_report(sources: Sequence[Any]) -> str:
-    paths = [Path(source) for source in sources if isinstance(source, str | os.PathLike)]
-    names = [path.name for path in paths]
-    return f"Evaluation of {' and '.join(names[:3])}" if names else "Evaluation"
 
 
 def _describe_system(data: ReportData) -> list[str]:
@@ -183,7 +185,9 @@ def _read_card(path: Path) -> Table:
         missing = [str(finding["name"]) for finding in card["findings"] if finding.get("verdict") == "not measured"]
         title, judge, signature = str(card["verdict"]), str(card["judge"]), str(card["signature"])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise RunError(f"{path}: expected a judge card that `metrist audit -o card.json` wrote ({error})") from None
+        raise RunError(
+            f"{path}: expected a judge card that `metrist audit -o card.json` wrote ({error})", code="invalid_value"
+        ) from None
     head = [*name_columns("part", "what", right=("value", "n")), *name_columns("verdict", "problem if")]
     notes = [
         f"Judge: {judge}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice, product
 
@@ -13,13 +12,12 @@ from metrist.errors import MetristError
 from metrist.evaluate.meta import Figure, MetaEvaluation, advice
 from metrist.evaluate.meta.analyses import analyse
 from metrist.evaluate.meta.analyses.metrics import compute_curve
+from metrist.evaluate.meta.dataset import ALL, make_slices, system_means
 from metrist.evaluate.meta.notes import group_figures
-from metrist.evaluate.meta.results import HUMANS, Tests
-from metrist.evaluate.meta.slices import ALL, make_slices, system_means
+from metrist.evaluate.meta.results import HUMANS
 from metrist.evaluate.report.data import ReportData
-from metrist.evaluate.report.systems import ratings_table
-from metrist.evaluate.report.verdicts import join_names
-from metrist.report.figures import Interval, draw_bars, draw_matrix
+from metrist.evaluate.report.systems import join_names, ratings_table
+from metrist.report.figures import PlotValue, draw_bars, draw_matrix
 from metrist.report.meta_figures import (
     AgreementBar,
     Curve,
@@ -72,22 +70,49 @@ def agreement_section(data: ReportData) -> Section | None:
         )
         blocks.append(FigureBlock(drawing=drawing, name="slices", caption=caption))
     blocks += _level_blocks(data)
-    if not evaluation.plan.preferences:
-        left_out = _describe_left_out(evaluation)
-        for number, aspect in enumerate(evaluation.golds):
-            folded: list[Block] = []
-            if (scatter := scatter_figure(data, aspect=aspect)) is not None:
-                folded.append(FigureBlock(drawing=scatter, name=f"scatter-{aspect}", caption=_SCATTER + left_out))
-            if (curves := curves_figure(data, aspect=aspect)) is not None:
-                folded.append(FigureBlock(drawing=curves, name=f"curves-{aspect}", caption=_CURVES + left_out))
-            blocks.append(
-                Fold(title=f"{aspect}: scores beside ratings, and ε curves", blocks=folded, opened=number == 0)
-            )
+    blocks += [*_scatter_blocks(data, evaluation), *_rater_blocks(data, evaluation)]
+    return Section(name="people", title="Which metric to trust", blocks=blocks)
+
+
+def _scatter_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]:
+    """Scores beside ratings, and ε curves, aspect by aspect."""
+    left_out, metrics = "", order_metrics(evaluation)
+    if others := metrics[_MAX_PANELS:]:
+        mean = ", on average over aspects" if len(evaluation.outputs) > 1 else ""
+        left_out = (
+            f" The {_MAX_PANELS} of {len(metrics)} metrics that agree best with people{mean}; left out: "
+            f"{join_names(others)}."
+        )
+    blocks: list[Block] = []
+    for aspect in evaluation.golds if not evaluation.plan.preferences else ():
+        folded: list[Block] = []
+        if (scatter := scatter_figure(data, aspect=aspect)) is not None:
+            folded.append(FigureBlock(drawing=scatter, name=f"scatter-{aspect}", caption=_SCATTER + left_out))
+        if (curves := curves_figure(data, aspect=aspect)) is not None:
+            folded.append(FigureBlock(drawing=curves, name=f"curves-{aspect}", caption=_CURVES + left_out))
+        blocks.append(Fold(title=f"{aspect}: scores beside ratings, and ε curves", blocks=folded, opened=not blocks))
+    return blocks
+
+
+def _rater_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]:
+    """How people agree with each other, and what agreement costs."""
+    blocks: list[Block] = []
     if (drawing := majority_figure(data)) is not None:
         blocks.append(FigureBlock(drawing=drawing, name="majority", caption=_MAJORITY))
-    single = _find_single_ratings(evaluation)
+    ratings = evaluation.dataset.ratings
+    single = [
+        aspect
+        for aspect, outputs in evaluation.outputs.items()
+        if not evaluation.plan.preferences and not (ratings[aspect].counts()[outputs] >= 2).any()
+    ]
     if single:
-        blocks.append(Prose(sentences=[_describe_single_ratings(single, evaluation)], kind="notes"))
+        some = len(single) < len(evaluation.outputs)
+        what = f"rating per output of {join_names(single)}" if some else "rating per output and aspect"
+        note = (
+            f"There is one {what} (which may be a mean over raters already), so that agreement among raters cannot be "
+            f"computed{' for that' if some else ''}."
+        )
+        blocks.append(Prose(sentences=[note], kind="notes"))
     for name, title in (
         ("agreement", "Agreement among raters"),
         ("cost", "Agreement and cost"),
@@ -102,7 +127,7 @@ def agreement_section(data: ReportData) -> Section | None:
             tables = [replace(table, rows=own) for table, own in zip(tables, rows, strict=True) if own]
         if tables:
             blocks.append(Fold(title=title, blocks=[TableBlock(table=table) for table in tables]))
-    return Section(name="people", title="Which metric to trust", blocks=blocks)
+    return blocks
 
 
 #: Words of the advice that are explained below it where they occur.
@@ -127,25 +152,6 @@ _CURVES = (
 _MAJORITY = "The share of outputs, of those with two or more ratings, on which more than half of the raters agree."
 
 
-def _find_single_ratings(evaluation: MetaEvaluation) -> list[str]:
-    """The aspects of which no output has two ratings."""
-    ratings = evaluation.dataset.ratings
-    return [
-        aspect
-        for aspect, outputs in evaluation.outputs.items()
-        if not evaluation.plan.preferences and not (ratings[aspect].counts()[outputs] >= 2).any()
-    ]
-
-
-def _describe_single_ratings(aspects: Sequence[str], evaluation: MetaEvaluation) -> str:
-    some = len(aspects) < len(evaluation.outputs)
-    what = f"rating per output of {join_names(aspects)}" if some else "rating per output and aspect"
-    return (
-        f"There is one {what} (which may be a mean over raters already), so that agreement among raters cannot be "
-        f"computed{' for that' if some else ''}."
-    )
-
-
 def recommend(evaluation: MetaEvaluation) -> list[str]:
     """The advice in words: all outputs first, then the slices where another metric is best."""
     sentences = advice(evaluation)
@@ -163,9 +169,11 @@ def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
         value = format_number(best.value, 3)
         interval = "" if math.isnan(best.low) else f" [{format_number(best.low, 3)}, {format_number(best.high, 3)}]"
         sentence = f"{best.metric} agrees best with people's {aspect}: {best.measure} {value}{interval}"
-        if equals := _list_equals(evaluation, best, group.tests):
-            others = f"{len(equals)} others are" if len(equals) > 1 else f"{equals[0]} is"
-            sentence += f"; {others} on a par"
+        if group.tests is not None and best.metric in group.tests.metrics:
+            others = [metric for metric in group.tests.metrics if metric != best.metric]
+            equals = [m for m in others if group.tests.compare(best.metric, m)[1] > evaluation.plan.alpha]
+            if equals:
+                sentence += f"; {f'{len(equals)} others are' if len(equals) > 1 else f'{equals[0]} is'} on a par"
         name, floor = best.baseline
         if name:
             reached = f"{name} reaches {format_number(floor, 3)}"
@@ -176,14 +184,6 @@ def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
             sentence += f"; {reached}"
         sentences.append(f"{sentence}.")
     return sentences
-
-
-def _list_equals(evaluation: MetaEvaluation, best: Figure, tests: Tests | None) -> list[str]:
-    """The metrics that were tested against the best one and do not differ from it, as the advice names them."""
-    if tests is None or best.metric not in tests.metrics:
-        return []
-    others = (metric for metric in tests.metrics if metric != best.metric)
-    return [metric for metric in others if tests.compare(best.metric, metric)[1] > evaluation.plan.alpha]
 
 
 def describe_measure(evaluation: MetaEvaluation) -> str:
@@ -212,19 +212,6 @@ def order_metrics(evaluation: MetaEvaluation) -> list[str]:
     return sorted(values, key=lambda metric: -float(np.mean(values[metric])))
 
 
-def _describe_left_out(evaluation: MetaEvaluation) -> str:
-    """Which metrics a figure with a limited number of them does not show, and why; empty if it shows all."""
-    metrics = order_metrics(evaluation)
-    others = metrics[_MAX_PANELS:]
-    if not others:
-        return ""
-    mean = ", on average over aspects" if len(evaluation.outputs) > 1 else ""
-    return (
-        f" The {_MAX_PANELS} of {len(metrics)} metrics that agree best with people{mean}; left out: "
-        f"{join_names(others)}."
-    )
-
-
 def agreement_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     """Bars of agreement per metric and aspect."""
     evaluation = data.evaluation
@@ -237,11 +224,11 @@ def agreement_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
         own = _on_all(evaluation, aspect)
         for figure in own:
             if figure.metric == HUMANS:
-                ceilings[aspect] = Interval(value=figure.value, low=figure.low, high=figure.high)
+                ceilings[aspect] = PlotValue(value=figure.value, low=figure.low, high=figure.high)
         metrics = sorted((f for f in own if f.metric in order), key=lambda f: order[f.metric])
         bars[aspect] = {
             f.metric: AgreementBar(
-                agreement=Interval(value=f.value, low=f.low, high=f.high), chance=f.chance, all_ties=f.all_ties
+                agreement=PlotValue(value=f.value, low=f.low, high=f.high), chance=f.chance, all_ties=f.all_ties
             )
             for f in metrics
         }
@@ -413,7 +400,7 @@ def levels_figure(
                 LevelColumn(
                     task=task,
                     language=language,
-                    agreement=Interval(value=figure.value, low=figure.low, high=figure.high),
+                    agreement=PlotValue(value=figure.value, low=figure.low, high=figure.high),
                     people=(float(gold[both].mean()) - low) / (high - low) if high > low else math.nan,
                     metric=(float(scores[both].mean()) - worst) / (best - worst) if best != worst else math.nan,
                     outputs=len(both),

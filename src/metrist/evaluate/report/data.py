@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, format_count
 from metrist.evaluate.compare.comparison import compare
-from metrist.evaluate.compare.results import Comparison
+from metrist.evaluate.compare.results import Comparison, rank_systems
+from metrist.evaluate.explain.worst import percentile_ranks
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, join, meta_evaluate
 from metrist.evaluate.meta.dataset import Cost
 from metrist.evaluate.meta.join import read_costs
-from metrist.evaluate.report.verdicts import rank_systems
 from metrist.evaluate.selection import (
     check_signatures,
     has_metric,
@@ -33,7 +33,7 @@ from metrist.evaluate.selection import (
     select_systems,
 )
 from metrist.io.remote import is_remote
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, PartMetric
 from metrist.names import (
     NameColumn,
     concatenate_names,
@@ -44,6 +44,8 @@ from metrist.names import (
     take_names,
 )
 from metrist.ratings import Error
+from metrist.records import TAG_FIELDS
+from metrist.report.output_card import PEOPLE
 from metrist.report.tables import Table
 from metrist.run import Results, score
 from metrist.run.loading import UnavailableMetric, fetch_flat
@@ -51,6 +53,7 @@ from metrist.run.texts import OutputFacts, OutputTexts, RatedRows
 from metrist.scores import Failure, FailureKind, Scores
 
 Key = tuple[str, str]
+Floats = NDArray[np.float64]
 #: A column has to have this many values at least, and at most, to be sliced by without being named.
 _MIN_VALUES, _MAX_VALUES = 2, 30
 _MAX_ASPECTS = 8
@@ -107,13 +110,13 @@ class ReportData:
                 and not Path(source).exists()
                 and "*" not in os.fspath(source)
             ):
-                raise RunError(f"there is no run and no file {os.fspath(source)!r}")
+                raise RunError(f"there is no run and no file {os.fspath(source)!r}", code="missing_file")
             else:
                 files.append(source)
         if runs:
             return runs, files
         if not files:
-            raise RunError("a report needs a run, or files to score")
+            raise RunError("a report needs a run, or files to score", code="missing_value")
         given = files if len(files) > 1 else files[0]
         if names:
             return {"this run": score(given, names, progress=False, **reading)}, files
@@ -124,7 +127,7 @@ class ReportData:
         first, *others = self.runs.values()
         common = [m for m in first.metrics if all(has_metric(run, m) for run in others)]
         if not common:
-            raise RunError("the runs have no metric in common")
+            raise RunError("the runs have no metric in common", code="too_little_data")
         for metric in common if others else ():
             check_signatures(metric, self.runs)
         names = list_names(self.options.metrics)
@@ -201,6 +204,29 @@ class ReportData:
         known = set(self.results.notes)
         notes, remarks = ([note for note in own if note not in known] for own in (table.notes, table.remarks))
         return replace(table, signatures=(), notes=notes, remarks=remarks)
+
+    @cached_property
+    def percentiles(self) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """The percentiles of all outputs by each metric, and by people's ratings of each aspect, where higher is taken
+        as better."""
+        by_metric = {}
+        for metric in self.directed:
+            if not isinstance(metric, PartMetric):
+                sign = -1.0 if metric.higher_is_better is False else 1.0
+                by_metric[metric.label] = percentile_ranks(sign * self.results[metric].values)
+        ratings = self.texts.ratings
+        return by_metric, {name: percentile_ranks(own.mean(len(self.results))) for name, own in ratings.items()}
+
+    @cached_property
+    def errors(self) -> dict[str, list[tuple[int, Error]]]:
+        """The errors by who found them, each with the row of its output."""
+        found: dict[str, Mapping[int, Sequence[Error]]] = {PEOPLE: self.texts.errors}
+        found = {**{m.label: self.results.scores[m.label].errors for m in self.results.metrics}, **found}
+        return {
+            name: [(row, error) for row in sorted(errors) for error in errors[row]]
+            for name, errors in found.items()
+            if errors
+        }
 
     # ---- What takes time
 
@@ -313,7 +339,7 @@ class ReportData:
         if self.options.slices or dataset is None:
             return tuple(self.options.slices)
         varied = []
-        for name in ("task", "language"):
+        for name in TAG_FIELDS:
             labels = dataset.columns.get(name)
             if labels and _MIN_VALUES <= len(np.unique(labels.codes[labels.codes >= 0])) <= _MAX_VALUES:
                 varied.append(name)
@@ -390,7 +416,10 @@ def _name_systems(runs: Mapping[str, Results]) -> dict[str, dict[str, str]]:
 def _use_stored_scores(dataset: JudgedDataset) -> Results:
     """Results from the scores that records hold themselves."""
     if not dataset.scores:
-        raise RunError("the files hold no scores: name metrics to score them with (-m rougeL), or give a run folder")
+        raise RunError(
+            "the files hold no scores: name metrics to score them with (-m rougeL), or give a run folder",
+            code="no_data",
+        )
     metrics, scores, signatures = list[Metric](), {}, {}
     for name, column in dataset.scores.items():
         missing = np.flatnonzero(np.isnan(column.values)).tolist()

@@ -1,29 +1,46 @@
-"""Sections of a report with texts: the worst outputs, those that changed most, disagreements, token heat, and all
-outputs to search. Only the texts that are shown are read into memory."""
+"""Sections of a report with texts: the worst outputs, those that changed most, disagreements, token heat, all outputs
+to search, and errors. Only the texts that are shown are read into memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import MetristError, format_count, label_item
-from metrist.evaluate.explain.worst import find_smallest, list_decimals, percentile_ranks, show_outputs, worst
+from metrist.evaluate.explain.worst import find_smallest, show_outputs, worst
 from metrist.evaluate.report.agreement import order_metrics
 from metrist.evaluate.report.data import ReportData
-from metrist.evaluate.report.verdicts import join_names
+from metrist.evaluate.report.systems import join_names
+from metrist.evaluate.selection import list_decimals
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import find_outputs
-from metrist.report.page import Block, ExplorerBlock, Fold, HeatBlock, OutputsBlock, Prose, Section
-from metrist.report.tables import format_number, or_none
-from metrist.report.worst import WorstEntry, WorstOutputs
+from metrist.ratings import Error
+from metrist.report.figures import draw_bars
+from metrist.report.output_card import PEOPLE, SEVERITIES, rank_severity, severity_of
+from metrist.report.outputs import WorstEntry, WorstOutputs
+from metrist.report.page import (
+    Block,
+    ExplorerBlock,
+    FigureBlock,
+    Fold,
+    HeatBlock,
+    OutputsBlock,
+    Prose,
+    Section,
+    TableBlock,
+)
+from metrist.report.svg import PAGE, Drawing, Style
+from metrist.report.tables import Count, Number, Table, format_number, name_columns
 
 #: Outputs shown per list.
 _SHOWN = 5
+#: Outputs shown that lose most by their errors.
+_HEAVIEST = 8
 #: An output is among the worst by a metric if its percentile is at most this.
 _LOWEST = 5
 #: Metrics with a list of their own.
@@ -50,15 +67,9 @@ def _rank(data: ReportData, metrics: str | Sequence[str], **ranking: Any) -> lis
 def _rank_worst(data: ReportData) -> list[WorstOutputs]:
     """The worst outputs by each metric, then by people's ratings. The metric that agrees best with people comes first,
     then metrics that give reasons."""
-    decimals, lists, results = list_decimals(data.results), list[WorstOutputs](), data.results
-    ranks = _Percentiles(
-        metrics={
-            m.label: percentile_ranks((-1.0 if m.higher_is_better is False else 1.0) * results[m].values)
-            for m in data.directed
-            if not isinstance(m, PartMetric)
-        },
-        aspects={name: percentile_ranks(rated.mean(len(results))) for name, rated in data.texts.ratings.items()},
-    )
+    results = data.results
+    decimals = list_decimals([results])
+    lists: list[WorstOutputs] = []
     trusted = _find_trusted(data)
     first = [m for m in data.directed if m is trusted]
     others = [m for m in data.directed if m not in first and not isinstance(m, PartMetric)]
@@ -74,9 +85,9 @@ def _rank_worst(data: ReportData) -> list[WorstOutputs]:
             )
             for row, entry in zip(rows.tolist(), outputs.entries, strict=True):
                 reason = f"{metric.label} {format_number(entry.value, places)}; the mean is {mean}"
-                entries.append(replace(entry, reason=reason + ranks.describe(row, metric.label)))
+                entries.append(replace(entry, reason=reason + _describe_ranks(data, row, metric.label)))
             lists.append(replace(outputs, entries=entries))
-    return [*lists, *_rank_by_ratings(data, ranks)]
+    return [*lists, *_rank_by_ratings(data)]
 
 
 def _find_trusted(data: ReportData) -> Metric | None:
@@ -87,10 +98,12 @@ def _find_trusted(data: ReportData) -> Metric | None:
     return next((directed[name] for name in order_metrics(data.evaluation) if name in directed), None)
 
 
-def _rank_by_ratings(data: ReportData, ranks: _Percentiles) -> list[WorstOutputs]:
+def _rank_by_ratings(data: ReportData) -> list[WorstOutputs]:
     """The outputs that people rate lowest, aspect by aspect. Higher is taken as better."""
-    lists, ratings = list[WorstOutputs](), data.texts.ratings
-    decimals, chosen = list_decimals(data.results), data.options.aspects or tuple(ratings)
+    lists: list[WorstOutputs] = []
+    ratings = data.texts.ratings
+    decimals = list_decimals([data.results])
+    chosen = data.options.aspects or tuple(ratings)
     for aspect in chosen[:_MAX_RATED]:
         means = ratings[aspect].mean(len(data.results)) if aspect in ratings else np.empty(0)
         rated = np.flatnonzero(~np.isnan(means))
@@ -102,30 +115,25 @@ def _rank_by_ratings(data: ReportData, ranks: _Percentiles) -> list[WorstOutputs
         for row, output in zip(lowest, show_outputs(data.results, data.texts.read(lowest)), strict=True):
             reason = f"people's {aspect} {format_number(means[row], 2)}; the mean is {mean}"
             value = float(means[row])
-            entries.append(WorstEntry(outputs=(output,), value=value, reason=reason + ranks.describe(row, aspect)))
+            entries.append(
+                WorstEntry(outputs=(output,), value=value, reason=reason + _describe_ranks(data, row, aspect))
+            )
         title = f"The worst of {format_count(len(rated), 'output')} by people's {aspect}"
         lists.append(WorstOutputs(title=title, entries=entries, decimals=decimals))
     return lists
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Percentiles:
-    """The percentiles of all outputs by each metric, and by people's ratings of each aspect, where higher is taken as
-    better."""
-
-    metrics: Mapping[str, NDArray[np.float64]]
-    aspects: Mapping[str, NDArray[np.float64]]
-
-    def describe(self, row: int, without: str) -> str:
-        """By which metrics, and by which aspects, an output is among the worst, `without` the one it is listed by."""
-        metrics, aspects = (
-            [name for name, own in columns.items() if name != without and own[row] <= _LOWEST]
-            for columns in (self.metrics, self.aspects)
-        )
-        parts = [join_names(metrics)] if metrics else []
-        # All aspects are named, as what people say counts most.
-        parts += [f"people's {join_names(aspects, len(aspects))}"] if aspects else []
-        return f"; also among the worst {_LOWEST} % by {', and by '.join(parts)}" if parts else ""
+def _describe_ranks(data: ReportData, row: int, without: str) -> str:
+    """By which metrics, and by which of people's ratings, an output is among the worst, `without` the one it is listed
+    by."""
+    metrics, aspects = (
+        [name for name, percentiles in ranks.items() if name != without and percentiles[row] <= _LOWEST]
+        for ranks in data.percentiles
+    )
+    parts = [join_names(metrics)] if metrics else []
+    # All aspects are named, as what people say counts most.
+    parts += [f"people's {join_names(aspects, len(aspects))}"] if aspects else []
+    return f"; also among the worst {_LOWEST} % by {', and by '.join(parts)}" if parts else ""
 
 
 def worst_section(data: ReportData) -> Section | None:
@@ -201,8 +209,12 @@ def explorer_section(data: ReportData) -> Section | None:
     systems = {system: number for number, system in enumerate(data.systems)}
     contexts: list[dict[str, Any]] = []
     outputs: list[dict[str, Any]] = []
-    decimals = list_decimals(data.results)
+    decimals = list_decimals([data.results])
     columns = [metric.label for metric in data.columns]
+
+    def round_score(value: float) -> float | None:
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+
     for card in sample:
         if card.record is None:
             continue
@@ -216,7 +228,7 @@ def explorer_section(data: ReportData) -> Section | None:
             {
                 "i": items[card.item],
                 "s": systems[card.system],
-                "v": [_round(card.scores[name].value if name in card.scores else math.nan) for name in columns],
+                "v": [round_score(card.scores[name].value if name in card.scores else math.nan) for name in columns],
                 "ratings": {aspect: float(f"{mean:.3g}") for aspect, (mean, _) in card.ratings.items()},
                 # Most outputs have no errors and no reasons.
                 **{name: value for name, value in shown.items() if value or name == "output"},
@@ -258,6 +270,133 @@ def _choose_rows(data: ReportData) -> tuple[list[int], list[str]]:
     return chosen.tolist(), [rule]
 
 
-def _round(value: float) -> float | None:
-    known = or_none(value)
-    return None if known is None else float(f"{known:.6g}")
+# ---- Errors
+
+
+def errors_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
+    """Errors by aspect, stacked by severity, for everyone who found some."""
+    found = data.errors
+    counts: dict[str, Counter[str]] = {}
+    for name, errors in found.items():
+        for _, error in errors:
+            label = error.aspect if len(found) == 1 else f"{name}: {error.aspect}"
+            counts.setdefault(label, Counter())[severity_of(error)] += 1
+    if not counts:
+        return None
+    ordered = dict(sorted(counts.items(), key=lambda entry: -sum(entry[1].values()))[:30])
+    used = [severity for severity in SEVERITIES if any(entry[severity] for entry in ordered.values())]
+    return draw_bars(
+        ordered,
+        used,
+        used,
+        title="Errors by aspect and severity",
+        description="; ".join(f"{label}: {sum(entry.values())}" for label, entry in ordered.items()),
+        style=style,
+    )
+
+
+def errors_section(data: ReportData) -> Section | None:
+    """Errors by aspect and severity, per system, and the outputs that lose most by them."""
+    found = data.errors
+    drawing = errors_figure(data)
+    if drawing is None:
+        return None
+    blocks: list[Block] = [FigureBlock(drawing=drawing, name="errors"), TableBlock(table=_error_table(found))]
+    blocks.append(TableBlock(table=_system_error_table(data, found)))
+    penalties: dict[int, list[float]] = {}
+    for errors in found.values():
+        for row, error in errors:
+            by_severity = (len(SEVERITIES) - rank_severity(error)) / 10
+            penalties.setdefault(row, []).append(by_severity if error.penalty is None else error.penalty)
+    totals = {row: sum(own) for row, own in penalties.items()}
+    rows = sorted(totals, key=lambda row: (-totals[row], -len(penalties[row]), row))[:_HEAVIEST]
+    entries = []
+    for row, card in zip(rows, show_outputs(data.results, data.texts.read(rows)), strict=True):
+        reason = f"{format_count(len(penalties[row]), 'error')} with penalties of {totals[row]:g} together"
+        entries.append(WorstEntry(outputs=(card,), value=totals[row], reason=reason))
+    title, decimals = "Outputs with the heaviest errors", list_decimals([data.results])
+    heaviest = WorstOutputs(title=title, entries=entries, decimals=decimals)
+    legend = "Point at a marked passage, or reach it with the Tab key, to read why it is one."
+    inner: list[Block] = [Prose(sentences=[legend], kind="notes"), OutputsBlock(outputs=heaviest)]
+    blocks.append(Fold(title=f"{title} ({len(heaviest)} of {len(penalties):,})", blocks=inner, opened=True))
+    return Section(name="errors", title="Errors", blocks=blocks)
+
+
+def _error_table(found: dict[str, list[tuple[int, Error]]]) -> Table:
+    rows: list[list[Any]] = []
+    for name, errors in found.items():
+        by_aspect: dict[str, list[tuple[int, Error]]] = {}
+        for row, error in errors:
+            by_aspect.setdefault(error.aspect, []).append((row, error))
+        for aspect, own in sorted(by_aspect.items(), key=lambda entry: -len(entry[1])):
+            severities = Counter(severity_of(error) for _, error in own)
+            penalties = [error.penalty for _, error in own if error.penalty is not None]
+            rows.append(
+                [
+                    name,
+                    aspect,
+                    Count(len(own)),
+                    *(Count(severities[severity]) for severity in SEVERITIES),
+                    Count(len({row for row, _ in own})),
+                    Number(float(np.mean(penalties)) if penalties else math.nan, 2),
+                ]
+            )
+    numbers = ("errors", *SEVERITIES, "outputs", "mean penalty")
+    return Table(
+        title="Errors by aspect and severity",
+        columns=name_columns("found by", "aspect", right=numbers),
+        rows=rows,
+    )
+
+
+def _system_error_table(data: ReportData, found: dict[str, list[tuple[int, Error]]]) -> Table:
+    rows: list[list[Any]] = []
+    for name, errors in found.items():
+        by_system: dict[str, list[Error]] = {}
+        for row, error in errors:
+            by_system.setdefault(data.results.systems[row], []).append(error)
+        for system in data.systems:
+            own, judged = by_system.get(system, []), _count_judged(data, name, system)
+            severities = Counter(map(severity_of, own))
+            rate = Number(len(own) / judged if judged else math.nan, 2)
+            rows.append(
+                [system, name, Count(len(own)), rate, *(Count(severities[severity]) for severity in SEVERITIES)]
+            )
+    head = name_columns("system", "found by", right=("errors", "per output", *SEVERITIES))
+    return Table(title="Errors by system", columns=head, rows=rows)
+
+
+def compare_errors(data: ReportData) -> list[str]:
+    """Which of two systems has more errors per output, and in which aspect they differ most: why one is better."""
+    sentences = []
+    for name, errors in data.errors.items():
+        counts: dict[str, Counter[str]] = {}
+        for row, error in errors:
+            counts.setdefault(data.results.systems[row], Counter())[error.aspect] += 1
+        for first, second in data.pairs:
+            sizes = [_count_judged(data, name, system) for system in (first, second)]
+            if not all(sizes):
+                continue
+            rates = [
+                {aspect: count / size for aspect, count in counts.get(system, Counter()).items()}
+                for system, size in zip((first, second), sizes, strict=True)
+            ]
+            own, other = (sum(rate.values()) for rate in rates)
+            finds = "People find" if name == PEOPLE else f"{name} finds"
+            sentence = f"{finds} {own:.2f} errors per output in {first} and {other:.2f} in {second}"
+            aspects = sorted(set(rates[0]) | set(rates[1]))
+            gaps = {aspect: rates[0].get(aspect, 0.0) - rates[1].get(aspect, 0.0) for aspect in aspects}
+            widest = max(gaps, key=lambda aspect: abs(gaps[aspect]), default=None)
+            if widest is not None and len(gaps) > 1 and gaps[widest]:
+                shown = " against ".join(f"{rate.get(widest, 0.0):.2f}" for rate in rates)
+                sentence += f"; they differ most in {widest}, {shown}"
+            sentences.append(f"{sentence}.")
+    return sentences
+
+
+def _count_judged(data: ReportData, name: str, system: str) -> int:
+    """The outputs of a system on which errors could be found: for a metric, those that it scored."""
+    at = data.positions[system]
+    if name not in data.results.scores:
+        return len(at)
+    return int(np.count_nonzero(~np.isnan(data.results.scores[name].values[at])))

@@ -40,9 +40,11 @@ def convert(
     of BARTScore's scores that were given by people; `references` lists the references of mt-metrics-eval to use.
     """
     if not paths:
-        raise InputError("nothing to convert: name at least one file or folder")
+        raise InputError("nothing to convert: name at least one file or folder", code="missing_value")
     if kind is not None and kind not in KINDS:
-        raise InputError(f"no format named {kind!r}{did_you_mean(kind, KINDS)}; there are {', '.join(KINDS)}")
+        raise InputError(
+            f"no format named {kind!r}{did_you_mean(kind, KINDS)}; there are {', '.join(KINDS)}", code="unknown_name"
+        )
     existing = [_check_exists(path) for path in paths]
     if kind is None:
         kind, *others = map(detect, existing)
@@ -64,7 +66,8 @@ def detect(path: Path | str) -> Kind:
             return "mt_metrics_eval"
         names = format_names(sorted(child.name for child in path.iterdir()))
         raise InputError(
-            f"{path}: expected a folder with sources/ and system-outputs/ (mt-metrics-eval), found {names}"
+            f"{path}: expected a folder with sources/ and system-outputs/ (mt-metrics-eval), found {names}",
+            code="invalid_value",
         )
     try:  # The first element of a list, the object of the first line, or a document that spans several lines.
         value = next(entry for _, entry in read_entries(path))
@@ -85,5 +88,5 @@ def detect(path: Path | str) -> Kind:
 def _check_exists(path: Path | str) -> Path:
     path = Path(path)
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder")
+        raise InputError(f"{path}: no such file or folder", code="missing_file")
     return path

@@ -70,7 +70,7 @@ def _output_row(place: str, entry: Mapping[str, Any], items: _ItemNames, options
     elif options.system is not None:
         system = options.system
     else:
-        raise InputError(f"{place}: no 'generator', which names the output's system; set it with system= or --system")
+        raise InputError(f"{place}: no 'generator', which names the output's system; set `system`")
     extra = {field: value for field, value in entry.items() if field not in _OUTPUT_FIELDS}
     fields = {"item": items.name(context, system), "system": system, **context}
     return {**extra, **drop_empty(fields), "output": get_text(place, entry, "output")}

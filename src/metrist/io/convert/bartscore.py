@@ -56,11 +56,16 @@ def rows(path: Path, options: ConvertOptions) -> Iterator[Row]:
     """Yield one row per output; for a pair of translations one row for the pair, then one per output with scores."""
     document = read_document(path)
     if not isinstance(document, dict):
-        raise InputError(f"{path}: expected an object from document to outputs, got {format_value(document)}")
+        raise InputError(
+            f"{path}: expected an object from document to outputs, got {format_value(document)}", code="invalid_value"
+        )
     for item, entry in document.items():
         place = f"{path}: document {format_value(item)}"
         if not isinstance(entry, dict):
-            raise InputError(f"{place}: expected an object with its source and outputs, got {format_value(entry)}")
+            raise InputError(
+                f"{place}: expected an object with its source and outputs, got {format_value(entry)}",
+                code="invalid_value",
+            )
         shared = _shared_fields(place, item, entry, options)
         if "sys_summs" in entry:
             shared.setdefault("task", "summarization")
@@ -77,7 +82,10 @@ def rows(path: Path, options: ConvertOptions) -> Iterator[Row]:
             yield from _pair_rows(place, entry, shared, options)
         else:
             names = format_names(entry)
-            raise InputError(f"{place}: expected 'sys_summs', 'sys_summ' or 'better' and 'worse', found {names}")
+            raise InputError(
+                f"{place}: expected 'sys_summs', 'sys_summ' or 'better' and 'worse', found {names}",
+                code="invalid_value",
+            )
 
 
 def _shared_fields(place: str, item: str, entry: Mapping[str, Any], options: ConvertOptions) -> Row:

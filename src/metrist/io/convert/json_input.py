@@ -45,7 +45,7 @@ def read_entries(path: Path) -> Iterator[tuple[str, Row]]:
         count += 1
         yield str(location), row
     if not count:
-        raise InputError(f"{path}: expected a list of objects or one object per line, found none")
+        raise InputError(f"{path}: expected a list of objects or one object per line, found none", code="no_data")
 
 
 def read_document(path: Path) -> Any:
@@ -54,7 +54,10 @@ def read_document(path: Path) -> Any:
     with open_bytes(path) as file:
         data = file.read(_LARGEST_DOCUMENT + 1)
     if len(data) > _LARGEST_DOCUMENT:
-        raise InputError(f"{path}: has more than {_LARGEST_DOCUMENT:,} bytes, which is too large for one JSON value")
+        raise InputError(
+            f"{path}: has more than {_LARGEST_DOCUMENT:,} bytes, which is too large for one JSON value",
+            code="too_large",
+        )
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=build_object)
     except UnicodeDecodeError as error:
@@ -63,7 +66,7 @@ def read_document(path: Path) -> Any:
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
-        raise InputError(f"{path}: not readable JSON: it is nested too deeply") from None
+        raise InputError(f"{path}: not readable JSON: it is nested too deeply", code="too_large") from None
     except ValueError as error:
         raise InputError(f"{path}: not readable JSON: {error}") from None
 
@@ -83,12 +86,13 @@ def _check_is_json(path: Path) -> None:
     if start not in ("{", "["):
         raise InputError(
             f"{path}: expected JSON, which begins with {{ or [, found {format_value(start) if start else 'nothing'}; "
-            "to convert plain line files, use --source, --reference and --output SYSTEM=FILE"
+            "to convert plain line files, use --source, --reference and --output SYSTEM=FILE",
+            code="invalid_value",
         )
 
 
 def reject(place: str, field: str, value: Any, expected: str) -> NoReturn:
-    raise InputError(f"{place}: {field!r} must be {expected}, got {format_value(value)}")
+    raise InputError(f"{place}: {field!r} must be {expected}, got {format_value(value)}", code="invalid_value")
 
 
 def get_text(place: str, entry: Mapping[str, Any], field: str) -> str:

@@ -42,7 +42,9 @@ def rows(path: Path, options: ConvertOptions) -> Iterator[Row]:
     """Yield a row per task, with the judgments of everyone who completed it."""
     for number, (place, entry) in enumerate(read_entries(path), 1):
         if not is_entry(entry):
-            raise InputError(f"{place}: expected a task of Label Studio with 'data' and 'annotations'")
+            raise InputError(
+                f"{place}: expected a task of Label Studio with 'data' and 'annotations'", code="invalid_value"
+            )
         yield _task_row(place, entry, number, options)
 
 
@@ -106,7 +108,9 @@ def _parse_results(
     for number, result in enumerate(results, 1):
         at = f"{place}, result {number}"
         if not isinstance(result, Mapping) or not isinstance(result.get("value"), Mapping):
-            raise InputError(f"{at}: expected an object with a 'value', got {format_value(result)}")
+            raise InputError(
+                f"{at}: expected an object with a 'value', got {format_value(result)}", code="invalid_value"
+            )
         kind, name, value = result.get("type"), str(result.get("from_name")), result["value"]
         if kind in ("labels", "hypertextlabels"):
             regions[str(result.get("id", number))] = _parse_region(at, result, data)
@@ -136,13 +140,17 @@ def _parse_region(place: str, result: Mapping[str, Any], data: Mapping[str, Any]
     start, end, text = value.get("start"), value.get("end"), value.get("text")
     start, end = (int(own) if isinstance(own, str) and _PLACE.fullmatch(own) else own for own in (start, end))
     if not isinstance(labels, list) or not labels or type(start) is not int or type(end) is not int:
-        raise InputError(f"{place}: expected a region of a text with labels, start and end, got {format_value(value)}")
+        raise InputError(
+            f"{place}: expected a region of a text with labels, start and end, got {format_value(value)}",
+            code="invalid_value",
+        )
     whole = data.get(side)
     if isinstance(whole, str) and isinstance(text, str) and whole[start:end] != text:
         start, end = _from_utf16(whole, start), _from_utf16(whole, end)
         if whole[start:end] != text:
             raise InputError(
-                f"{place}: {format_value(text)} is not at {value['start']} to {value['end']} of the {side}"
+                f"{place}: {format_value(text)} is not at {value['start']} to {value['end']} of the {side}",
+                code="invalid_value",
             )
     error: Row = {"aspect": str(labels[0]), "start": start, "end": end, "side": side}
     return {**error, "text": text} if isinstance(text, str) else error
@@ -162,7 +170,9 @@ def _first_text(place: str, kind: Any, value: Mapping[str, Any]) -> str:
     texts = value.get("choices" if kind == "choices" else "text")
     texts = [texts] if isinstance(texts, str) else texts
     if not isinstance(texts, list) or not texts or not isinstance(texts[0], str):
-        raise InputError(f"{place}: expected a text or a list of texts, got {format_value(texts)}")
+        raise InputError(
+            f"{place}: expected a text or a list of texts, got {format_value(texts)}", code="invalid_value"
+        )
     return texts[0]
 
 

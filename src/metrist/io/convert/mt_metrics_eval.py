@@ -37,7 +37,10 @@ def line_files(
     line number. An empty line of a reference file means that the item lacks this reference, as in sacreBLEU.
     """
     if not outputs:
-        raise InputError("line files need at least one file of outputs with its system's name, such as nllb=nllb.txt")
+        raise InputError(
+            "line files need at least one file of outputs with its system's name, such as nllb=nllb.txt",
+            code="invalid_value",
+        )
     sources = [Path(source)] if source is not None else []
     columns = [*sources, *map(Path, references), *map(Path, outputs.values())]
     _count_lines(columns)
@@ -80,7 +83,8 @@ def _count_lines(paths: Sequence[Path]) -> int:
             raise InputError(
                 f"{path}: has {format_count(counts[-1], 'line')}, but {paths[0]} has {counts[0]:,}; line "
                 "n of every file must belong "
-                "to the same item"
+                "to the same item",
+                code="invalid_value",
             )
     return counts[0]
 
@@ -166,11 +170,14 @@ def _choose_language_pair(folder: Path, requested: str | None) -> str:
         return requested
     names = format_names(pairs)
     if requested is not None:
-        raise InputError(f"{folder}: no language pair {requested!r}, only {names}{did_you_mean(requested, pairs)}")
+        raise InputError(
+            f"{folder}: no language pair {requested!r}, only {names}{did_you_mean(requested, pairs)}",
+            code="unknown_name",
+        )
     if not pairs:
         raise InputError(f"{folder / 'sources'}: no file SOURCE-TARGET.txt such as en-de.txt")
     if len(pairs) > 1:
-        raise InputError(f"{folder}: has {len(pairs)} language pairs, {names}; choose one with --language")
+        raise InputError(f"{folder}: has {len(pairs)} language pairs, {names}; choose one with `language`")
     return pairs[0]
 
 
@@ -179,10 +186,15 @@ def _read_scores(path: Path, systems: Mapping[str, Path], lines: int) -> Columns
     for number, line in enumerate(_read_lines(path), 1):
         words = line.split()
         if len(words) != 2:
-            raise InputError(f"{path}:{number}: expected a system and a score, got {format_value(line)}")
+            raise InputError(
+                f"{path}:{number}: expected a system and a score, got {format_value(line)}", code="invalid_value"
+            )
         system, text = words
         if system not in systems:
-            raise InputError(f"{path}:{number}: no outputs of a system {system!r}{did_you_mean(system, systems)}")
+            raise InputError(
+                f"{path}:{number}: no outputs of a system {system!r}{did_you_mean(system, systems)}",
+                code="unknown_name",
+            )
         value = parse_number(f"{path}:{number}", "score", text)
         columns.setdefault(system, array("d")).append(math.nan if value is None else value)
     for system, column in columns.items():

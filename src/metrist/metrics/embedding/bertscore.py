@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, SpecError
-from metrist.metrics.base import Pairs, Reduce, Shard, check_choice, hash_file, pairs_of
+from metrist.metrics.base import Pairs, Reduce, Shard, hash_file, pairs_of, reduce_references
 from metrist.metrics.embedding.embedding import WeightedEmbedding, count_own_tokens, select_comparable
-from metrist.metrics.lexical.references import reduce_references
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -45,7 +44,6 @@ class BertScore(WeightedEmbedding):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "reduce", ("native", "max", "mean"))
         if self.rescale is True:
             raise SpecError(
                 "bertscore: rescale must name a file of baselines with the columns LAYER, P, R and F, such as "
@@ -72,7 +70,10 @@ class BertScore(WeightedEmbedding):
         totals = np.add.reduceat(np.append(weights, 0), states.starts[:-1]) * (np.diff(states.starts) > 0)
         comparable = select_comparable(pairs, (totals > 0) & (count_own_tokens(states) > 0))
         tokens = TokenVectors(unit_vectors(states.vectors), weights, states.starts)
-        rows = self._reduce(_add_f(precision_recall(tokens, comparable.pairs)), comparable.pairs)
+        rows = precision_recall(tokens, comparable.pairs)
+        sums = rows.sum(axis=1)
+        f = np.divide(2 * rows[:, 0] * rows[:, 1], sums, out=np.zeros_like(sums), where=sums != 0)
+        rows = self._reduce(np.column_stack([rows, f]), comparable.pairs)
         if isinstance(self.rescale, str):
             layer = encoder.layers if self.resolved_layer is None else self.resolved_layer
             baseline = read_baseline(self.rescale, layer)
@@ -85,13 +86,6 @@ class BertScore(WeightedEmbedding):
             return reduce_references(rows, rows[:, 2], pairs.starts, self.reduce)
         # The package takes the best precision, recall and f independently, possibly from different references.
         return np.maximum.reduceat(rows, pairs.starts[:-1]) if len(rows) else rows
-
-
-def _add_f(rows: Numbers) -> Numbers:
-    """(precision, recall) with their harmonic mean as a third column; 0 where both are 0."""
-    sums = rows.sum(axis=1)
-    f = np.divide(2 * rows[:, 0] * rows[:, 1], sums, out=np.zeros_like(sums), where=sums != 0)
-    return np.column_stack([rows, f])
 
 
 # --- Greedy matching: each token is matched with the most similar token of the other text
@@ -139,22 +133,17 @@ def precision_recall(tokens: TokenVectors, pairs: Pairs) -> Numbers:
     Outputs that share their references are compared with all of them in one matrix product. Nothing is padded, so the
     numbers of a pair do not depend on the other pairs.
     """
-    rows = np.zeros((len(pairs.outputs), 2))
-    for outputs, references, positions in _group_by_references(pairs):
-        rows[positions] = _match_group(tokens, outputs, references)
-    return rows
-
-
-def _group_by_references(pairs: Pairs) -> Iterator[tuple[list[int], list[int], NDArray[np.int64]]]:
-    """Outputs with the references that they share, and the position of [output, reference] among the pairs."""
+    # The first pairs of the outputs that share references.
     groups: dict[tuple[int, ...], list[int]] = {}
     for record in range(len(pairs.starts) - 1):
         start, end = pairs.starts[record], pairs.starts[record + 1]
         if end > start:
             groups.setdefault(tuple(pairs.references[start:end].tolist()), []).append(int(start))
+    rows = np.zeros((len(pairs.outputs), 2))
     for references, starts in groups.items():
         positions = np.array(starts)[:, None] + np.arange(len(references))
-        yield pairs.outputs[starts].tolist(), list(references), positions
+        rows[positions] = _match_group(tokens, pairs.outputs[starts].tolist(), list(references))
+    return rows
 
 
 def _match_group(tokens: TokenVectors, outputs: list[int], references: list[int]) -> Numbers:
@@ -203,12 +192,17 @@ def read_baseline(path: str, layer: int) -> Numbers:
         raise InputError(f"bertscore: cannot read the baselines in {path}: {error}") from error
     rows = csv.reader(lines, delimiter="\t" if "\t" in "".join(lines[:1]) else ",")
     if [name.strip().upper() for name in next(rows, [])] != ["LAYER", "P", "R", "F"]:
-        raise InputError(f"{path}:1: a file of baselines must have the columns LAYER, P, R, F; got {lines[:1]}")
+        raise InputError(
+            f"{path}:1: a file of baselines must have the columns LAYER, P, R, F; got {lines[:1]}", code="invalid_value"
+        )
     for number, row in enumerate(rows, start=2):
         if row and _parse_number(path, number, row[0]) == layer:
             values = np.array([_parse_number(path, number, cell) for cell in row[1:]])
             if len(values) != 3 or not (values < 1).all():
-                raise InputError(f"{path}:{number}: a baseline must be three numbers below 1, got {','.join(row[1:])}")
+                raise InputError(
+                    f"{path}:{number}: a baseline must be three numbers below 1, got {','.join(row[1:])}",
+                    code="invalid_value",
+                )
             return values
     raise InputError(f"{path} has no baseline for layer {layer}; add a row for it, or set another layer")
 
@@ -217,4 +211,4 @@ def _parse_number(path: str, number: int, cell: str) -> float:
     try:
         return float(cell)
     except ValueError:
-        raise InputError(f"{path}:{number}: {cell!r} is not a number") from None
+        raise InputError(f"{path}:{number}: {cell!r} is not a number", code="invalid_value") from None

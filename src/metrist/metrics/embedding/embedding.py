@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import SpecError
-from metrist.metrics.base import Pairs, Reduce, Shard, check_choice, hash_file, pairs_of
-from metrist.metrics.lexical.references import reduce_references
+from metrist.metrics.base import Pairs, Reduce, Shard, hash_file, pairs_of, reduce_references
 from metrist.metrics.model_metric import CUT, ModelMetric, count_above, count_scored
 from metrist.metrics.token_weights import DocumentFrequencies, read_texts
 from metrist.models import loading
@@ -46,12 +45,10 @@ class Embedding(ModelMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "long", ("windows", "truncate"))
         if self.layer is not None and self.layer < 0:
             raise SpecError(f"{self.name}: layer must be 0 (the embeddings) or more, got {self.layer}")
 
     def facts(self) -> Mapping[str, str]:
-        """The hash of the weights, and the layer."""
         layer = self.resolved_layer
         return {**super().facts(), "layer": "last" if layer is None else str(layer)}
 
@@ -74,7 +71,6 @@ class Embedding(ModelMetric):
         raise NotImplementedError(f"{type(self).__name__} must define score_part(self, shard)")
 
     def encoder(self) -> EncoderModel:
-        """The model, loaded once per process."""
         return loading.load_encoder(self.options)
 
     def states(self, shard: Shard, texts: list[str]) -> States:
@@ -177,7 +173,6 @@ class WeightedEmbedding(Embedding):
         object.__setattr__(self, "idf", self.idf or None)
 
     def facts(self) -> Mapping[str, str]:
-        """The hash of the idf file, and what all metrics on vectors depend on."""
         return {**super().facts(), **({"idf": hash_file(self.idf)} if isinstance(self.idf, str) else {})}
 
     def weights(self, states: States) -> NDArray[np.float64]:
@@ -212,18 +207,16 @@ class EmbeddingCosine(Embedding):
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     catalog_name: ClassVar[str | None] = "embedding_cosine"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "pooling", ("mean", "cls"))
-        check_choice(self, "of", ("references", "source"))
-        check_choice(self, "reduce", ("native", "max", "mean"))
-
     @property
     def needs(self) -> tuple[Need, ...]:
         return (self.of,)
 
     def score_part(self, shard: Shard) -> Scores:
-        pairs = pairs_of(shard) if self.of == "references" else _source_pairs(shard)
+        if self.of == "source":
+            sources = [replace(r, references=() if r.source is None else (r.source,)) for r in shard.records]
+            pairs = shard.once("pairs with sources", lambda: pairs_of(Shard(sources, runtime=shard.runtime)))
+        else:
+            pairs = pairs_of(shard)
         states = self.states(shard, [text.strip() for text in pairs.texts])
         comparable = select_comparable(pairs, count_own_tokens(states) > 0)
         vectors = _pool_vectors(states, self.pooling)
@@ -231,11 +224,6 @@ class EmbeddingCosine(Embedding):
         cosines = np.einsum("ij,ij->i", outputs, others).clip(-1, 1)
         values = reduce_references(cosines, cosines, comparable.pairs.starts, self.reduce)
         return self.make_scores(values, {}, comparable, states, pairs)
-
-
-def _source_pairs(shard: Shard) -> Pairs:
-    records = [replace(r, references=() if r.source is None else (r.source,)) for r in shard.records]
-    return shard.once("pairs with sources", lambda: pairs_of(Shard(records, runtime=shard.runtime)))
 
 
 def _pool_vectors(states: States, pooling: Pooling) -> NDArray[np.float64]:

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from metrist.metrics.base import Pairs, Reduce, Shard, check_choice, check_within, pairs_of
+from metrist.metrics.base import Pairs, Reduce, Shard, check_within, pairs_of, reduce_references
 from metrist.metrics.embedding.embedding import WeightedEmbedding, select_comparable
-from metrist.metrics.lexical.references import reduce_references
 from metrist.models.protocols import States
 from metrist.records import Need
 from metrist.scores import Failure, FailureKind, Scores
@@ -27,11 +26,12 @@ from metrist.scores import Failure, FailureKind, Scores
 Numbers = NDArray[np.float64]
 Subwords = Literal["drop", "keep"]
 
+_PUNCTUATION = frozenset(string.punctuation)
 #: Words per text. The exact distance between longer texts would take minutes per pair.
 MAX_WORDS = 2_000
 
 
-class _Distribution(NamedTuple):
+class _WeightedNgrams(NamedTuple):
     """The n-grams of a text: unit vectors, and weights that sum to 1."""
 
     vectors: Numbers
@@ -56,8 +56,6 @@ class MoverScore(WeightedEmbedding):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "subwords", ("drop", "keep"))
-        check_choice(self, "reduce", ("native", "max", "mean"))
         check_within(self, "ngram", 1, 9)
 
     def score_part(self, shard: Shard) -> Scores:
@@ -77,29 +75,28 @@ class MoverScore(WeightedEmbedding):
         """Which tokens are words: not punctuation and, with subwords='drop', not the continuation of a word."""
         distinct, positions = np.unique(states.tokens, return_inverse=True)
         pieces = self.encoder().pieces(distinct.tolist())
-        dropped = [_is_punctuation(piece) or (self.subwords == "drop" and piece.startswith("##")) for piece in pieces]
+        dropped = [
+            piece.removeprefix("##") in _PUNCTUATION or (self.subwords == "drop" and piece.startswith("##"))
+            for piece in pieces
+        ]
         words: NDArray[np.bool_] = ~np.array(dropped, bool)[positions.reshape(-1)] & ~states.special
         return words
 
-    def _distribution(self, states: States, weights: Numbers, text: int) -> _Distribution:
+    def _distribution(self, states: States, weights: Numbers, text: int) -> _WeightedNgrams:
         start, end = states.starts[text], states.starts[text + 1]
         rows = start + np.flatnonzero(weights[start:end])
         if not len(rows):
-            return _Distribution(np.empty((0, states.vectors.shape[1])), np.empty(0))
+            return _WeightedNgrams(np.empty((0, states.vectors.shape[1])), np.empty(0))
         order = min(self.ngram, len(rows))
         ngram_weights = sliding_window_view(weights[rows], order)
         vectors = sliding_window_view(states.vectors[rows].astype(np.float64), order, axis=0)
         totals = ngram_weights.sum(axis=1)
         means = np.einsum("kdn,kn->kd", vectors, ngram_weights / totals[:, None])
         norms = np.linalg.norm(means, axis=1, keepdims=True)
-        return _Distribution(means / np.where(norms > 0, norms, 1), totals / totals.sum())
+        return _WeightedNgrams(means / np.where(norms > 0, norms, 1), totals / totals.sum())
 
 
-def _is_punctuation(piece: str) -> bool:
-    return piece.removeprefix("##") in set(string.punctuation)
-
-
-def _distances(distributions: list[_Distribution], pairs: Pairs) -> Numbers:
+def _distances(distributions: list[_WeightedNgrams], pairs: Pairs) -> Numbers:
     """The earth mover's distance of each pair; equal pairs are computed once."""
     distances: dict[tuple[int, int], float] = {}
     keys = list(zip(pairs.outputs.tolist(), pairs.references.tolist(), strict=True))

@@ -81,7 +81,8 @@ def require_table(task: str) -> AspectTable:
     if table is None:
         raise SpecError(
             f"there is no aspect table for the task {task!r}{did_you_mean(task, shipped_tables())} (available: "
-            f"{', '.join(shipped_tables())}); `metrist aspects` makes one for a new task"
+            f"{', '.join(shipped_tables())}); `metrist aspects` makes one for a new task",
+            code="unknown_name",
         )
     return table
 

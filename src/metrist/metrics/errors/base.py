@@ -6,7 +6,7 @@ The parts show what the sum hides: long outputs have room for more errors, and s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -92,22 +92,30 @@ def count_words(texts: Sequence[str]) -> list[int]:
 def score_errors(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ungrounded: Ungrounded) -> Score:
     """The score of an output with so many words, from its errors and the answer that listed them."""
     counted = [error for error in errors if ungrounded == "keep" or is_grounded(error)]
-    penalties = [error.penalty or 0.0 for error in counted]
+    more = {
+        GROUNDED: _located_share(errors, "output"),
+        IN_SOURCE: _located_share(errors, "source"),
+        DROPPED: float(len(errors) - len(counted)),
+        PARTIAL: float(answer.partial),
+    }
+    return sum_penalties(counted, words, more, "; ".join(answer.notes))
+
+
+def sum_penalties(errors: Sequence[Error], words: int, parts: Mapping[str, float], explanation: str) -> Score:
+    """The score of an output with so many words and these errors, with further parts."""
+    penalties = [error.penalty or 0.0 for error in errors]
     total = math.fsum(penalties)
     return Score(
         # Subtracting avoids minus zero.
         value=0.0 - total,
         parts={
-            ERRORS: float(len(counted)),
+            ERRORS: float(len(errors)),
             PER_100_WORDS: 100 * total / max(words, 1),
             WORST: max(penalties, default=0.0),
-            GROUNDED: _located_share(errors, "output"),
-            IN_SOURCE: _located_share(errors, "source"),
-            DROPPED: float(len(errors) - len(counted)),
-            PARTIAL: float(answer.partial),
+            **parts,
         },
-        errors=tuple(counted),
-        explanation="; ".join(answer.notes) or None,
+        errors=tuple(errors),
+        explanation=explanation or None,
     )
 
 

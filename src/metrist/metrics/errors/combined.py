@@ -19,7 +19,7 @@ from metrist.errors import MissingExtra, ModelError, agree, format_count
 from metrist.language import is_other_language
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard, check_choice
-from metrist.metrics.errors.base import ERRORS, PER_100_WORDS, WORST, compute_overlap, count_words
+from metrist.metrics.errors.base import compute_overlap, count_words, sum_penalties
 from metrist.metrics.model_metric import SHORT_NAMES
 from metrist.metrics.prompt_layout import GENERAL_TASK, list_tasks, resolve_task
 from metrist.metrics.trained.quality import OPINIONS, TRANSLATION, Size, infer_task
@@ -213,20 +213,8 @@ def _combine(choice: ModelChoice, missing: Mapping[str, str], scores: Mapping[st
         kinds = [score.failure.kind for score in scores.values() if score.failure is not None]
         return Score.failed(explanation, kinds[0] if kinds else FailureKind.missing_input)
     errors = merge_marks({name: score.errors for name, score in scored.items()})
-    penalties = [error.penalty or 0.0 for error in errors]
-    total = math.fsum(penalties)
-    return Score(
-        # Subtracting avoids minus zero.
-        value=0.0 - total,
-        parts={
-            ERRORS: float(len(errors)),
-            PER_100_WORDS: 100 * total / max(words, 1),
-            WORST: max(penalties, default=0.0),
-            **{name: float(len(score.errors)) for name, score in scored.items()},
-        },
-        errors=tuple(errors),
-        explanation=explanation or None,
-    )
+    counts = {name: float(len(score.errors)) for name, score in scored.items()}
+    return sum_penalties(errors, words, counts, explanation)
 
 
 def merge_marks(errors: Mapping[str, Sequence[Error]]) -> list[Error]:

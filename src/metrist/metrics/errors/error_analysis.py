@@ -1,25 +1,42 @@
 """Error analysis by any LLM in two steps: it first analyses freely, then gives the errors as JSON.
 
-The steps are those of the TIGERScore paper, A.2.
+The steps are those of the TIGERScore paper, appendices A.2 and A.3. With `check='second_pass'`, a further question per
+error asks whether it is real; errors that the LLM rejects then are dropped.
 
-With `check='second_pass'`, a further question per error asks whether it is real; errors that the LLM rejects then are
-dropped.
+The wording is in the folder `prompts` beside the metrics. Worked examples are JSONL, one output with its errors a line:
+
+    {"source": "…", "output": "…", "errors": [{"text": "…", "aspect": "…", "severity": "Minor", "penalty": 1,
+     "explanation": "…", "revision": "…"}], "analysis": "…"}
+
+`instruction`, `source`, `references`, `task`, `revision` and `analysis` are optional. An output without errors is an
+example, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
+import msgspec
 import numpy as np
 
 from metrist.errors import SpecError, agree, format_count
 from metrist.llm.messages import Completion, Message
 from metrist.metrics.base import Shard, check_choice
 from metrist.metrics.errors import answers as json_answers
-from metrist.metrics.errors.answers import ErrorAnswer, JsonPairs, find_json_values
+from metrist.metrics.errors.answers import (
+    MAX_PENALTY,
+    MIN_PENALTY,
+    SEVERITIES,
+    ErrorAnswer,
+    JsonPairs,
+    WrittenError,
+    find_json_values,
+)
 from metrist.metrics.errors.aspect_tables import (
     AspectTable,
     choose_table,
@@ -37,17 +54,6 @@ from metrist.metrics.errors.base import (
     merge_errors,
     score_errors,
 )
-from metrist.metrics.errors.prompts import (
-    ANALYSIS,
-    AS_JSON,
-    CHECK,
-    AnalysisQuestions,
-    Reference,
-    build_check_question,
-    build_questions,
-    describe_errors,
-    read_examples,
-)
 from metrist.metrics.errors.span_alignment import ground_errors
 from metrist.metrics.llm_metric import (
     NOT_ASKED,
@@ -58,11 +64,28 @@ from metrist.metrics.llm_metric import (
     is_retryable,
     sum_usage,
 )
-from metrist.metrics.prompt_layout import REMINDER, load_template
+from metrist.metrics.prompt_layout import (
+    REMINDER,
+    PromptText,
+    escape_control_tokens,
+    fence_texts,
+    fill_template,
+    load_template,
+)
 from metrist.ratings import Error
 from metrist.records import Need, Record
 from metrist.runtime import Runtime
 from metrist.scores import Failure, Score, Scores
+
+Reference = Literal["hidden", "shown"]
+ANALYSIS, AS_JSON, CHECK = "error_analysis", "error_analysis_json", "error_analysis_check"
+
+# These texts are sent to the LLM: a change makes another metric.
+_WITH_REFERENCE = (
+    " The reference is one way to do the task well, not the only one: what differs from it is no error for that alone, "
+    "and your reasons do not mention it."
+)
+_NO_ASPECTS = "Look at everything that matters for the task."
 
 OF_TASK, NONE = "task", "none"
 SPREAD, REFUSED = "spread", "refused"
@@ -71,7 +94,7 @@ _VERDICTS = {"yes": True, "true": True, "no": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class _Analysis:
+class _RecordAnalysis:
     """One sample's analysis of a record: the parsed answer, its errors with their offsets, and both completions.
     `unreadable`: the second of them came and could not be parsed."""
 
@@ -100,6 +123,7 @@ class ErrorAnalysis(ErrorMetric):
     """Errors with aspect, severity and penalty, listed by any LLM."""
 
     catalog_name: ClassVar[str | None] = "error_analysis"
+    catalog_example: ClassVar[str | None] = "error_analysis(llm=openai(model='gpt-4o-mini'), task='summarization')"
 
     #: A task with a table of aspects; None: the task of each record.
     task: str | None = None
@@ -121,7 +145,8 @@ class ErrorAnalysis(ErrorMetric):
         if self.samples > 1 and not self.temperature:
             raise SpecError(
                 f"{self.name}: samples={self.samples} needs a temperature above 0, such as temperature=0.7, because at "
-                "0 all samples are the same"
+                "0 all samples are the same",
+                code="conflict",
             )
 
     @property
@@ -194,7 +219,7 @@ class ErrorAnalysis(ErrorMetric):
         example_turns: tuple[Message, ...],
         sample: int,
         runtime: Runtime | None,
-    ) -> list[_Analysis]:
+    ) -> list[_RecordAnalysis]:
         """One sample of each record: two questions, the second after the answer to the first."""
         conversations = [(*example_turns, Message("user", question.analysis)) for question in questions]
         free_answers = ask_llm(self.llm, conversations, self.sampling(sample=sample), runtime)
@@ -269,7 +294,7 @@ class ErrorAnalysis(ErrorMetric):
         self,
         record: Record,
         table: AspectTable,
-        analyses: Sequence[_Analysis],
+        analyses: Sequence[_RecordAnalysis],
         merged: Sequence[MergedError],
         checked: CheckedErrors,
         words: int,
@@ -311,11 +336,13 @@ class ErrorAnalysis(ErrorMetric):
         )
 
 
-def _build_analysis(record: Record, free: Completion, formatted: Completion, answer: ErrorAnswer | None) -> _Analysis:
+def _build_analysis(
+    record: Record, free: Completion, formatted: Completion, answer: ErrorAnswer | None
+) -> _RecordAnalysis:
     completions = (free, formatted)
     if (failure := formatted.failure) is not None or answer is None:
         reason = free.failure or failure if failure == NOT_ASKED else failure
-        return _Analysis(ErrorAnswer(failure=reason), (), completions)
+        return _RecordAnalysis(ErrorAnswer(failure=reason), (), completions)
     unreadable = answer.failure is not None
     if answer.failure is not None and formatted.finish == "length":
         answer = ErrorAnswer(failure=f"{answer.failure} (the answer was truncated; try a larger max_tokens)")
@@ -326,7 +353,7 @@ def _build_analysis(record: Record, free: Completion, formatted: Completion, ans
         else:
             # That a truncated analysis lists no error does not mean that there is none.
             answer = ErrorAnswer(failure="the analysis was truncated and lists no errors (try a larger max_tokens)")
-    return _Analysis(answer, ground_errors(answer.errors, record), completions, unreadable)
+    return _RecordAnalysis(answer, ground_errors(answer.errors, record), completions, unreadable)
 
 
 def parse_verdict(answer: str, mark: str) -> bool | None:
@@ -334,3 +361,160 @@ def parse_verdict(answer: str, mark: str) -> bool | None:
     objects = [value for value, _ in find_json_values(answer) if isinstance(value, JsonPairs)]
     marked = [value for value in objects if value.get("mark") == mark]
     return _VERDICTS.get(str(marked[-1].get("real")).strip().lower()) if marked else None
+
+
+# --- The questions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisQuestions:
+    """The two questions about a record, and the mark that identifies an answer as the LLM's own."""
+
+    analysis: str
+    as_json: str
+    mark: str
+
+
+def build_questions(record: Record, table: AspectTable, *, aspects: bool, reference: Reference) -> AnalysisQuestions:
+    """The questions about a record. Without `aspects`, the LLM chooses what to look at."""
+    fenced = fence_texts(_prompt_texts(record, table, reference))
+    names = f"one of {', '.join(table.names)}" if aspects else "what kind of error it is, in one or two words"
+    return AnalysisQuestions(
+        analysis=fill_template(
+            load_template(ANALYSIS),
+            task=table.task.replace("_", " "),
+            reminder=REMINDER,
+            texts=fenced.text,
+            mark=fenced.mark,
+            output=table.output,
+            aspects=f"These are the aspects to look at:\n\n{table.describe_aspects()}" if aspects else _NO_ASPECTS,
+            reference=_WITH_REFERENCE if reference == "shown" and record.references else "",
+        ),
+        as_json=fill_template(load_template(AS_JSON), mark=fenced.mark, output=table.output, names=names),
+        mark=fenced.mark,
+    )
+
+
+def build_check_question(record: Record, table: AspectTable, error: Error, reference: Reference) -> tuple[str, str]:
+    """The question whether an error is real, and the mark that its answer must carry."""
+    fenced = fence_texts(_prompt_texts(record, table, reference))
+    question = fill_template(
+        load_template(CHECK),
+        task=table.task.replace("_", " "),
+        reminder=REMINDER,
+        texts=fenced.text,
+        output=table.output,
+        mark=fenced.mark,
+        words=_quote(error.text),
+        aspect=_quote(error.aspect),
+        reason=_quote(error.explanation),
+        severity=_quote(error.severity or ""),
+    )
+    return question, fenced.mark
+
+
+def describe_errors(errors: Sequence[WrittenError]) -> str:
+    """An analysis in words, for examples that have none."""
+    if not errors:
+        return "I find no errors."
+    return "\n".join(
+        f'{number}. "{error.location}" ({error.aspect}, {error.severity}): {error.explanation}'
+        + (f" Better: {error.revision}." if error.revision else "")
+        + f" It takes off {error.penalty:g}."
+        for number, error in enumerate(errors, 1)
+    )
+
+
+def _prompt_texts(record: Record, table: AspectTable, reference: Reference) -> list[PromptText]:
+    texts = [PromptText("instruction", record.instruction or table.instruction)]
+    if record.source is not None:
+        texts.append(PromptText("source", record.source))
+    if reference == "shown":
+        texts += [PromptText("reference", text) for text in record.references]
+    return [*texts, PromptText(table.output, record.output)]
+
+
+def _quote(text: str) -> str:
+    """A text from an earlier answer, which may repeat the judged text, on one line and in quotes."""
+    return json.dumps(escape_control_tokens(text), ensure_ascii=False)
+
+
+# --- Worked examples
+
+_Words = Annotated[str, msgspec.Meta(pattern=r"\S")]
+
+
+class _PromptErrorRow(msgspec.Struct):
+    text: _Words
+    aspect: _Words
+    severity: _Words
+    explanation: _Words
+    penalty: Annotated[float, msgspec.Meta(ge=MIN_PENALTY, le=MAX_PENALTY)]
+    revision: str | None = None
+
+
+class _PromptExampleRow(msgspec.Struct):
+    output: str
+    errors: list[_PromptErrorRow]
+    source: str | None = None
+    references: list[str] | None = None
+    instruction: str | None = None
+    task: str | None = None
+    analysis: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptExample:
+    """An output, its errors, and optionally an analysis in words. Its repr is part of the prompt's hash."""
+
+    record: Record
+    errors: tuple[WrittenError, ...]
+    analysis: str = ""
+
+
+def read_examples(path: str) -> tuple[PromptExample, ...]:
+    """Read the examples of a file; SpecError with the line of whatever is wrong."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"the examples {path} cannot be read: {error.strerror}", code="unreadable") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: examples must be a JSONL file in UTF-8") from None
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise SpecError(f"{path}: no examples; expected one per line")
+    return tuple(_parse_example(line, f"{path}:{number}") for number, line in lines)
+
+
+def _parse_example(line: str, place: str) -> PromptExample:
+    try:
+        row = msgspec.convert(json.loads(line), _PromptExampleRow)
+    except ValueError as error:
+        raise SpecError(f"{place}: not an example: {error}") from None
+    errors = []
+    for number, written in enumerate(row.errors, 1):
+        severity = written.severity.capitalize()
+        if severity not in SEVERITIES:
+            raise SpecError(f"{place}: error {number}: 'severity' must be Major or Minor, got {written.severity!r}")
+        if written.text not in row.output:
+            raise SpecError(f"{place}: error {number}: 'text' must be words of the output, got {written.text!r}")
+        errors.append(
+            WrittenError(
+                location=written.text,
+                aspect=written.aspect,
+                explanation=written.explanation,
+                severity=severity,
+                penalty=written.penalty,
+                revision=written.revision or "",
+            )
+        )
+    record = Record(
+        item=place,
+        system="example",
+        output=row.output,
+        source=row.source,
+        instruction=row.instruction,
+        task=row.task,
+        references=tuple(row.references or ()),
+    )
+    return PromptExample(record=record, errors=tuple(errors), analysis=row.analysis or "")

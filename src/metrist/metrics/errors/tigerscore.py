@@ -45,6 +45,9 @@ class TigerScore(ErrorMetric):
     """Errors in the format of the published TIGERScore checkpoints. Needs no reference."""
 
     catalog_name: ClassVar[str | None] = "tigerscore"
+    catalog_example: ClassVar[str | None] = (
+        "tigerscore(llm=transformers(model='TIGER-Lab/TIGERScore-7B', turns='none'))"
+    )
 
     def prompt_text(self) -> str:
         """The prompt, and the default instructions for records that have none."""
@@ -121,7 +124,7 @@ _HEADER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class _Label:
+class _FieldLabel:
     """A label in the answer: the index of its field, the number of its error, its start, and the start of its text."""
 
     field: int
@@ -232,7 +235,7 @@ def _find_header(text: str, judged: str) -> _Header | None:
     return None
 
 
-def _find_labels(text: str, start: int, judged: str) -> tuple[list[_Label], bool]:
+def _find_labels(text: str, start: int, judged: str) -> tuple[list[_FieldLabel], bool]:
     """The labels that are not quotations, and whether there are others."""
     labels, has_quoted = [], False
     for match in _LABEL.finditer(text, start):
@@ -244,18 +247,18 @@ def _find_labels(text: str, start: int, judged: str) -> tuple[list[_Label], bool
             continue
         field = next(n for n, label in enumerate(_LABELS) if label.lower() == match.group(1).lower())
         number = None if match.group(2) is None else int(match.group(2))
-        labels.append(_Label(field, number, match.start(), match.end()))
+        labels.append(_FieldLabel(field, number, match.start(), match.end()))
     return labels, has_quoted
 
 
-def _are_complete(labels: Sequence[_Label]) -> bool:
+def _are_complete(labels: Sequence[_FieldLabel]) -> bool:
     """Whether the labels form errors with all their fields, and nothing else."""
     run = _find_longest_run(labels)
     return 0 < len(run) == len(labels) and all(len(group) == len(_LABELS) for group in _group_by_error(run))
 
 
 def _parse_errors(
-    text: str, labels: Sequence[_Label], header: _Header | None
+    text: str, labels: Sequence[_FieldLabel], header: _Header | None
 ) -> tuple[list[WrittenError], list[str], bool]:
     """The errors, notes on their numbering, and whether the last error is complete."""
     if not labels:
@@ -265,7 +268,7 @@ def _parse_errors(
     # Whether the labels are complete errors in sequence, whatever their numbers.
     in_sequence = all(label.field == n % len(_LABELS) for n, label in enumerate(labels))
     if in_sequence and len(run) < len(labels) and (header is None or header.count != len(_group_by_error(run))):
-        run = [_Label(label.field, n // len(_LABELS), label.start, label.end) for n, label in enumerate(labels)]
+        run = [_FieldLabel(label.field, n // len(_LABELS), label.start, label.end) for n, label in enumerate(labels)]
         notes = ["the errors are not numbered consecutively"]
     ends = [label.start for label in run[1:]] + [len(text)]
     texts = {label: text[label.end : end].strip() for label, end in zip(run, ends, strict=True)}
@@ -279,7 +282,7 @@ def _parse_errors(
     return errors, notes, last.field == _LAST and bool(texts[last])
 
 
-def _find_longest_run(labels: Sequence[_Label]) -> list[_Label]:
+def _find_longest_run(labels: Sequence[_FieldLabel]) -> list[_FieldLabel]:
     """The longest run of labels with ascending errors and fields, all with a number; of several, the last one."""
     # A label without a number has that of the error before it, or the next if its field has already occurred.
     number, last_field, numbered = 1, -1, []
@@ -289,7 +292,7 @@ def _find_longest_run(labels: Sequence[_Label]) -> list[_Label]:
         else:
             number = label.number
         last_field = label.field
-        numbered.append(_Label(label.field, number, label.start, label.end))
+        numbered.append(_FieldLabel(label.field, number, label.start, label.end))
     keys = [(label.number or 0, label.field) for label in numbered]
     tails: list[tuple[int, int]] = []
     lengths = []
@@ -306,8 +309,8 @@ def _find_longest_run(labels: Sequence[_Label]) -> list[_Label]:
     return [numbered[n] for n in reversed(run)]
 
 
-def _group_by_error(labels: Sequence[_Label]) -> list[list[_Label]]:
-    groups: dict[int | None, list[_Label]] = {}
+def _group_by_error(labels: Sequence[_FieldLabel]) -> list[list[_FieldLabel]]:
+    groups: dict[int | None, list[_FieldLabel]] = {}
     for label in labels:
         groups.setdefault(label.number, []).append(label)
     return list(groups.values())

@@ -145,7 +145,9 @@ def plan_setup(name: str, python: str | None = None) -> Setup:
     """Check the name, choose a Python, and check the disk; write nothing."""
     if name not in RECIPES:
         known = ", ".join(RECIPES)
-        raise SpecError(f"no environment is known for {name!r}; there are {known}{did_you_mean(name, RECIPES)}")
+        raise SpecError(
+            f"no environment is known for {name!r}; there are {known}{did_you_mean(name, RECIPES)}", code="unknown_name"
+        )
     recipe, folder = RECIPES[name], environments_folder() / name
     path, version = _choose_python(name, recipe, python)
     existing = folder
@@ -155,7 +157,8 @@ def plan_setup(name: str, python: str | None = None) -> Setup:
     if free < recipe.megabytes and find_environment(name) is None:
         raise RunError(
             f"{name} needs about {recipe.megabytes / 1000:.1f} GB in {folder}, and {free / 1000:.1f} GB are free; "
-            f"name a folder on another disk: {VARIABLE}=FOLDER"
+            f"name a folder on another disk: {VARIABLE}=FOLDER",
+            code="invalid_value",
         )
     return Setup(name=name, recipe=recipe, folder=folder, python=path, version=version)
 
@@ -171,7 +174,7 @@ def make_environment(setup: Setup, report: Report) -> Path:
     try:
         setup.folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
-        raise RunError(f"{setup.folder.parent}: cannot be created: {fault.strerror}") from fault
+        raise RunError(f"{setup.folder.parent}: cannot be created: {fault.strerror}", code="cannot_write") from fault
     steps, is_empty = setup.steps, not setup.folder.exists()
     try:
         for number, (title, command) in enumerate(steps, 1):

@@ -264,6 +264,7 @@ class UniEval(AdapterMetric):
         if not folder:
             raise ModelError(
                 "unieval is not a package. Run `metrist setup unieval`, or git clone "
-                f"https://github.com/maszhongming/UniEval and name the folder: {FOLDER}=UniEval"
+                f"https://github.com/maszhongming/UniEval and name the folder: {FOLDER}=UniEval",
+                code="invalid_value",
             )
         return os.path.abspath(folder)

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 from metrist.errors import ModelError, SpecError, agree, format_count
 from metrist.metrics.base import Metric, Shard, check_choice, check_within
 from metrist.ratings import Error
-from metrist.records import Need
+from metrist.records import OPTIONAL_FIELDS, Need
 from metrist.runtime import VARIABLES, Runtime
 from metrist.scores import FailureKind, Score, Scores
 
@@ -50,6 +50,7 @@ class Program(Metric):
     """Scores that a user's program writes. It is started with three more arguments: records, answers, settings."""
 
     catalog_name: ClassVar[str | None] = "external"
+    catalog_example: ClassVar[str | None] = "external(command='my_program')"
     resident: ClassVar[bool] = True
     programs: ClassVar[tuple[str, ...]] = ("command",)
 
@@ -64,7 +65,9 @@ class Program(Metric):
         # Other metrics declare their direction in the class; here it is a setting.
         object.__setattr__(self, "higher_is_better", _HIGHER_IS_BETTER[self.better])
         if not self._words:
-            raise SpecError("external: command is empty; give a program, such as ['python', 'my_metric.py']")
+            raise SpecError(
+                "external: command is empty; give a program, such as ['python', 'my_metric.py']", code="no_data"
+            )
 
     def facts(self) -> Mapping[str, str]:
         """A hash of the files that the command names, so that an edited script is another metric. The interpreter,
@@ -88,11 +91,9 @@ class Program(Metric):
                 "item": record.item,
                 "system": record.system,
                 "output": record.output,
-                "source": record.source,
+                "source": record.source,  # before the references, as programs have always read it
                 "references": list(record.references),
-                "instruction": record.instruction,
-                "task": record.task,
-                "language": record.language,
+                **{name: getattr(record, name) for name in OPTIONAL_FIELDS},
             }
             for record in shard.records
         ]
@@ -166,7 +167,8 @@ def run_program(
             raise ModelError(
                 f"{program.name} did not answer within {program.time_limit:g} "
                 f"{agree(program.time_limit, 'second', 'seconds')} and was killed; allow more with "
-                f"time_limit=…{_quote_output(folder)}"
+                f"time_limit=…{_quote_output(folder)}",
+                code="metric_failed",
             ) from None
         except BaseException:
             _kill(process)
@@ -220,14 +222,16 @@ def parse_answers(name: str, path: Path, outputs: Sequence[str]) -> list[Score]:
     """One score per output. ModelError for a line that cannot be parsed, or a wrong number of lines."""
     if not path.exists():
         raise ModelError(
-            f"{name} exited with code 0 but wrote no answers; expected one JSON line per record in its second argument"
+            f"{name} exited with code 0 but wrote no answers; expected one JSON line per record in its second argument",
+            code="invalid_value",
         )
     lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
     if len(lines) != len(outputs):
         raise ModelError(
             f"{name} gave {format_count(len(lines), 'answer')} to {format_count(len(outputs), 'record')}; "
-            "expected one each, in order"
+            "expected one each, in order",
+            code="invalid_value",
         )
     scores = []
     for number, (line, output) in enumerate(zip(lines, outputs, strict=True), 1):
@@ -236,7 +240,8 @@ def parse_answers(name: str, path: Path, outputs: Sequence[str]) -> list[Score]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             shown = line if len(line) <= 200 else line[:200] + "…"
             raise ModelError(
-                f"answer {number} of {name} cannot be parsed ({error}): {_ANSWER_FORMAT}, got {shown!r}"
+                f"answer {number} of {name} cannot be parsed ({error}): {_ANSWER_FORMAT}, got {shown!r}",
+                code="invalid_value",
             ) from None
     return scores
 

@@ -15,8 +15,7 @@ from metrist.errors import SpecError, agree, format_count
 from metrist.llm.messages import Completion, Message
 from metrist.metrics.base import check_choice
 from metrist.metrics.comparator import REVERSED, Comparator, Judgment
-from metrist.metrics.judge.grades import parse_grades
-from metrist.metrics.judge.judge import Question, answer_schema, record_texts
+from metrist.metrics.judge.judge import JudgeQuestion, answer_schema, parse_grades, record_texts
 from metrist.metrics.judge.rubrics import MARK_KEY, REASONS_KEY, Aspect, Level, load_rubric
 from metrist.metrics.llm_metric import (
     LLMMetric,
@@ -60,6 +59,7 @@ class JudgePair(Comparator, LLMMetric):
     """The better of two outputs according to an LLM."""
 
     catalog_name: ClassVar[str | None] = "judge_pair"
+    catalog_example: ClassVar[str | None] = "judge_pair(llm=openai(model='gpt-4o-mini'))"
 
     #: What makes an output better, in words; None: the questions of the rubric, or general criteria.
     criteria: str | None = None
@@ -76,7 +76,7 @@ class JudgePair(Comparator, LLMMetric):
         if self.criteria is not None and not self.criteria.strip():
             raise SpecError(f"{self.name}: criteria must not be empty, got {self.criteria!r}")
         if self.criteria is not None and self.rubric is not None:
-            raise SpecError(f"{self.name}: set either criteria or rubric, not both")
+            raise SpecError(f"{self.name}: set either criteria or rubric, not both", code="conflict")
         self.describe_criteria()
 
     @property
@@ -155,7 +155,7 @@ class JudgePair(Comparator, LLMMetric):
     def _build_rules(self) -> str:
         return fill_template(load_template(_RULES), reminder=REMINDER, criteria=self.describe_criteria())
 
-    def _build_question(self, first: Record, second: Record) -> Question:
+    def _build_question(self, first: Record, second: Record) -> JudgeQuestion:
         *context, output = record_texts(first, references=self.reference == "shown")
         texts = [*context, replace(output, name="output A"), PromptText("output B", second.output)]
         fenced = fence_texts(texts)
@@ -167,10 +167,10 @@ class JudgePair(Comparator, LLMMetric):
             form=_answer_form(fenced.mark),
         )
         conversation = (Message("system", self._build_rules()), Message("user", prompt))
-        return Question(conversation=conversation, mark=fenced.mark, texts=tuple(text.text for text in texts))
+        return JudgeQuestion(conversation=conversation, mark=fenced.mark, texts=tuple(text.text for text in texts))
 
 
-def parse_choice(answer: Completion, question: Question) -> ParsedChoice:
+def parse_choice(answer: Completion, question: JudgeQuestion) -> ParsedChoice:
     """The LLM's own choice; `UnparsableAnswer` if it is none of those offered."""
     grades = parse_grades(answer.text, [_BETTER], question.mark, question.texts)
     grades.require([_BETTER.name])

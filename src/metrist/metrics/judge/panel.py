@@ -24,19 +24,55 @@ DISAGREEMENT = "disagreement"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel(Metric):
-    """The vote of several judges on an output. At least half of them must have answered."""
+class Jury(Metric):
+    """Several judges that vote. They are named by their numbers."""
 
     resident: ClassVar[bool] = True
-    catalog_name: ClassVar[str | None] = "panel"
 
     judges: tuple[Metric, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.judges) < 2:
+            raise SpecError(f"{self.name} needs at least two judges, got {len(self.judges)}", code="too_little_data")
+        if len(set(self.judges)) < len(self.judges):
+            raise SpecError(f"{self.name}: a judge is listed twice, which would only give it more weight")
+        extras = [judge.extra for judge in self.judges if judge.extra]
+        object.__setattr__(self, "extra", "llm" if "llm" in extras else next(iter(extras), None))
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What any of the judges needs."""
+        return tuple(dict.fromkeys(need for judge in self.judges for need in judge.needs))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the judges in parts and explanations."""
+        return [f"judge_{number}" for number in range(1, len(self.judges) + 1)]
+
+    def facts(self) -> Mapping[str, str]:
+        """The facts of each judge, with its number."""
+        return {
+            f"{name} {fact}": value
+            for name, judge in zip(self.names, self.judges, strict=True)
+            for fact, value in judge.facts().items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel(Jury):
+    """The vote of several judges on an output. At least half of them must have answered."""
+
+    catalog_name: ClassVar[str | None] = "panel"
+    catalog_example: ClassVar[str | None] = (
+        "panel(judges=[judge(llm=openai(model='gpt-4o-mini')), judge(llm=openai(model='gpt-4o'))])"
+    )
+
     vote: Vote = "mean"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "judges", tuple(map(build, self.judges)))
         check_choice(self, "vote", get_args(Vote))
-        _check_judges(self.name, self.judges)
+        super().__post_init__()
         if comparators := [judge for judge in self.judges if isinstance(judge, Comparator)]:
             raise SpecError(
                 f"{self.name} takes judges of single outputs, but {comparators[0].text} compares two: use "
@@ -53,16 +89,6 @@ class Panel(Metric):
                     )
         object.__setattr__(self, "bounds", first.bounds)
         object.__setattr__(self, "higher_is_better", first.higher_is_better)
-        object.__setattr__(self, "extra", _find_extra(self.judges))
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """What any of the judges needs."""
-        return _collect_needs(self.judges)
-
-    def facts(self) -> Mapping[str, str]:
-        """The facts of each judge, with its number."""
-        return _collect_facts(self.judges)
 
     def score(self, shard: Shard) -> Scores:
         columns = [judge.score(shard) for judge in self.judges]
@@ -75,9 +101,7 @@ class Panel(Metric):
         if differences is not None and not np.isnan(differences).all():
             agreed = int(np.count_nonzero(differences == 0))
             voted = int(np.count_nonzero(~np.isnan(differences)))
-            counts = ", ".join(
-                f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in _judge_names(self.judges)
-            )
+            counts = ", ".join(f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in self.names)
             remarks.append(
                 f"{self.label}: the judges agreed on {agreed:,} of {format_count(voted, 'output')}; their grades "
                 f"differ by {np.nanmean(differences):.3g} on average (graded: {counts})"
@@ -85,7 +109,7 @@ class Panel(Metric):
         return [*remarks, *cost_remarks(self, scores)]
 
     def _combine(self, scores: Sequence[Score]) -> Score:
-        by_judge = dict(zip(_judge_names(self.judges), scores, strict=True))
+        by_judge = dict(zip(self.names, scores, strict=True))
         usage = merge_usage(score.usage for score in scores)
         values = [score.value for score in scores if score.failure is None]
         raw = "\n\n".join(f"{name}: {score.raw}" for name, score in by_judge.items() if score.raw is not None) or None
@@ -109,34 +133,26 @@ class Panel(Metric):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PanelPair(Comparator):
+class PanelPair(Jury, Comparator):
     """The output that most judges prefer. At least half of them must have chosen."""
 
-    resident: ClassVar[bool] = True
     catalog_name: ClassVar[str | None] = "panel_pair"
+    catalog_example: ClassVar[str | None] = (
+        "panel_pair(judges=[judge_pair(llm=openai(model='gpt-4o-mini')), by_score(metric=rougeL)])"
+    )
 
     judges: tuple[Comparator, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "judges", tuple(map(build_comparator, self.judges)))
-        _check_judges(self.name, self.judges)
-        object.__setattr__(self, "extra", _find_extra(self.judges))
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """What any of the judges needs."""
-        return _collect_needs(self.judges)
-
-    def facts(self) -> Mapping[str, str]:
-        """The facts of each judge, with its number."""
-        return _collect_facts(self.judges)
+        super().__post_init__()
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
         columns = [judge.prefer(pairs) for judge in self.judges]
         return [self._combine(row) for row in zip(*columns, strict=True)]
 
     def _combine(self, judgments: Sequence[Judgment]) -> Judgment:
-        by_judge = dict(zip(_judge_names(self.judges), judgments, strict=True))
+        by_judge = dict(zip(self.names, judgments, strict=True))
         raws = tuple(raw for judgment in judgments for raw in judgment.raws)
         usage = merge_usage(judgment.usage for judgment in judgments)
         choices = [judgment.preference for judgment in judgments if judgment.preference is not None]
@@ -161,35 +177,6 @@ class PanelPair(Comparator):
             usage=usage or None,
             incomplete=any(judgment.incomplete or is_retryable(judgment.failure) for judgment in judgments),
         )
-
-
-def _judge_names(judges: Sequence[Metric]) -> list[str]:
-    return [f"judge_{number}" for number in range(1, len(judges) + 1)]
-
-
-def _check_judges(name: str, judges: Sequence[Metric]) -> None:
-    if len(judges) < 2:
-        raise SpecError(f"{name} needs at least two judges, got {len(judges)}")
-    if len(set(judges)) < len(judges):
-        raise SpecError(f"{name}: a judge is listed twice, which would only give it more weight")
-
-
-def _find_extra(judges: Sequence[Metric]) -> str | None:
-    """The extra that the panel needs: 'llm' if any judge does."""
-    extras = [judge.extra for judge in judges if judge.extra]
-    return "llm" if "llm" in extras else next(iter(extras), None)
-
-
-def _collect_needs(judges: Sequence[Metric]) -> tuple[Need, ...]:
-    return tuple(dict.fromkeys(need for judge in judges for need in judge.needs))
-
-
-def _collect_facts(judges: Sequence[Metric]) -> Mapping[str, str]:
-    return {
-        f"{name} {fact}": value
-        for name, judge in zip(_judge_names(judges), judges, strict=True)
-        for fact, value in judge.facts().items()
-    }
 
 
 def _vote(values: Sequence[float], vote: Vote) -> float:

@@ -104,7 +104,10 @@ class Rubric:
                 return aspect
         known = [aspect.name for aspect in self.aspects]
         listed = ", ".join(map(repr, (ALL_ASPECTS, *known)))
-        raise SpecError(f"the rubric {self.name!r} has no aspect {name!r}; it has {listed}{did_you_mean(name, known)}")
+        raise SpecError(
+            f"the rubric {self.name!r} has no aspect {name!r}; it has {listed}{did_you_mean(name, known)}",
+            code="unknown_name",
+        )
 
 
 @cache
@@ -127,7 +130,8 @@ def load_rubric(rubric: str) -> Rubric:
             files = [str(file) for file in Path(rubric).parent.glob("*.toml")]
         raise SpecError(
             f"rubric must be {', '.join(map(repr, known))} or a TOML file; {rubric!r} cannot be read "
-            f"({error.strerror}){did_you_mean(rubric, [*known, *files])}"
+            f"({error.strerror}){did_you_mean(rubric, [*known, *files])}",
+            code="unknown_name",
         ) from None
     except UnicodeDecodeError:
         raise SpecError(f"{rubric}: a rubric must be a text file in UTF-8") from None
@@ -184,7 +188,7 @@ def _parse_aspect(place: str, name: str, table: Any) -> Aspect:
     _check_keys(place, f"{key}.", table, ("question", "levels", "scale"))
     question = _text(place, f"{key}.question", table.get("question", ""))
     if not question:
-        raise SpecError(f"{place}: {key} needs a question")
+        raise SpecError(f"{place}: {key} needs a question", code="missing_value")
     meanings = table.get("levels", {})
     if not isinstance(meanings, dict):
         raise SpecError(f"{place}: {key}.levels must be a table of grades with their meanings, got {meanings!r}")
@@ -193,7 +197,9 @@ def _parse_aspect(place: str, name: str, table: Any) -> Aspect:
     else:
         levels, categorical = _parse_levels(place, key, meanings)
     if len({level.value for level in levels}) < 2:
-        raise SpecError(f"{place}: {key} needs at least two levels of different value, got {len(levels)}")
+        raise SpecError(
+            f"{place}: {key} needs at least two levels of different value, got {len(levels)}", code="too_little_data"
+        )
     return Aspect(name, question, levels, categorical)
 
 
@@ -221,7 +227,9 @@ def _parse_grade(place: str, key: str, name: str, meaning: Any) -> Level:
 
 def _parse_category(place: str, key: str, name: str, entry: Any) -> Level:
     if not isinstance(entry, dict) or not _is_number(entry.get("value")):
-        raise SpecError(f"{place}: {key}.{name} needs a value: {name} = {{ value = 1, meaning = '…' }}")
+        raise SpecError(
+            f"{place}: {key}.{name} needs a value: {name} = {{ value = 1, meaning = '…' }}", code="missing_value"
+        )
     _check_keys(place, f"{key}.{name}.", entry, ("value", "meaning"))
     if not name.strip() or _NUMBER.fullmatch(name.strip()):
         raise SpecError(f"{place}: {key}: a category needs a name in words, got {name!r}")
@@ -264,4 +272,6 @@ def _check_keys(place: str, prefix: str, table: Mapping[str, Any], known: tuple[
     for key in table:
         if key not in known:
             listed = ", ".join(known)
-            raise SpecError(f"{place}: unknown key {prefix}{key}; expected {listed}{did_you_mean(key, known)}")
+            raise SpecError(
+                f"{place}: unknown key {prefix}{key}; expected {listed}{did_you_mean(key, known)}", code="unknown_name"
+            )

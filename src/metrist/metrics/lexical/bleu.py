@@ -14,7 +14,6 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -23,8 +22,7 @@ from numpy.typing import NDArray
 from metrist import kernels
 from metrist.errors import MissingExtra, RunError, SpecError
 from metrist.kernels import SEPARATOR, WORD, CharClasses, Tokens
-from metrist.metrics.base import Metric, Pairs, Reduce, Shard, check_choice, pairs_of
-from metrist.metrics.lexical.references import best_pairs, reduce_references
+from metrist.metrics.base import Metric, Pairs, Reduce, Shard, best_pairs, check_choice, pairs_of, reduce_references
 from metrist.records import Need
 from metrist.scores import Column, Scores
 
@@ -63,15 +61,17 @@ class Bleu(Metric):
     catalog_name: ClassVar[str | None] = "bleu"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "tokenize", bleu_tokenizer_names())
-        check_choice(self, "smooth", ("exp", "floor", "add-k", "none"))
-        check_choice(self, "reduce", ("native", "max", "mean"))
         if not 1 <= self.max_order <= _MAX_ORDER:
             raise SpecError(f"bleu: max_order must be a whole number from 1 to {_MAX_ORDER}, got {self.max_order}")
         if (value := self.smooth_value) is None:
             return
         if self.smooth not in _SMOOTH_VALUES:
-            raise SpecError(f"bleu: smooth_value goes with smooth='floor' or 'add-k', not with smooth={self.smooth!r}")
+            raise SpecError(
+                f"bleu: smooth_value goes with smooth='floor' or 'add-k', not with smooth={self.smooth!r}",
+                code="conflict",
+            )
         # A value above 1 could make a precision exceed 100.
         maximum = 1.0 if self.smooth == "floor" else sys.float_info.max
         if not 0 <= value <= maximum:
@@ -80,7 +80,9 @@ class Bleu(Metric):
         object.__setattr__(self, "smooth_value", float(value))  # So that 1 and 1.0 have the same text.
 
     def facts(self) -> Mapping[str, str]:
-        return bleu_tokenizer_facts(self.tokenize)
+        if self.tokenize == "intl":
+            return {"unicode": unicodedata.unidata_version}
+        return {"sacrebleu": _sacrebleu_version(self.tokenize)} if self.tokenize in FROM_SACREBLEU else {}
 
     def peer_signature(self, references: str) -> str:
         # sacreBLEU's form cannot tell of other orders and ways to reduce. Where sacreBLEU itself splits the texts, its
@@ -101,18 +103,15 @@ class Bleu(Metric):
             return _to_scores(self.compute(stats, "effective"), stats)
         rows = _pair_rows(tokens, pairs, self.max_order)
         by_pair = self.compute(rows, "effective")
-        return self._reduce(by_pair, rows, pairs.starts)
+        columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
+        reduced = reduce_references(columns, by_pair.values, pairs.starts, self.reduce)
+        values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
+        return _to_scores(BleuValues(values[:, 0], precisions, brevity[:, 0]), stats)
 
     def pool(self, sums: Column) -> Column:
         """Corpus BLEU, from the summed counts of all outputs; all orders count, as usual."""
         sums = np.asarray(sums, dtype=np.float64)
         return np.where(sums[..., -1] > 0, self.compute(sums, "all").values, np.nan)
-
-    def _reduce(self, by_pair: BleuValues, rows: Column, starts: NDArray[np.int64]) -> Scores:
-        columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
-        reduced = reduce_references(columns, by_pair.values, starts, self.reduce)
-        values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
-        return _to_scores(BleuValues(values[:, 0], precisions, brevity[:, 0]), stats)
 
     def compute(self, stats: Column, orders: Orders) -> BleuValues:
         """BLEU from rows of statistics, over all orders or only those that the output is long enough to have."""
@@ -122,11 +121,16 @@ class Bleu(Metric):
         matched = np.any(matches, axis=-1, keepdims=True)
         precisions, counted = self._precisions(matches, totals)
         precisions = np.where(matched, precisions, 0.0)
-        brevity = _brevity(lengths, references)
+        short = (lengths < references) & (lengths > 0)
+        ratio = np.divide(references, lengths, out=np.ones_like(lengths), where=short)
+        brevity = np.where((lengths == 0) & (references > 0), 0.0, np.exp(1.0 - ratio))
         if orders == "all":
             counted = np.ones_like(counted)
-        values = np.where(matched[..., 0], brevity * _geometric_mean(precisions, counted), 0.0)
-        return BleuValues(values, precisions, brevity)
+        with np.errstate(divide="ignore"):
+            logs = np.where(counted, np.log(precisions), 0.0)
+        mean = np.exp(logs.sum(axis=-1) / np.maximum(counted.sum(axis=-1), 1))
+        mean = np.minimum(mean, 100.0)  # exp(log(100)) is a little more than 100.
+        return BleuValues(np.where(matched[..., 0], brevity * mean, 0.0), precisions, brevity)
 
     def _precisions(self, matches: Column, totals: Column) -> tuple[Column, NDArray[np.bool_]]:
         """Smoothed precisions from 0 to 100, and which orders the output is long enough to have."""
@@ -145,19 +149,6 @@ class Bleu(Metric):
 
     def _smoothing(self) -> float:
         return _SMOOTH_VALUES.get(self.smooth, 0.0) if self.smooth_value is None else self.smooth_value
-
-
-def _brevity(lengths: Column, references: Column) -> Column:
-    short = (lengths < references) & (lengths > 0)
-    ratio = np.divide(references, lengths, out=np.ones_like(lengths), where=short)
-    return np.where((lengths == 0) & (references > 0), 0.0, np.exp(1.0 - ratio))
-
-
-def _geometric_mean(precisions: Column, counted: NDArray[np.bool_]) -> Column:
-    with np.errstate(divide="ignore"):
-        logs = np.where(counted, np.log(precisions), 0.0)
-    mean: Column = np.exp(logs.sum(axis=-1) / np.maximum(counted.sum(axis=-1), 1))
-    return np.minimum(mean, 100.0)  # exp(log(100)) is a little more than 100.
 
 
 def _native_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
@@ -239,15 +230,6 @@ def shard_texts(shard: Shard, lowercase: bool) -> list[str]:
     return shard.once("lowered texts", lambda: [text.lower() for text in texts]) if lowercase else texts
 
 
-def bleu_tokenizer_facts(tokenize: str) -> Mapping[str, str]:
-    """What the tokens depend on in addition to metrist: the Unicode tables, or the version of sacrebleu."""
-    if tokenize == "intl":
-        return {"unicode": unicodedata.unidata_version}
-    if tokenize in FROM_SACREBLEU:
-        return {"sacrebleu": _sacrebleu_version(tokenize)}
-    return {}
-
-
 def rewrite(text: str, rules: Iterable[Rule]) -> str:
     """Apply the rules to the text, one after the other."""
     for pattern, replacement in rules:
@@ -257,12 +239,10 @@ def rewrite(text: str, rules: Iterable[Rule]) -> str:
 
 def split_at_spaces(texts: Sequence[str]) -> Tokens:
     """Split texts at white space, including that of Unicode."""
-    return kernels.scan(texts, _white_space())
+    return kernels.scan(texts, _WHITE_SPACE)
 
 
-@cache
-def _white_space() -> CharClasses:
-    return CharClasses(lambda character: SEPARATOR if character.isspace() else WORD)
+_WHITE_SPACE = CharClasses(lambda character: SEPARATOR if character.isspace() else WORD)
 
 
 def _international(texts: Sequence[str]) -> Tokens:
@@ -284,8 +264,7 @@ def _international(texts: Sequence[str]) -> Tokens:
 
 def _chinese(texts: Sequence[str]) -> Tokens:
     """Chinese characters are tokens; the rest is split as in 13a, without its clean-up."""
-    rules = (_CHINESE, SYMBOLS, *PERIODS_AND_DASHES)
-    return split_at_spaces([rewrite(text.strip(), rules) for text in texts])
+    return split_at_spaces([rewrite(text.strip(), (_CHINESE, SYMBOLS, *PERIODS_AND_DASHES)) for text in texts])
 
 
 _TOKENIZERS: Mapping[str, Callable[[Sequence[str]], Tokens]] = {

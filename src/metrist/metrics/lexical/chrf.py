@@ -15,9 +15,8 @@ import numpy as np
 from metrist import kernels
 from metrist.errors import SpecError
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
+from metrist.metrics.base import Metric, Reduce, Shard, pairs_of, reduce_references
 from metrist.metrics.lexical.bleu import SACREBLEU_VERSION, shard_texts
-from metrist.metrics.lexical.references import reduce_references
 from metrist.records import Need
 from metrist.scores import Column, Scores
 
@@ -25,7 +24,7 @@ _MAX_ORDER = 16
 _TINY = 1e-16  # The value of an order without n-grams with eps_smoothing.
 
 
-class _Chrf(NamedTuple):
+class _ChrfValues(NamedTuple):
     values: Column
     precision: Column
     recall: Column
@@ -51,12 +50,12 @@ class Chrf(Metric):
     catalog_name: ClassVar[str | None] = "chrf"
 
     def __post_init__(self) -> None:
-        check_choice(self, "reduce", ("native", "max", "mean"))
+        super().__post_init__()
         for name, order in (("char_order", self.char_order), ("word_order", self.word_order)):
             if not 0 <= order <= _MAX_ORDER:
                 raise SpecError(f"chrf: {name} must be a whole number from 0 to {_MAX_ORDER}, got {order}")
         if self.char_order + self.word_order == 0:
-            raise SpecError("chrf: char_order and word_order cannot both be 0")
+            raise SpecError("chrf: char_order and word_order cannot both be 0", code="conflict")
         if not 0 < self.beta < np.inf:
             raise SpecError(f"chrf: beta must be a number above 0, got {self.beta}")
         object.__setattr__(self, "beta", float(self.beta))  # So that 2 and 2.0 have the same text.
@@ -79,7 +78,6 @@ class Chrf(Metric):
         return Scores(values=values, parts={"precision": precision, "recall": recall}, stats=reduced[:, 3:])
 
     def pool(self, sums: Column) -> Column:
-        """Corpus chrF, from the summed counts of all outputs."""
         sums = np.asarray(sums, dtype=np.float64)
         return np.where(sums[..., -1] > 0, self._chrf(sums).values, np.nan)
 
@@ -109,7 +107,7 @@ class Chrf(Metric):
         if self.word_order:
             yield shard.once(("chrf words", self.lowercase), lambda: kernels.scan_chrf_words(texts)), self.word_order
 
-    def _chrf(self, stats: Column) -> _Chrf:
+    def _chrf(self, stats: Column) -> _ChrfValues:
         weight, max_orders = self.beta**2, self.char_order + self.word_order
         precision, recall, orders, summed = np.zeros((4, *stats.shape[:-1]))
         # Added up order by order, as in sacrebleu: the last bit can decide which of two references is better.
@@ -124,7 +122,7 @@ class Chrf(Metric):
                 summed += _f(order_precision, order_recall, weight, _TINY)
         precision, recall = _ratio(precision, orders, 0.0), _ratio(recall, orders, 0.0)
         values = summed / max_orders if self.eps_smoothing else _f(precision, recall, weight, 0.0)
-        return _Chrf(100 * values, 100 * precision, 100 * recall)
+        return _ChrfValues(100 * values, 100 * precision, 100 * recall)
 
 
 def _f(precision: Column, recall: Column, weight: float, default: float) -> Column:

@@ -18,7 +18,7 @@ from metrist.scores import Failure, FailureKind, Scores
 Numbers = NDArray[np.int64]
 
 
-class _Grams(NamedTuple):
+class _NumberedGrams(NamedTuple):
     """All n-grams of some texts, numbered: text t has `numbers[starts[t]:starts[t + 1]]`."""
 
     numbers: Numbers
@@ -36,6 +36,7 @@ class _ShareOfGrams(Metric):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_within(self, "order", 1, 9)
         check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
 
@@ -89,6 +90,7 @@ class Length(Metric):
     catalog_name: ClassVar[str | None] = "length"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "unit", ("words", "characters"))
         check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
 
@@ -113,7 +115,7 @@ def _index_texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
     indices: dict[str, int] = {}
 
     def index(texts: Sequence[str | None]) -> Numbers:
-        return np.array([-1 if t is None else indices.setdefault(t, len(indices)) for t in texts], np.int64)
+        return np.array([-1 if text is None else indices.setdefault(text, len(indices)) for text in texts], np.int64)
 
     outputs = index([record.output for record in shard.records])
     sources = index([record.source for record in shard.records])
@@ -125,7 +127,7 @@ def _tokens(shard: Shard, tokenizer: str) -> Tokens:
     return shard.once(("tokens of outputs and sources", tokenizer), lambda: tokenizers.tokenise(texts, tokenizer))
 
 
-def _grams(tokens: Tokens, order: int) -> _Grams:
+def _grams(tokens: Tokens, order: int) -> _NumberedGrams:
     """Number the n-grams: each is the pair of the (n - 1)-gram before its last word and that word."""
     numbers = tokens.ids.astype(np.int64)
     width = int(numbers.max(initial=0)) + 1
@@ -136,10 +138,10 @@ def _grams(tokens: Tokens, order: int) -> _Grams:
     starts = np.concatenate([[0], np.cumsum(sizes)])
     # Only starts that are early enough count: the other sequences extend beyond the end of their text.
     at = np.arange(int(starts[-1])) + np.repeat(tokens.starts[:-1] - starts[:-1], sizes)
-    return _Grams(longer[at], starts)
+    return _NumberedGrams(longer[at], starts)
 
 
-def _list_grams(grams: _Grams, texts: Numbers) -> tuple[Numbers, Numbers]:
+def _list_grams(grams: _NumberedGrams, texts: Numbers) -> tuple[Numbers, Numbers]:
     """The n-grams of these texts in one array, and the position of each one's text in the list."""
     sizes = np.diff(grams.starts)[texts]
     owner = np.repeat(np.arange(len(texts)), sizes)

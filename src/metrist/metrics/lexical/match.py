@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels import clipped_matches
-from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
-from metrist.metrics.lexical import references, tokenizers
-from metrist.metrics.lexical.references import Overlap, precision_recall_f
+from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of, reduce_references
+from metrist.metrics.lexical import tokenizers
+from metrist.metrics.lexical.rouge import Overlap, precision_recall_f
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -35,8 +35,8 @@ class Exact(Metric):
     catalog_name: ClassVar[str | None] = "exact"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "normalise", NORMALISERS)
-        check_choice(self, "reduce", ("native", "max", "mean"))
 
     def score(self, shard: Shard) -> Scores:
         pairs = pairs_of(shard)
@@ -44,7 +44,7 @@ class Exact(Metric):
         normalise = NORMALISERS[self.normalise]
         numbers = np.array([seen.setdefault(normalise(text), len(seen)) for text in pairs.texts], np.int64)
         equal = (numbers[pairs.outputs] == numbers[pairs.references]).astype(np.float64)
-        return Scores(values=references.reduce_references(equal, equal, pairs.starts, self.reduce))
+        return Scores(values=reduce_references(equal, equal, pairs.starts, self.reduce))
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class TokenF1(Metric):
     catalog_name: ClassVar[str | None] = "token_f1"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
-        check_choice(self, "reduce", ("native", "max", "mean"))
 
     def facts(self) -> Mapping[str, str]:
         return tokenizers.tokenizer_facts(self.tokenizer)
 
     def score(self, shard: Shard) -> Scores:
         rows = self._rows(shard)
-        rows = references.reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
+        rows = reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
         precision, recall, f = rows.T
         return Scores(values=f, parts={"precision": precision, "recall": recall})
 

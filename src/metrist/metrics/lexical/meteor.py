@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Pairs, Reduce, Shard, check_choice, check_within, pairs_of
-from metrist.metrics.lexical import references, tokenizers
+from metrist.metrics.base import Metric, Pairs, Reduce, Shard, check_choice, check_within, pairs_of, reduce_references
+from metrist.metrics.lexical import tokenizers
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -43,8 +43,8 @@ class Meteor(Metric):
     catalog_name: ClassVar[str | None] = "meteor"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
-        check_choice(self, "reduce", ("native", "max", "mean"))
         check_within(self, "alpha", 0, 1)
         check_within(self, "beta", 0, 100)
         check_within(self, "gamma", 0, 1)
@@ -61,9 +61,7 @@ class Meteor(Metric):
         f = _divide(precision * recall, self.alpha * precision + (1 - self.alpha) * recall)
         penalty = self.gamma * _power(_divide(chunks, matches), self.beta)
         rows = np.stack([(1 - penalty) * f, precision, recall, f, penalty], axis=1)
-        value, precision, recall, f, penalty = references.reduce_references(
-            rows, rows[:, 0], pairs.starts, self.reduce
-        ).T
+        value, precision, recall, f, penalty = reduce_references(rows, rows[:, 0], pairs.starts, self.reduce).T
         return Scores(values=value, parts={"precision": precision, "recall": recall, "f": f, "penalty": penalty})
 
     def _align_words(self, shard: Shard) -> tuple[Numbers, Numbers]:
@@ -241,7 +239,9 @@ class WordNet:
         fields = line.partition("|")[0].split()
         if len(fields) < 4 or fields[0] != f"{offset:08d}":
             file = self._folder / f"data.{part}"
-            raise InputError(f"{file}: expected a synset at byte {offset}, got {line[:40]!r}; {_REMEDY}")
+            raise InputError(
+                f"{file}: expected a synset at byte {offset}, got {line[:40]!r}; {_REMEDY}", code="invalid_value"
+            )
         count = int(fields[3], 16)
         # An adjective may carry a syntactic marker, as in galore(ip).
         return [word.partition("(")[0] for word in fields[4 : 4 + 2 * count : 2]]
@@ -299,7 +299,9 @@ def _read_index(file: Path) -> dict[str, tuple[int, ...]]:
         try:
             index[fields[0]] = tuple(map(int, fields[-int(fields[2]) :]))
         except (ValueError, IndexError):
-            raise InputError(f"{file}:{number}: expected a lemma with its synsets; {_REMEDY}") from None
+            raise InputError(
+                f"{file}:{number}: expected a lemma with its synsets; {_REMEDY}", code="invalid_value"
+            ) from None
     return index
 
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import SpecError
 from metrist.kernels import Tokens, clipped_matches, lcs_lengths, union_lcs_hits
-from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
-from metrist.metrics.lexical import references, tokenizers
-from metrist.metrics.lexical.references import Overlap, precision_recall_f
+from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of, reduce_references
+from metrist.metrics.lexical import tokenizers
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -33,15 +32,15 @@ class _Rouge(Metric):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
-        check_choice(self, "reduce", ("native", "max", "mean"))
 
     def facts(self) -> Mapping[str, str]:
         return tokenizers.tokenizer_facts(self.tokenizer)
 
     def score(self, shard: Shard) -> Scores:
         rows = precision_recall_f(self._overlap(shard))
-        rows = references.reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
+        rows = reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
         precision, recall, f = rows.T
         return Scores(values=f, parts={"precision": precision, "recall": recall, "f": f})
 
@@ -122,3 +121,20 @@ def _tokenise_lines(texts: list[str], tokenizer: str) -> tuple[Tokens, NDArray[n
     lines = [text.split("\n") for text in texts]
     line_starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
     return tokenizers.tokenise([line for text_lines in lines for line in text_lines], tokenizer), line_starts
+
+
+class Overlap(NamedTuple):
+    """Per pair: how much output and reference share, and how much there is in either."""
+
+    shared: NDArray[np.int64]
+    in_output: NDArray[np.int64]
+    in_reference: NDArray[np.int64]
+
+
+def precision_recall_f(overlap: Overlap) -> NDArray[np.float64]:
+    """A row (precision, recall, f) per pair; zeros where nothing is shared."""
+    precision = overlap.shared / np.maximum(overlap.in_output, 1)
+    recall = overlap.shared / np.maximum(overlap.in_reference, 1)
+    sums = precision + recall
+    f = np.divide(2 * precision * recall, sums, out=np.zeros_like(sums), where=sums > 0)
+    return np.stack([precision, recall, f], axis=1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from metrist import kernels
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of
+from metrist.metrics.base import Metric, Reduce, Shard, best_pairs, mean_rows, pairs_of, reduce_references
 from metrist.metrics.lexical.bleu import (
     PERIODS_AND_DASHES,
     SACREBLEU_VERSION,
@@ -23,7 +23,6 @@ from metrist.metrics.lexical.bleu import (
     shard_texts,
     split_at_spaces,
 )
-from metrist.metrics.lexical.references import best_pairs, mean_rows, reduce_references
 from metrist.records import Need
 from metrist.scores import Column, Scores
 
@@ -68,9 +67,6 @@ class Ter(Metric):
     bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
     catalog_name: ClassVar[str | None] = "ter"
 
-    def __post_init__(self) -> None:
-        check_choice(self, "reduce", ("native", "max", "mean"))
-
     def peer_signature(self, references: str) -> str:
         if self.reduce != "native":
             return ""
@@ -95,7 +91,6 @@ class Ter(Metric):
         return _scores(reduced[:, 0], reduced[:, 1:])
 
     def pool(self, sums: Column) -> Column:
-        """All edits over the total length of the references."""
         sums = np.asarray(sums, dtype=np.float64)
         return np.where(sums[..., -1] > 0, _rates(sums), np.nan)
 

@@ -27,7 +27,6 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 def tokenise(texts: Sequence[str], tokenizer: str) -> Tokens:
-    """Split texts with the named tokenizer."""
     return TOKENIZERS[tokenizer](texts)
 
 
@@ -43,7 +42,6 @@ def stem_shard(shard: Shard, tokenizer: str, longer_than: int = 0) -> Tokens:
 
 
 def stem_tokens(tokens: Tokens, longer_than: int = 0) -> Tokens:
-    """Stem the words of more than `longer_than` characters."""
     return relabel(tokens, [stem(word) if len(word) > longer_than else word for word in tokens.words])
 
 

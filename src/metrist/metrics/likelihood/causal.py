@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from metrist.errors import SpecError, agree, did_you_mean
 from metrist.metrics.base import Reduce, Shard, check_choice
 from metrist.metrics.likelihood.layout import (
-    DIRECTIONS,
     NEEDS,
     ROLES,
     Direction,
@@ -72,10 +71,6 @@ class GptScore(ModelMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "kind", get_args(Kind))
-        check_choice(self, "direction", DIRECTIONS)
-        check_choice(self, "reduce", get_args(Reduce))
-        check_choice(self, "long", get_args(Long))
         check_choice(self, "task", tasks())
         _check_max_tokens(self, self.max_tokens)
         if self.instruction is None:
@@ -83,7 +78,8 @@ class GptScore(ModelMetric):
         elif self.aspect != _DEFAULT_ASPECT:
             raise SpecError(
                 f"{self.name}: instruction replaces that of the aspect: give aspect={self.aspect!r} or instruction, "
-                "not both"
+                "not both",
+                code="conflict",
             )
 
     @property
@@ -91,7 +87,6 @@ class GptScore(ModelMetric):
         return NEEDS[self.direction]
 
     def facts(self) -> Mapping[str, str]:
-        """The hashes of the weights and of the prompt."""
         prompt = "\0".join(part for roles in ROLES[self.direction] for part in self.prompt(roles))
         digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:12]
         return {**super().facts(), "prompt": digest}
@@ -135,7 +130,8 @@ class GptScore(ModelMetric):
             place = f"the task {table!r}" if table != _REWRITING else f"the direction {self.direction!r}"
             raise SpecError(
                 f"{self.name}: {place} has no aspect {self.aspect!r}; it has {', '.join(map(repr, known))}"
-                f"{did_you_mean(self.aspect, known)} (instruction='...' asks for anything else)"
+                f"{did_you_mean(self.aspect, known)} (instruction='...' asks for anything else)",
+                code="unknown_name",
             )
 
     def _lay_out(self, pairs: TextPairs, model: LikelihoodModel) -> ShardLayout:
@@ -168,12 +164,10 @@ class GptScore(ModelMetric):
 
 
 def tasks() -> list[str]:
-    """The tasks that have instructions of their own."""
     return [name for name in _read_tables() if name != _REWRITING]
 
 
 def aspects(task: str) -> Mapping[str, str]:
-    """The aspects of a task and their instructions."""
     instructions: Mapping[str, str] = _read_tables()[task]["aspects"]
     return instructions
 
@@ -216,7 +210,6 @@ class Perplexity(ModelMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "normalise", get_args(Normalise))
         _check_max_tokens(self, self.max_tokens)
 
     def score(self, shard: Shard) -> Scores:
@@ -232,7 +225,6 @@ class Perplexity(ModelMetric):
         return Scores.of(scores.get(output, empty) for output in outputs)
 
     def pool(self, sums: Column) -> Column:
-        """The perplexity of all outputs together."""
         sums = np.asarray(sums, dtype=np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             pooled: Column = np.exp(-sums[..., 0] / sums[..., 1])
@@ -264,11 +256,9 @@ class Perplexity(ModelMetric):
             _WINDOWS: float(model.in_windows(text, self.max_tokens)),
             CUT: float(likelihoods.target_cut[n]),
         }
-        reading = [_make_reading(model, likelihoods, n)] if tokens else None
+        reading = None
+        if tokens:
+            pieces = model.spelled(likelihoods.tokens[likelihoods.starts[n] : likelihoods.starts[n + 1]].tolist())
+            shown = [round(float(logprob), 5) for logprob in likelihoods.of(n)]
+            reading = [{"condition": "nothing", "target": "output", "pieces": pieces, "logprobs": shown}]
         return Score(value=value, parts=parts, stats=(total, float(count)), tokens=reading)
-
-
-def _make_reading(model: TextModel, likelihoods: Likelihoods, n: int) -> dict[str, Any]:
-    tokens = likelihoods.tokens[likelihoods.starts[n] : likelihoods.starts[n + 1]].tolist()
-    logprobs = [round(float(logprob), 5) for logprob in likelihoods.of(n)]
-    return {"condition": "nothing", "target": "output", "pieces": model.spelled(tokens), "logprobs": logprobs}

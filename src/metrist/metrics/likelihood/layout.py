@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import SpecError, did_you_mean
-from metrist.metrics.lexical.references import reduce_references
+from metrist.metrics.base import reduce_references
 from metrist.metrics.token_weights import Weigh
 from metrist.models.protocols import LikelihoodModel, Likelihoods
 from metrist.records import Need, Record
@@ -149,7 +149,8 @@ def read_phrases(prompts: str | Sequence[str]) -> tuple[str, ...]:
     except OSError as error:
         raise SpecError(
             f"prompts must be {', '.join(map(repr, known))}, a list of phrases or a file with one phrase per line; "
-            f"{prompts!r} cannot be read ({error.strerror}){did_you_mean(prompts, known)}"
+            f"{prompts!r} cannot be read ({error.strerror}){did_you_mean(prompts, known)}",
+            code="unknown_name",
         ) from None
     except UnicodeDecodeError:
         raise SpecError(f"{prompts}: prompts must be a UTF-8 text file with one phrase per line") from None
@@ -277,18 +278,6 @@ def _segment_sums(numbers: Numbers, starts: Counts) -> Numbers:
 # --- From pairs to scored texts and back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """What is put around the texts of a pair. `windows` splits a condition, given what will be added to it;
-    None leaves conditions whole."""
-
-    phrases: tuple[str, ...]
-    side: Side
-    condition_prefix: str
-    target_prefix: str
-    windows: Callable[[str, str], Sequence[str]] | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ShardLayout:
     """All texts to score for a shard.
@@ -382,19 +371,27 @@ class ShardLayout:
         return label
 
 
-def lay_out(text_pairs: TextPairs, frame: Frame) -> ShardLayout:
-    """Put prompts and prefixes around all pairs, and split long conditions into windows."""
+def lay_out(
+    text_pairs: TextPairs,
+    phrases: tuple[str, ...],
+    side: Side,
+    *,
+    condition_prefix: str,
+    target_prefix: str,
+    split: Callable[[str, str], Sequence[str]] | None,
+) -> ShardLayout:
+    """Put prompts and prefixes around all pairs. `split` divides a condition into windows, given what will be added to
+    it; None leaves conditions whole."""
     texts: list[TextPair] = []
     starts = [0]
     # What prompt and prefix add to an empty condition is what they take from the room of a window.
     additions = [
-        (phrase, frame.condition_prefix + (insert_phrase("", "", phrase, frame.side)[0] if phrase else ""))
-        for phrase in frame.phrases
+        (phrase, condition_prefix + (insert_phrase("", "", phrase, side)[0] if phrase else "")) for phrase in phrases
     ]
     for condition, target in (pair for pairs in text_pairs.pairs for pair in pairs):
         for phrase, addition in additions:
-            for window in frame.windows(condition, addition) if frame.windows else (condition,):
-                with_phrase, scored = insert_phrase(window, target, phrase, frame.side) if phrase else (window, target)
-                texts.append((frame.condition_prefix + with_phrase, frame.target_prefix + scored))
+            for window in split(condition, addition) if split else (condition,):
+                with_phrase, scored = insert_phrase(window, target, phrase, side)
+                texts.append((condition_prefix + with_phrase, target_prefix + scored))
             starts.append(len(texts))
-    return ShardLayout(text_pairs=text_pairs, phrases=frame.phrases, texts=texts, starts=np.array(starts, np.int64))
+    return ShardLayout(text_pairs=text_pairs, phrases=phrases, texts=texts, starts=np.array(starts, np.int64))

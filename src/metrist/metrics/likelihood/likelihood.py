@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import ClassVar, NamedTuple, get_args
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from metrist.errors import ModelError, SpecError
-from metrist.metrics.base import Reduce, Shard, check_choice, hash_file
+from metrist.metrics.base import Reduce, Shard, hash_file
 from metrist.metrics.likelihood.layout import (
-    DIRECTIONS,
     NEEDS,
     Direction,
-    Frame,
     Long,
     Numbers,
     PairScores,
@@ -46,7 +44,7 @@ VARIANCE = "prompt_variance"
 NO_PROMPT = "(no prompt)"
 
 
-class _Evaluation(NamedTuple):
+class _PromptScores(NamedTuple):
     """The scored texts of a shard; arrays have a row per scorable record."""
 
     layout: ShardLayout
@@ -83,18 +81,15 @@ class Likelihood(ModelMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "direction", DIRECTIONS)
-        check_choice(self, "prompt_side", get_args(Side))
-        check_choice(self, "weighting", get_args(Weighting))
-        check_choice(self, "reduce", get_args(Reduce))
-        check_choice(self, "long", get_args(Long))
         if self.max_tokens < 4:
             raise SpecError(f"{self.name}: max_tokens must be at least 4, got {self.max_tokens}")
         if (self.weighting == "idf") != (self.idf is not None):
             example = f"{self.name}(weighting='idf', idf='texts.txt') with one text per line"
-            raise SpecError(f"{self.name}: weighting='idf' and idf go together, as in {example}")
+            raise SpecError(f"{self.name}: weighting='idf' and idf go together, as in {example}", code="conflict")
         if self.source_language is not None and self.language is None:
-            raise SpecError(f"{self.name}: source_language needs language too, the language of the outputs")
+            raise SpecError(
+                f"{self.name}: source_language needs language too, the language of the outputs", code="missing_value"
+            )
         if not isinstance(self.prompts, str):
             object.__setattr__(self, "prompts", tuple(self.prompts) or "none")
 
@@ -150,17 +145,17 @@ class Likelihood(ModelMetric):
         warnings = warn_of_other_language(self.label, self.model, records)
         return [f"{warning}; model= names another model" for warning in warnings]
 
-    def _evaluate(self, shard: Shard) -> _Evaluation:
+    def _evaluate(self, shard: Shard) -> _PromptScores:
         model = load_seq2seq(self.options, runtime=shard.runtime)
         pairs = collect_pairs(shard.records, self.direction)
-        frame = Frame(
-            phrases=read_phrases(self.prompts),
-            side=self.prompt_side,
+        layout = lay_out(
+            pairs,
+            read_phrases(self.prompts),
+            self.prompt_side,
             condition_prefix=self.condition_prefix,
             target_prefix=self.target_prefix,
-            windows=_make_splitter(model, self.max_tokens) if self.long != "truncate" else None,
+            split=_make_splitter(model, self.max_tokens) if self.long != "truncate" else None,
         )
-        layout = lay_out(pairs, frame)
         weigh = None
         if self.weighting != "uniform" or self.target_prefix or self.language:
             frequencies = None
@@ -179,7 +174,7 @@ class Likelihood(ModelMetric):
         reduced = [pairs.reduce(cells[:, :, prompt], self.reduce) for prompt in range(cells.shape[2])]
         by_prompt = np.stack([values for values, _ in reduced], axis=1)
         parts = {name: np.stack([parts[name] for _, parts in reduced], axis=1) for name in reduced[0][1]}
-        return _Evaluation(layout, scores, by_prompt, parts)
+        return _PromptScores(layout, scores, by_prompt, parts)
 
 
 def _make_splitter(model: LikelihoodModel, max_tokens: int) -> Callable[[str, str], Sequence[str]]:
@@ -274,7 +269,8 @@ class BartScorePara(BartScore):
                 f"{self.name} needs a folder with the paper's weights: {self.name}(model='bart-large-cnn-para'). They "
                 "were published as a pickled state dict only (bart_score.pth, linked from "
                 "https://github.com/neulab/BARTScore), which metrist does not load; this script makes the folder:\n\n"
-                f"    {lines}"
+                f"    {lines}",
+                code="missing_value",
             )
         return super().options
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from metrist.documents import read_json
 from metrist.errors import InputError, RunError, format_count
-from metrist.metrics.base import Metric, Shard, check_choice, hash_file
-from metrist.records import Need, Record
+from metrist.metrics.base import Metric, Shard, hash_file
+from metrist.records import TAG_FIELDS, Need, Record
 from metrist.scores import Column, Failure, Scores
 
 FORMAT = "metrist calibration 1"
@@ -41,7 +41,6 @@ class Distribution:
 
     @staticmethod
     def of(values: Values) -> Distribution:
-        """The distribution of these values."""
         ordered = np.sort(values)
         if len(ordered) > MAX_STORED:
             ordered = ordered[np.round(np.linspace(0, len(ordered) - 1, MAX_STORED)).astype(np.intp)]
@@ -94,7 +93,6 @@ class Calibration:
         return 100.0 - percentiles if self.higher_is_better is False else percentiles
 
     def group_of(self, record: Record) -> str | None:
-        """The name of the record's group."""
         return "" if self.grouped_by is None else read_column(record, self.grouped_by)
 
     def check(self, signature: str, path: str) -> None:
@@ -147,7 +145,8 @@ def fit_calibration(
     if not distributions:
         details = f" ({'; '.join(too_small[:3])})" if grouped_by else ""
         raise RunError(
-            f"{metric}: a reference distribution needs at least {MIN_VALUES} values, got {int(scored.sum())}{details}"
+            f"{metric}: a reference distribution needs at least {MIN_VALUES} values, got {int(scored.sum())}{details}",
+            code="too_little_data",
         )
     calibration = Calibration(
         metric=metric,
@@ -162,7 +161,7 @@ def fit_calibration(
 
 def read_column(record: Record, column: str) -> str | None:
     """The record's value in a column, as text: one of its own fields or an extra one."""
-    value = getattr(record, column) if column in ("item", "system", "task", "language") else record.extra.get(column)
+    value = getattr(record, column) if column in ("item", "system", *TAG_FIELDS) else record.extra.get(column)
     return None if value is None else str(value)
 
 
@@ -173,7 +172,6 @@ def hash_data(items: Sequence[str], systems: Sequence[str], values: Values) -> s
 
 
 def read_calibration(path: str | os.PathLike[str]) -> Calibration:
-    """Read a file that `metrist calibrate` wrote."""
     file = Path(path)
     try:
         status = file.stat()
@@ -230,6 +228,7 @@ class Calibrated(Metric):
     are those of the inner metric."""
 
     catalog_name: ClassVar[str | None] = "calibrated"
+    catalog_example: ClassVar[str | None] = "calibrated(metric=chrf, by='calibration.json')"
 
     metric: Metric
     #: The file that `metrist calibrate` wrote.
@@ -239,7 +238,6 @@ class Calibrated(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "show", (RAW, PERCENTILE))
         inner = self.metric
         bounds, higher_is_better = inner.bounds, inner.higher_is_better
         if self.show == PERCENTILE:
@@ -256,7 +254,6 @@ class Calibrated(Metric):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The needs of the inner metric."""
         return self.metric.needs
 
     def facts(self) -> Mapping[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import SpecError, agree, format_count
-from metrist.metrics.base import Shard, check_choice
+from metrist.metrics.base import Shard
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
-from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.errors.evidence import compare
-from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric, warn_of_other_language
-from metrist.metrics.trained.support import MIN_ROOM, Support, SupportReader, Word
+from metrist.metrics.trained.sentence_metric import MAX_MINOR, MEAN, MINIMUM, SENTENCES, SentenceMetric, Word
+from metrist.metrics.trained.support import MIN_ROOM, Support, SupportReader
+from metrist.models.batching import split_batches
 from metrist.models.loading import load_text_encoder
 from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
@@ -25,19 +25,15 @@ from metrist.scores import Failure, FailureKind, Score, Scores
 Numbers = NDArray[np.float64]
 Aggregation = Literal["mean", "geometric_mean", "minimum", "product"]
 
-SENTENCES, SUPPORTED, MEAN, MINIMUM = "sentences", "supported", "mean", "minimum"
+SUPPORTED = "supported"
 _AGGREGATIONS: Mapping[Aggregation, Callable[[Numbers], float]] = {
     "mean": lambda support: float(support.mean()),
     "geometric_mean": lambda support: float(np.exp(np.log(support).mean())),
     "minimum": lambda support: float(support.min()),
     "product": lambda support: float(support.prod()),
 }
-#: What tables of errors call a statement that the source does not support.
-_ASPECTS = ("Fact Consistency", "Accuracy")
-#: A minor error may cost this much at most, as a penalty and as a share of the range of penalties.
-_MAX_MINOR = 2.5
-_MINOR_SHARE = (_MAX_MINOR - MIN_PENALTY) / (MAX_PENALTY - MIN_PENALTY)
-
+#: What a minor error may cost at most, as a share of the range of penalties.
+_MINOR_SHARE = (MAX_MINOR - MIN_PENALTY) / (MAX_PENALTY - MIN_PENALTY)
 #: A sentence with at least this probability is supported rather than not.
 _EVEN = 0.5
 #: Signs that belong to the number that follows.
@@ -52,30 +48,21 @@ _EMPTY_SOURCE = Failure(FailureKind.missing_input, "the source is empty: there i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consistency(ModelMetric):
+class Consistency(SentenceMetric):
     """The probability that the source supports the output, sentence by sentence."""
 
-    # 'small' and 'large' are short for the English models that ship.
-    model: str = "metrist:english-small"
     aggregation: Aggregation = "mean"
     #: A sentence with a lower probability is an error.
     threshold: float = 0.5
     #: Tokens that the model reads at once: sentences and a window of the source. None: as in its training.
     window: int | None = None
 
-    extra: ClassVar[str | None] = "standard"
     catalog_name: ClassVar[str | None] = "consistency"
     needs: ClassVar[tuple[Need, ...]] = ("source",)
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    reports_errors: ClassVar[bool] = True
+    aspects: ClassVar[tuple[str, ...]] = ("Fact Consistency", "Accuracy")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "model", SHORT_NAMES.get(self.model, self.model))
-        self.name_extra(self.model)
-        check_choice(self, "aggregation", _AGGREGATIONS)
-        if not 0 < self.threshold < 1:
-            raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")
         least = 2 * MIN_ROOM
         if self.window is not None and self.window < least:
             raise SpecError(f"{self.name}: window must be at least {least} tokens, got {self.window!r}")
@@ -94,15 +81,14 @@ class Consistency(ModelMetric):
             encoder = load_text_encoder(self.model, runtime=shard.runtime)
             # What one window leaves in doubt is held against the others, even if less would be no error.
             reader = SupportReader(encoder, window=self.window, threshold=max(self.threshold, _EVEN))
-            for sources in _group_sources(positions):
-                chosen = [i for source in sources for i in positions[source]]
+            # As many sources at once as fit into memory together.
+            sources = list(positions)
+            for batch in split_batches([len(source) for source in sources], _SOURCE_CHARACTERS, padded=False):
+                chosen = [i for at in batch for i in positions[sources[at]]]
                 results = reader.read([(shard.records[i].source or "", shard.records[i].output) for i in chosen])
                 for i, result in zip(chosen, results, strict=True):
                     scores[i] = self._score(shard.records[i], result)
         return Scores.of(score for score in scores if score is not None)
-
-    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        return warn_of_other_language(self.label, self.model, records)
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many sentences are unsupported, in how many outputs."""
@@ -142,61 +128,39 @@ class Consistency(ModelMetric):
         for sentence, span in enumerate(result.spans):
             probability = float(result.probabilities[sentence])
             supported = probability >= self.threshold
-            marks = [mark for mark in result.find_marks(sentence, supported=supported) if _has_letters(record, mark)]
+            words = result.find_marks(sentence, supported=supported)
+            # Punctuation alone is no error.
+            marks = [mark for mark in words if any(map(str.isalnum, record.output[mark.start : mark.end]))]
             for mark in marks:
                 doubt = mark.probability * (1 - probability)
                 # What a sentence has wrong that is supported as a whole is minor.
                 doubt = min(doubt, _MINOR_SHARE) if probability >= _EVEN else doubt
                 claim = f"The source is unlikely to support these words (probability {1 - mark.probability:.2f})."
-                yield self._make_error(record, result, sentence, _add_signs(record.output, mark), doubt, claim)
+                yield self._explain_error(record, result, sentence, _add_signs(record.output, mark), doubt, claim)
             if not supported and not marks:
                 claim = f"The source is unlikely to support this (probability {probability:.2f})."
-                yield self._make_error(record, result, sentence, span, 1 - probability / self.threshold, claim)
+                yield self._explain_error(record, result, sentence, span, 1 - probability / self.threshold, claim)
 
-    def _make_error(
+    def _explain_error(
         self, record: Record, result: Support, sentence: int, span: CharacterSpan, doubt: float, claim: str
     ) -> Error:
-        start, end = span
         source, passage = record.source or "", result.evidence(sentence)
         findings, revision = compare(record.output, span, result.spans[sentence], source, passage)
-        penalty = MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * doubt
-        table = find_table(record.task)
-        names = table.names if table else ()
-        return Error(
-            aspect=next((name for name in _ASPECTS if name in names), _ASPECTS[0]),
-            severity="minor" if penalty <= _MAX_MINOR else "major",
-            penalty=round(penalty, 2),
-            explanation=" ".join([claim, *findings, _quote_passage(source, passage)]),
+        return self.make_error(
+            record,
+            span,
+            MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * doubt,
+            " ".join([claim, *findings, _quote_passage(source, passage)]),
             revision=revision,
-            text=record.output[start:end],
-            start=start,
-            end=end,
             source_start=passage[0] if passage else None,
             source_end=passage[1] if passage else None,
         )
-
-
-def _has_letters(record: Record, mark: Word) -> bool:
-    """Whether marked characters are more than punctuation."""
-    return any(character.isalnum() for character in record.output[mark.start : mark.end])
 
 
 def _add_signs(text: str, mark: Word) -> CharacterSpan:
     """The marked characters with the sign of an amount beside them."""
     start = mark.start - (text[mark.start - 1 : mark.start] in _SIGNS_BEFORE if mark.start else 0)
     return start, mark.end + (text[mark.end : mark.end + 1] == "%")
-
-
-def _group_sources(sources: Mapping[str, object]) -> Iterator[list[str]]:
-    """The distinct sources in groups that fit into memory together."""
-    group: list[str] = []
-    for source in sources:
-        if group and sum(map(len, group)) + len(source) > _SOURCE_CHARACTERS:
-            yield group
-            group = []
-        group.append(source)
-    if group:
-        yield group
 
 
 def _quote_passage(source: str, passage: CharacterSpan | None) -> str:

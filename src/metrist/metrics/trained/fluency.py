@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from metrist.errors import SpecError, agree, format_count
-from metrist.metrics.base import Shard, check_choice
+from metrist.errors import agree, format_count
+from metrist.metrics.base import Shard
 from metrist.metrics.errors.answers import MAX_PENALTY, MIN_PENALTY
-from metrist.metrics.errors.aspect_tables import find_table
-from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric, warn_of_other_language
-from metrist.metrics.trained.support import Word, join_tokens, merge_words, sigmoid
+from metrist.metrics.trained.sentence_metric import (
+    MEAN,
+    MINIMUM,
+    SENTENCES,
+    SentenceMetric,
+    Word,
+    join_tokens,
+    merge_words,
+    sigmoid,
+)
 from metrist.models import loading
-from metrist.models.windows import Numbers, Piece, TokenizedText, read_tokens
+from metrist.models.windows import Numbers, SentencePart, TokenizedText, read_tokens
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Failure, FailureKind, Score, Scores
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 
 Aggregation = Literal["mean", "minimum"]
 
-SENTENCES, MEAN, MINIMUM, FAULTS = "sentences", "mean", "minimum", "faults"
+FAULTS = "faults"
 #: The heads of the encoder: one logit for a sentence, and one for each of its tokens.
 HEAD, ERROR_HEAD = "fluency", "tags"
 #: Longest sentence in tokens; longer ones are judged in parts. The training had none that were longer.
@@ -36,10 +43,6 @@ _AGGREGATIONS: Mapping[Aggregation, Callable[[Numbers], float]] = {
     "mean": lambda values: float(values.mean()),
     "minimum": lambda values: float(values.min()),
 }
-#: What tables of errors call a fault of language.
-_ASPECTS = ("Fluency", "Language", "Clarity")
-#: A minor error may cost this much at most.
-_MAX_MINOR = 2.5
 #: A stretch of so many doubtful words has the highest penalty.
 _BROKEN = 6
 _REPEATED = re.compile(r"\b(\w+)\s+\1\b", re.IGNORECASE)
@@ -49,27 +52,15 @@ _UNREADABLE = Failure(FailureKind.other, "the output has nothing that the model 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fluency(ModelMetric):
+class Fluency(SentenceMetric):
     """The probability that a careful reader would find nothing to correct, averaged over the sentences."""
 
-    # 'small' and 'large' are short for the English models that ship.
-    model: str = "metrist:english-small"
     aggregation: Aggregation = "mean"
     #: A word with a higher probability of being wrong is an error.
     threshold: float = 0.5
 
-    extra: ClassVar[str | None] = "standard"
     catalog_name: ClassVar[str | None] = "fluency"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    reports_errors: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "model", SHORT_NAMES.get(self.model, self.model))
-        self.name_extra(self.model)
-        check_choice(self, "aggregation", _AGGREGATIONS)
-        if not 0 < self.threshold < 1:
-            raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")
+    aspects: ClassVar[tuple[str, ...]] = ("Fluency", "Language", "Clarity")
 
     def score(self, shard: Shard) -> Scores:
         outputs = dict.fromkeys(record.output for record in shard.records if record.output.strip())
@@ -78,9 +69,6 @@ class Fluency(ModelMetric):
         encoder = loading.load_text_encoder(self.model, runtime=shard.runtime)
         results = dict(zip(outputs, FluencyReader(encoder).read(list(outputs)), strict=True))
         return Scores.of(self._score(record, results.get(record.output)) for record in shard.records)
-
-    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        return warn_of_other_language(self.label, self.model, records)
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many errors there are, in how many outputs."""
@@ -94,7 +82,7 @@ class Fluency(ModelMetric):
             f"in {len(scores.errors):,} of {format_count(len(scores), 'output')}; `metrist explain` shows them",
         ]
 
-    def _score(self, record: Record, sentences: list[Sentence] | None) -> Score:
+    def _score(self, record: Record, sentences: list[JudgedSentence] | None) -> Score:
         if sentences is None:
             return Score.failed(_EMPTY)
         if not sentences:
@@ -112,26 +100,17 @@ class Fluency(ModelMetric):
             errors=errors,
         )
 
-    def _find_errors(self, record: Record, sentence: Sentence) -> Iterator[Error]:
-        table = find_table(record.task)
-        names = table.names if table else ()
+    def _find_errors(self, record: Record, sentence: JudgedSentence) -> Iterator[Error]:
         for start, end, probability in merge_words(record.output, sentence.words, self.threshold):
             doubt = (probability - self.threshold) / (1 - self.threshold)
             # A slip in a word or two is minor; what a reader has to put together anew is major.
             share = min(1.0, len(record.output[start:end].split()) / _BROKEN)
             penalty = MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * doubt * share
-            yield Error(
-                aspect=next((name for name in _ASPECTS if name in names), _ASPECTS[0]),
-                severity="minor" if penalty <= _MAX_MINOR else "major",
-                penalty=round(penalty, 2),
-                explanation=_explain(record.output, start, end, probability),
-                text=record.output[start:end],
-                start=start,
-                end=end,
-            )
+            explanation = _explain(record.output, start, end, probability)
+            yield self.make_error(record, (start, end), penalty, explanation)
 
 
-class Sentence(NamedTuple):
+class JudgedSentence(NamedTuple):
     """The probability that there is nothing to correct in a sentence, and its words."""
 
     value: float
@@ -144,7 +123,7 @@ class FluencyReader:
 
     encoder: TextEncoder
 
-    def read(self, outputs: Sequence[str]) -> list[list[Sentence]]:
+    def read(self, outputs: Sequence[str]) -> list[list[JudgedSentence]]:
         """The sentences of each output. None depends on the sentences around it; equal ones are read once."""
         texts = TokenizedText.read(outputs, self.encoder)
         pieces = [text.pieces(min(_MAX_SENTENCE, self.encoder.max_tokens - 2)) for text in texts]
@@ -154,12 +133,12 @@ class FluencyReader:
         # A head on the mean of the tokens is the mean of the head on each: one pass serves both heads.
         logits = dict(read_tokens(self.encoder, (HEAD, ERROR_HEAD), windows))
 
-        def judge(text: TokenizedText, piece: Piece) -> Sentence:
+        def judge(text: TokenizedText, piece: SentencePart) -> JudgedSentence:
             tokens = slice(piece.first, piece.last)
             values, errors = logits[text.ids[tokens].tobytes()].T
             starts, ends = text.starts[tokens].tolist(), text.ends[tokens].tolist()
             words = join_tokens(text.text, starts, ends, list(map(sigmoid, errors.tolist())))
-            return Sentence(sigmoid(float(values.mean())), list(words))
+            return JudgedSentence(sigmoid(float(values.mean())), list(words))
 
         return [[judge(text, piece) for piece in own] for text, own in zip(texts, pieces, strict=True)]
 

@@ -21,7 +21,7 @@ from metrist.models.devices import Options
 from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import Fields, RewardInput, RewardSettings
 from metrist.models.weights import find_weights
-from metrist.records import Record
+from metrist.records import CONTEXT_FIELDS, Record
 from metrist.runtime import Runtime
 from metrist.scores import Score, Scores
 
@@ -36,7 +36,7 @@ UNLEARNED = "unlearned"
 _EMPTY = "the output is empty: there is nothing to prefer"
 _UNREADABLE = "the output has nothing that the model can read"
 #: The context that most records have.
-_USUAL_CONTEXT = ("instruction", "source")
+_USUAL_CONTEXT = ("instruction", "source")  # in the order of prompts
 _REFERENCES = ("reference", "references")
 
 
@@ -74,13 +74,11 @@ class Preference(ModelMetric):
 
     @property
     def models(self) -> list[Options]:
-        """How to load each model."""
         names = (self.model,) if isinstance(self.model, str) else self.model
         shared = Options(model="", revision=self.revision, dtype=self.dtype, trust_remote_code=self.trust_remote_code)
         return [replace(shared, model=name) for name in names]
 
     def facts(self) -> Mapping[str, str]:
-        """The hash of each model's weights."""
         models = [find_weights(options) for options in self.models]
         if _find_criterion(self.criterion) is None:
             for weights in models:
@@ -204,7 +202,8 @@ def _find_learned(criterion: str, settings: RewardSettings, model: str) -> str |
         raise SpecError(
             f"preference: no criterion named {criterion!r}{nearest}; {model} has learned "
             f"{', '.join(settings.criteria) or 'none by name'}, and metrist's own are {', '.join(criteria.names())}; "
-            "to ask in your own words set instruction instead"
+            "to ask in your own words set instruction instead",
+            code="unknown_name",
         )
     return learned
 
@@ -300,7 +299,7 @@ def _select_fields(record: Record, names: tuple[str, ...]) -> Fields:
 def _match_labels(record: Record, labels: tuple[str, ...]) -> Fields:
     """The record's texts under these labels. For a label that it does not have (a dialogue, an article), its source or
     else its instruction is used, unless that has a label of its own. References have no substitute."""
-    substitutes = [name for name in ("source", "instruction") if name not in labels or not _find_texts(record, name)]
+    substitutes = [name for name in CONTEXT_FIELDS if name not in labels or not _find_texts(record, name)]
     fields: list[tuple[str, str]] = []
     for label in labels:
         texts = _find_texts(record, label)
@@ -315,7 +314,7 @@ def _find_texts(record: Record, name: str) -> list[str]:
     value = record.extra.get(name)
     if name in _REFERENCES and not value:
         return [text for text in record.references or () if text.strip()][:1]
-    if name in _USUAL_CONTEXT:
+    if name in CONTEXT_FIELDS:
         value = getattr(record, name)
     texts = [value] if isinstance(value, str) else value if isinstance(value, tuple | list) else []
     return [text for text in texts if isinstance(text, str) and text.strip()]

@@ -12,11 +12,11 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 
 from metrist.documents import read_json
 from metrist.errors import ModelError
+from metrist.metrics.trained.sentence_metric import Word, join_tokens, merge_words, sigmoid
 from metrist.models.numpy_inference.storage import suggest_repair
 from metrist.models.reward_layout import unknown_id
 from metrist.models.windows import (
     CharacterSpan,
     Ids,
     Numbers,
-    Piece,
+    SentencePart,
     TokenizedText,
     Window,
     list_windows,
@@ -42,7 +43,7 @@ from metrist.scores import Failure, FailureKind
 if TYPE_CHECKING:
     from metrist.models.text_encoder import TextEncoder
 
-_T = TypeVar("_T")
+_Settings = TypeVar("_Settings", bound=msgspec.Struct)
 
 #: The heads of the encoder: one logit per sentence, and, if the model has it, one for each token that is high where
 #: the source contradicts or lacks it.
@@ -53,8 +54,8 @@ _MAX_SENTENCE = 96
 _MAX_PASSAGE = 64
 #: What a model's folder says about these heads.
 SETTINGS, ERROR_SETTINGS = "support.json", "errors.json"
-_VERSION_KEY, _VERSION = "metrist_support", 1
-_ERROR_VERSION_KEY = "metrist_errors"
+#: The least probability of a marked word in a supported sentence.
+_SURE = 0.9
 #: How much is read at once if a folder does not say it: sentences, and tokens.
 _SENTENCES, _WINDOW = 3, 512
 #: More than any model can be trained with.
@@ -91,8 +92,9 @@ _Positive = Annotated[float, msgspec.Meta(gt=0, le=_LARGEST)]
 _Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupportSettings:
+class SupportSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="metrist_support", tag=1
+):
     """How the head `support` of a model is used: what `support.json` in its folder says."""
 
     #: The most sentences that are read together: as many as in the rows of the model's training.
@@ -107,22 +109,16 @@ class SupportSettings:
 
     @staticmethod
     def read(folder: Path | None) -> SupportSettings:
-        """Read the settings of a model's folder; the defaults if it has none."""
-        return _read_settings(folder, SETTINGS, SupportSettings.from_json) or SupportSettings()
-
-    @staticmethod
-    def from_json(facts: Any) -> SupportSettings:
-        """Validate the content of `support.json`; raise ValueError for what cannot be used."""
-        return _convert_settings(facts, _VERSION_KEY, SupportSettings)
+        return _read_settings(folder, SETTINGS, SupportSettings)
 
     def write(self, folder: Path) -> None:
-        """Write `support.json` into a model's folder."""
-        facts = {_VERSION_KEY: _VERSION, **asdict(self)}
-        (folder / SETTINGS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        text = json.dumps(msgspec.to_builtins(self), indent=2)
+        (folder / SETTINGS).write_text(text + "\n", encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorSettings:
+class ErrorSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="metrist_errors", tag=1
+):
     """How the head `errors` of a model is used: what `errors.json` in its folder says."""
 
     #: A logit of the head times `scale` plus `shift` is calibrated.
@@ -130,96 +126,36 @@ class ErrorSettings:
     shift: _Number = 0.0
     #: A word of an unsupported sentence is marked if its probability of being wrong is higher.
     threshold: _Probability = 0.5
-    #: The same for words of a supported sentence.
-    sure: _Probability = 0.9
+    #: The same for words of a supported sentence; None: .9, or the threshold if that is higher.
+    sure: _Probability | None = None
     #: A sentence whose probability of support is higher has no marks.
     sentence: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
+    def __post_init__(self) -> None:
+        if self.sure is not None and self.sure < self.threshold:
+            raise ValueError(f"sure must be at least threshold ({self.threshold:g}), got {self.sure:g}")
+
+    @property
+    def sure_threshold(self) -> float:
+        return max(_SURE, self.threshold) if self.sure is None else self.sure
+
     @staticmethod
     def read(folder: Path | None) -> ErrorSettings:
-        """Read the settings of a model's folder; the defaults if it has none."""
-        return _read_settings(folder, ERROR_SETTINGS, ErrorSettings.from_json) or ErrorSettings()
-
-    @staticmethod
-    def from_json(facts: Any) -> ErrorSettings:
-        """Validate the content of `errors.json`; raise ValueError for what cannot be used."""
-        settings = _convert_settings(facts, _ERROR_VERSION_KEY, ErrorSettings)
-        if "sure" not in facts:
-            return replace(settings, sure=max(settings.sure, settings.threshold))
-        if settings.sure < settings.threshold:
-            raise ValueError(f"sure must be at least threshold ({settings.threshold:g}), got {settings.sure:g}")
-        return settings
+        return _read_settings(folder, ERROR_SETTINGS, ErrorSettings)
 
 
-def _read_settings(folder: Path | None, name: str, parse: Callable[[Any], _T]) -> _T | None:
-    """The settings in a file of a model's folder; None if it has none."""
+def _read_settings(folder: Path | None, name: str, kind: type[_Settings]) -> _Settings:
+    """The settings in a file of a model's folder; the defaults if it has none."""
     path = None if folder is None else folder / name
     if path is None or not path.exists():
-        return None
+        return kind()
     try:
-        return parse(read_json(path, ModelError))
-    except (ValueError, RecursionError) as fault:
-        raise ModelError(f"{path} cannot be used ({fault}); {suggest_repair(path.parent)}") from None
-
-
-def _convert_settings(facts: Any, version_key: str, kind: type[_T]) -> _T:
-    """Raise ValueError if settings are of another version, have unknown names or values out of bounds."""
-    if not isinstance(facts, dict) or facts.get(version_key) != _VERSION:
-        raise ValueError(f"expected an object with {version_key!r} {_VERSION}, which this metrist reads")
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    if unknown := sorted(facts.keys() - {version_key, *names}):
-        raise ValueError(f"{unknown[0]!r} is not a setting; expected {', '.join(map(repr, names))}")
-    try:
-        return msgspec.convert(facts, kind)
+        content, version = read_json(path, ModelError), kind.__struct_config__.tag_field
+        if isinstance(content, dict) and version not in content:
+            raise msgspec.ValidationError(f"it has no {version!r}")
+        return msgspec.convert(content, kind)
     except msgspec.ValidationError as fault:
-        raise ValueError(str(fault)) from None
-
-
-# --- Words
-
-
-class Word(NamedTuple):
-    """Characters `start` to `end` of a text, and the probability that they are wrong."""
-
-    start: int
-    end: int
-    probability: float
-
-
-def join_tokens(
-    text: str, starts: Sequence[int], ends: Sequence[int], probabilities: Sequence[float]
-) -> Iterator[Word]:
-    """Join the tokens of a word. It is as doubtful as its most doubtful token."""
-    word: Word | None = None
-    for start, end, probability in zip(starts, ends, probabilities, strict=True):
-        if word and start == word.end and text[start - 1 : start + 1].isalnum():
-            word = Word(word.start, end, max(word.probability, probability))
-            continue
-        if word:
-            yield word
-        word = Word(start, end, probability)
-    if word:
-        yield word
-
-
-def merge_words(text: str, words: Sequence[Word], threshold: float) -> list[Word]:
-    """The words above the threshold; those that follow each other are one, as doubtful as the most doubtful."""
-    merged: list[Word] = []
-    previous = None
-    for word in words:
-        if word.probability <= threshold:
-            previous = None
-            continue
-        if previous is not None and not text[previous.end : word.start].strip():
-            merged[-1] = Word(merged[-1].start, word.end, max(merged[-1].probability, word.probability))
-        else:
-            merged.append(word)
-        previous = word
-    return merged
-
-
-def sigmoid(logit: float) -> float:
-    return 1 / (1 + math.exp(-max(-700.0, min(700.0, logit))))
+        raise ModelError(f"{path} cannot be used ({fault}); {suggest_repair(path.parent)}", code="unreadable") from None
 
 
 # --- Sources
@@ -230,7 +166,7 @@ class TokenizedSource(TokenizedText):
     """A source with an index of the passages that are shown as evidence."""
 
     @cached_property
-    def passages(self) -> list[Piece]:
+    def passages(self) -> list[SentencePart]:
         """Sentences and lines."""
         return self.pieces(_MAX_PASSAGE)
 
@@ -329,7 +265,7 @@ class Support:
         """The words of a sentence that are marked, neighbours as one. In a supported sentence, fewer are."""
         if self.marking is None or self.probabilities[sentence] > self.marking.sentence:
             return []
-        threshold = self.marking.sure if supported else self.marking.threshold
+        threshold = self.marking.sure_threshold if supported else self.marking.threshold
         return merge_words(self.text, self.words[sentence], threshold)
 
     def evidence(self, sentence: int) -> CharacterSpan | None:
@@ -347,7 +283,7 @@ class SupportRow(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Work:
+class _SentenceGroup:
     """Sentences of an output that are read together, and the windows of the source that are left for them."""
 
     source: Ids
@@ -364,7 +300,7 @@ class _Work:
 
 
 #: Sentences, their tokens, the window of the source beside them, and the place of each sentence in the tokens.
-_SentenceWindow = tuple[_Work, Ids, Ids, list[Window]]
+_SentenceWindow = tuple[_SentenceGroup, Ids, Ids, list[Window]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -396,9 +332,9 @@ class SupportReader:
         sources = {source.text: source for source in TokenizedSource.read(source_texts, self.encoder)}
         outputs = {output.text: output for output in TokenizedText.read(output_texts, self.encoder)}
         results: dict[tuple[str, str], Support | Failure] = {}
-        work: dict[tuple[str, str], list[_Work]] = {}
+        work: dict[tuple[str, str], list[_SentenceGroup]] = {}
         places: dict[tuple[str, str], dict[bytes, list[int]]] = {}
-        cut: dict[tuple[str, str], list[Piece]] = {}
+        cut: dict[tuple[str, str], list[SentencePart]] = {}
         for pair in distinct:
             source, output = sources[pair[0]], outputs[pair[1]]
             pieces = self._select_pieces(output)
@@ -449,14 +385,14 @@ class SupportReader:
             at += len(spans)
         return rows
 
-    def _join_words(self, output: TokenizedText, piece: Piece, logits: Numbers) -> list[Word]:
+    def _join_words(self, output: TokenizedText, piece: SentencePart, logits: Numbers) -> list[Word]:
         """The words of a sentence with their probabilities of being wrong."""
         assert self.marking is not None
         calibrated = (self.marking.scale * logits + self.marking.shift).tolist()
         starts, ends = (column[piece.first : piece.last].tolist() for column in (output.starts, output.ends))
         return list(join_tokens(output.text, starts, ends, list(map(sigmoid, calibrated))))
 
-    def _is_copied(self, output: TokenizedText, piece: Piece, source: TokenizedSource) -> bool:
+    def _is_copied(self, output: TokenizedText, piece: SentencePart, source: TokenizedSource) -> bool:
         """Whether the source has this sentence word for word; marks before and after it do not count."""
         if self.settings.copied is None or piece.last - piece.first < _MIN_COPY:
             return False
@@ -472,7 +408,7 @@ class SupportReader:
     def _unknown(self) -> int | None:
         return unknown_id(self.encoder.tokenizer)
 
-    def _select_pieces(self, output: TokenizedText) -> list[Piece]:
+    def _select_pieces(self, output: TokenizedText) -> list[SentencePart]:
         """The sentences of an output of which the model knows at least one token."""
         pieces = output.pieces(min(_MAX_SENTENCE, self._limit // 4))
         return [piece for piece in pieces if (output.ids[piece.first : piece.last] != self._unknown).any()]
@@ -481,7 +417,7 @@ class SupportReader:
     def _limit(self) -> int:
         return min(self.window or self.settings.window, self.encoder.max_tokens)
 
-    def _split_work(self, source: Ids, sentences: Sequence[Ids]) -> Iterator[_Work]:
+    def _split_work(self, source: Ids, sentences: Sequence[Ids]) -> Iterator[_SentenceGroup]:
         """Neighbouring sentences that fit beside a window of the source, or, if they are few, beside all of it. More
         than about half of the tokens are not theirs even if the source is short: no training has such rows."""
         # Three special tokens.
@@ -494,13 +430,13 @@ class SupportReader:
             # The last few sentences are not worth a pass of their own.
             closing = len(group) + len(sentences) - number <= limit + limit // 6
             if (len(group) >= limit and not closing) or (group and sum(map(len, group)) + len(tokens) > most):
-                yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
+                yield _SentenceGroup(source, group, np.full(len(group), -np.inf), list(range(len(group))))
                 group = []
             group.append(tokens)
         if group:
-            yield _Work(source, group, np.full(len(group), -np.inf), list(range(len(group))))
+            yield _SentenceGroup(source, group, np.full(len(group), -np.inf), list(range(len(group))))
 
-    def _run(self, work: Sequence[_Work]) -> None:
+    def _run(self, work: Sequence[_SentenceGroup]) -> None:
         """Read windows in rounds, over all outputs at once, until each sentence is supported or its source read. The
         number of windows doubles with each round: a long source does not take a round for each of them."""
         limit = math.log(self.threshold / (1 - self.threshold))
@@ -514,7 +450,7 @@ class SupportReader:
                 unit.open = [i for i in unit.open if unit.logits[i] < limit]
             active = [unit for unit in active if unit.open]
 
-    def _request(self, unit: _Work) -> None:
+    def _request(self, unit: _SentenceGroup) -> None:
         """Choose the windows of the next round: the best one, then those for the rest of the source; none are left when
         it has been read. If the rest is long, the best window for what is still unsupported comes before it."""
         sentences = np.concatenate([unit.sentences[i] for i in unit.open])
@@ -539,14 +475,14 @@ class SupportReader:
             unit.requested, unit.left = unit.left[:count], unit.left[count:]
         unit.read += unit.requested
 
-    def _compute(self, work: Sequence[_Work]) -> None:
+    def _compute(self, work: Sequence[_SentenceGroup]) -> None:
         """Read the requested windows, and keep the highest logit of each open sentence."""
         windows = (window for unit in work for window in self._build_windows(unit))
         for unit, logits in self._read_logits(windows):
             column = self.settings.scale * logits.reshape(len(unit.open), -1)[:, 0] + self.settings.shift
             unit.logits[unit.open] = np.maximum(unit.logits[unit.open], column)
 
-    def _read_logits(self, windows: Iterator[_SentenceWindow]) -> Iterator[tuple[_Work, Numbers]]:
+    def _read_logits(self, windows: Iterator[_SentenceWindow]) -> Iterator[tuple[_SentenceGroup, Numbers]]:
         """The head's outputs for the open sentences beside each window. If the model marks words, keep the lowest error
         logit of each token, too."""
         if self.marking is None:
@@ -560,7 +496,7 @@ class SupportReader:
                 unit.errors[sentence] = np.minimum(unit.errors.get(sentence, errors), errors)
             yield unit, np.array([numbers[start:end].mean(0) for start, end in spans])
 
-    def _build_windows(self, unit: _Work) -> Iterator[_SentenceWindow]:
+    def _build_windows(self, unit: _SentenceGroup) -> Iterator[_SentenceWindow]:
         """The open sentences beside each requested window, with the tokens of each sentence."""
         tokens = [unit.sentences[i] for i in unit.open]
         ends = np.cumsum([len(sentence) for sentence in tokens]).tolist()

@@ -26,6 +26,7 @@ from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
 from metrist.metrics.model_metric import ModelMetric
 from metrist.models import loading
+from metrist.models.batching import split_batches
 from metrist.models.text_encoder import TextEncoder
 from metrist.models.weights import find_weights
 from metrist.models.windows import Ids, Numbers, TokenizedText, align_windows, read_tokens
@@ -109,7 +110,7 @@ class TranslationQuality(ModelMetric):
             encoder = loading.load_text_encoder(self.model, runtime=shard.runtime)
             combination = read_combination(self.model)
             threshold = combination.threshold if self.threshold is None else self.threshold
-            reader = _Reader(encoder, self, combination, threshold)
+            reader = _RecordScorer(encoder, self, combination, threshold)
             for i, score in zip(readable, reader.score([shard.records[i] for i in readable]), strict=True):
                 scores[i] = score
         return Scores.of(score for score in scores if score is not None)
@@ -238,7 +239,8 @@ def read_combination(model: str) -> Combination:
         reason = f"has no {fault}" if isinstance(fault, KeyError) else str(fault)
         raise ModelError(
             f"{model}: config.json {reason} under {SETTINGS!r}; expected a model for translation_quality, such as "
-            "metrist:multilingual"
+            "metrist:multilingual",
+            code="invalid_value",
         ) from None
 
 
@@ -260,7 +262,7 @@ class _Pass(NamedTuple):
     source_ids: Ids | None
 
 
-class _Reader:
+class _RecordScorer:
     """Scores records with a loaded model."""
 
     def __init__(
@@ -268,11 +270,17 @@ class _Reader:
     ) -> None:
         self._encoder, self._metric, self._combination, self._threshold = encoder, metric, combination, threshold
         if HEAD not in encoder.heads:
-            raise ModelError(f"{metric.model} has no head {HEAD!r}; expected a model such as metrist:multilingual")
+            raise ModelError(
+                f"{metric.model} has no head {HEAD!r}; expected a model such as metrist:multilingual",
+                code="unknown_name",
+            )
         self._unknown = encoder.tokenizer.token_to_id("<unk>")
 
     def score(self, records: Sequence[Record]) -> Iterator[Score]:
-        for block in _split_blocks(records, self._list_texts):
+        # A character is rarely more than one token.
+        sizes = [sum(map(len, self._list_texts(record))) for record in records]
+        for batch in split_batches(sizes, _BLOCK_TOKENS, padded=False):
+            block = [records[at] for at in batch]
             texts = list(dict.fromkeys(text for record in block for text in self._list_texts(record)))
             tokens = {text.text: text for text in TokenizedText.read(texts, self._encoder)}
             yield from self._score_block(block, tokens)
@@ -282,11 +290,11 @@ class _Reader:
         return [record.output, *source, *self._metric._list_references(record)]
 
     def _score_block(self, records: Sequence[Record], tokens: Mapping[str, TokenizedText]) -> Iterator[Score]:
-        passes = [one for i, record in enumerate(records) for one in self._list_passes(i, record, tokens)]
+        passes = [reading for i, record in enumerate(records) for reading in self._list_passes(i, record, tokens)]
         by_record: dict[int, list[tuple[_Pass, Numbers]]] = {}
-        windows = ((one, one.output_ids, self._join_sides(one)) for one in passes)
-        for one, numbers in read_tokens(self._encoder, HEAD, windows):
-            by_record.setdefault(one.record, []).append((one, numbers))
+        windows = ((reading, reading.output_ids, self._join_sides(reading)) for reading in passes)
+        for reading, numbers in read_tokens(self._encoder, HEAD, windows):
+            by_record.setdefault(reading.record, []).append((reading, numbers))
         overlaps = self._compare_with_references(records)
         matches = self._match_tokens(records, passes)
         for i, record in enumerate(records):
@@ -304,28 +312,28 @@ class _Reader:
         """The features of matched tokens that the combination uses, for each record. Of several references, the one
         counts that matches best."""
         wanted: list[tuple[_Pass, tuple[str, str], Ids]] = []
-        for one in passes:
-            mode = self._name_mode(records[one.record])
-            for names, other in ((REFERENCE_MATCHES, one.reference_ids), (SOURCE_MATCHES, one.source_ids)):
+        for reading in passes:
+            mode = self._name_mode(records[reading.record])
+            for names, other in ((REFERENCE_MATCHES, reading.reference_ids), (SOURCE_MATCHES, reading.source_ids)):
                 # Each reference's passes have the same source.
-                repeated = names is SOURCE_MATCHES and one.reference > 0
+                repeated = names is SOURCE_MATCHES and reading.reference > 0
                 if other is not None and len(other) and not repeated and self._combination.uses(mode, names):
-                    wanted.append((one, names, other))
-        texts = {ids.tobytes(): ids for one, _, other in wanted for ids in (one.output_ids, other)}
+                    wanted.append((reading, names, other))
+        texts = {ids.tobytes(): ids for reading, _, other in wanted for ids in (reading.output_ids, other)}
         sequences = [self._encoder.join(ids) for ids in texts.values()]
         states = self._encoder.read_states(sequences, self._combination.layer) if sequences else []
         vectors = {key: _normalize(own[1:-1]) for key, own in zip(texts, states, strict=True)}
 
         def match(request: tuple[_Pass, tuple[str, str], Ids]) -> tuple[Numbers, Numbers]:
-            one, _, other = request
-            table = vectors[one.output_ids.tobytes()] @ vectors[other.tobytes()].T
+            reading, _, other = request
+            table = vectors[reading.output_ids.tobytes()] @ vectors[other.tobytes()].T
             return table.max(1).astype(np.float64), table.max(0).astype(np.float64)
 
         # The windows of one reference are parts of one text.
         cosines: dict[tuple[int, tuple[str, str], int], tuple[list[Numbers], list[Numbers]]] = {}
         # Small products: the threads of the BLAS library would wait for each other longer than they compute.
-        for (one, names, _), best in zip(wanted, threads.parallel_map(match, wanted), strict=True):
-            own = cosines.setdefault((one.record, names, one.reference), ([], []))
+        for (reading, names, _), best in zip(wanted, threads.parallel_map(match, wanted), strict=True):
+            own = cosines.setdefault((reading.record, names, reading.reference), ([], []))
             for collected, values in zip(own, best, strict=True):
                 collected.append(values)
         results: list[dict[str, float]] = [{} for _ in records]
@@ -350,9 +358,9 @@ class _Reader:
                 in_source = texts[-1] if source is not None else None
                 yield _Pass(number, at, start, end, output.ids[start:end], in_reference, in_source)
 
-    def _join_sides(self, one: _Pass) -> Ids:
+    def _join_sides(self, reading: _Pass) -> Ids:
         """The reference and the source with a separator between them."""
-        sides = [side for side in (one.reference_ids, one.source_ids) if side is not None]
+        sides = [side for side in (reading.reference_ids, reading.source_ids) if side is not None]
         separator = np.array([self._encoder.sizes.end_token], np.int32)
         return np.concatenate([piece for side in sides for piece in (side, separator)][:-1])
 
@@ -381,10 +389,10 @@ class _Reader:
         matches: Mapping[str, float],
     ) -> Score:
         # The numbers of each token, averaged over references; windows of one reference do not overlap.
-        length, references = len(output.ids), 1 + max(one.reference for one, _ in passes)
+        length, references = len(output.ids), 1 + max(reading.reference for reading, _ in passes)
         numbers = np.zeros((length, 4))
-        for one, result in passes:
-            numbers[one.start : one.end] += result / references
+        for reading, result in passes:
+            numbers[reading.start : reading.end] += result / references
         errors, majors = (1 / (1 + np.exp(-numbers[:, column])) for column in (ERROR, MAJOR))
         copied = _measure_copying(record.output, record.source or "", self._metric._list_references(record))
         has_reference = bool(self._metric._list_references(record))
@@ -422,21 +430,6 @@ def _normalize(states: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _has_source(record: Record) -> bool:
     return bool((record.source or "").strip())
-
-
-def _split_blocks(records: Sequence[Record], list_texts: Any) -> Iterator[Sequence[Record]]:
-    """The records in blocks of bounded size; a character is rarely more than one token."""
-    block: list[Record] = []
-    size = 0
-    for record in records:
-        more = sum(map(len, list_texts(record)))
-        if block and size + more > _BLOCK_TOKENS:
-            yield block
-            block, size = [], 0
-        block.append(record)
-        size += more
-    if block:
-        yield block
 
 
 def _measure_copying(output: str, source: str, references: Sequence[str]) -> float:
@@ -487,7 +480,9 @@ def mark_errors(text: str, offsets: Ids, errors: Numbers, majors: Numbers, thres
     """The errors of an output: runs of tokens that are more likely than the threshold to belong to one, widened to
     whole words."""
     last_end = 0
-    for first, last in _find_runs(errors > threshold):
+    # First and last position of each run of likely tokens.
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], errors > threshold, [False])).astype(np.int8)))
+    for first, last in (edges.reshape(-1, 2) - [0, 1]).tolist():
         start, end = _widen(text, int(offsets[first, 0]), int(offsets[last, 1]))
         # Two runs within one word are one error.
         start = max(start, last_end)
@@ -527,12 +522,6 @@ def _widen(text: str, start: int, end: int) -> tuple[int, int]:
 def _is_word(character: str) -> bool:
     category = unicodedata.category(character)
     return category[0] in "LNM" and not _SPACELESS.match(character)
-
-
-def _find_runs(chosen: NDArray[np.bool_]) -> Iterable[tuple[int, int]]:
-    """First and last position of each run of true values."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
-    return [(int(first), int(end) - 1) for first, end in edges.reshape(-1, 2)]
 
 
 # --- Languages

@@ -1,14 +1,15 @@
 """The network of a text encoder: its sizes, its arrays, and the states of tokens after its layers.
 
 Most models are computed by the integer kernels of `metrist.kernels`. A BERT that was exported from transformers with a
-reward head has the arrays of transformers, and is computed in float32 by `float_layers`.
+reward head has the arrays of transformers, and is computed in float32 by `FloatLayers`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -16,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist import kernels, threads
-from metrist.errors import format_count
+from metrist.errors import ModelError, format_count
 from metrist.kernels import PackedLinear
-from metrist.kernels.layers import LARGEST, UNIT, WIDEST_HEAD
-from metrist.models.numpy_inference import float_layers
+from metrist.kernels.layers import LARGEST, UNIT, WIDEST_HEAD, Places, Singles
+from metrist.kernels.reference.encoder import ERF, add_and_normalize
 from metrist.models.numpy_inference.storage import Floats, Quantized
 
 Ids = NDArray[np.int32]
@@ -190,9 +191,9 @@ class Network:
         self._sizes = sizes
         width = sizes.hidden
         # The module of the integer kernels, or an object with the same functions.
-        self._operations: Any = kernels if activation is None else float_layers.FloatLayers(activation)
+        self._operations: Any = kernels if activation is None else FloatLayers(activation)
         names = _OWN_NAMES if activation is None else _BERT_NAMES
-        reader = _Reader(arrays, width) if activation is None else _FloatReader(arrays, width)
+        reader = _ArrayReader(arrays, width) if activation is None else _FloatArrayReader(arrays, width)
         self.words = _Words(reader.table(f"{names.words}.weight"))
         self._types = reader.floats(f"{names.types}.weight", (None, width))
         if sizes.kind == "bert":
@@ -265,7 +266,7 @@ def _rotary_turns(positions: int, width: int) -> Floats:
     return np.concatenate((np.cos(angles), np.sin(angles)), 1).astype(np.float32)
 
 
-class _Reader:
+class _ArrayReader:
     """Takes arrays of the expected shapes from a file, and notes their names."""
 
     def __init__(self, arrays: Mapping[str, Floats | Quantized], width: int) -> None:
@@ -295,14 +296,21 @@ class _Reader:
         """Read linear layers with the same input as one. `queries` is the width of an attention head if queries are
         among the outputs; the integer kernels scale them later."""
         del queries
-        matrices = [self._take(f"{name}.weight") for name in names]
-        for name, matrix in zip(names, matrices, strict=True):
-            _check_matrix(f"{name}.weight", matrix, (outputs // len(names), inputs))
-        quantized = [matrix for matrix in matrices if isinstance(matrix, Quantized)]
+        shape = (outputs // len(names), inputs)
+        quantized: list[Quantized] = []
+        for name in (f"{name}.weight" for name in names):
+            matrix = self._take(name)
+            if not isinstance(matrix, Quantized):
+                raise ValueError(f"{name!r} has numbers of {matrix.dtype}, expected integers with scales")
+            if matrix.shape != shape:
+                raise ValueError(f"{name!r} has the shape {matrix.shape}, but config.json implies {shape}")
+            if (block := inputs // matrix.scale.shape[1]) % UNIT:
+                raise ValueError(f"{name!r} has a scale for every {block} columns, expected a multiple of {UNIT}")
+            quantized.append(matrix)
         integers = np.concatenate([matrix.integers() for matrix in quantized])
         if integers.min() < -LARGEST or integers.max() > LARGEST:
             raise ValueError(f"'{names[0]}.weight' has integers beyond {LARGEST}, expected at most 7 bits")
-        biases = [self.floats(f"{name}.bias", (outputs // len(names),)) for name in names] if bias else []
+        biases = [self.floats(f"{name}.bias", shape[:1]) for name in names] if bias else []
         return kernels.pack_linear(
             integers,
             np.concatenate([matrix.steps for matrix in quantized]),
@@ -310,7 +318,7 @@ class _Reader:
         )
 
 
-class _FloatReader(_Reader):
+class _FloatArrayReader(_ArrayReader):
     """Reads linear layers as float32, whatever they are stored in."""
 
     def linear(
@@ -320,7 +328,11 @@ class _FloatReader(_Reader):
         own = outputs // len(names)
         matrices = [self.floats(f"{name}.weight", (own, inputs)) for name in names]
         biases = [self.floats(f"{name}.bias", (own,)) for name in names]
-        return float_layers.pack_linear(matrices, biases, queries=queries)
+        # The products of queries with keys are scaled here once.
+        scale = np.float32(1 if queries is None else queries**-0.5)
+        weights = np.ascontiguousarray(np.concatenate([matrices[0] * scale, *matrices[1:]]).T)
+        joined = np.concatenate([biases[0] * scale, *biases[1:]])
+        return PackedLinear(weights, np.empty(0, np.float32), joined, inputs, outputs, inputs)
 
 
 def check_shape(name: str, array: Floats | Quantized, expected: tuple[int | None, ...]) -> None:
@@ -333,16 +345,7 @@ def check_shape(name: str, array: Floats | Quantized, expected: tuple[int | None
         raise ValueError(f"{name!r} has the shape {array.shape}, but config.json implies ({shown})")
 
 
-def _check_matrix(name: str, matrix: Floats | Quantized, shape: tuple[int, int]) -> None:
-    if not isinstance(matrix, Quantized):
-        raise ValueError(f"{name!r} has numbers of {matrix.dtype}, expected integers with scales")
-    if matrix.shape != shape:
-        raise ValueError(f"{name!r} has the shape {matrix.shape}, but config.json implies {shape}")
-    if (block := shape[1] // matrix.scale.shape[1]) % UNIT:
-        raise ValueError(f"{name!r} has a scale for every {block} columns, expected a multiple of {UNIT}")
-
-
-def _read_layer(reader: _Reader, name: str, names: _Names, sizes: EncoderSizes) -> _Layer:
+def _read_layer(reader: _ArrayReader, name: str, names: _Names, sizes: EncoderSizes) -> _Layer:
     width, inner, bert = sizes.hidden, sizes.inner, sizes.kind == "bert"
     feed = [f"{name}{names.up}"] if bert else [f"{name}up", f"{name}gate"]
     queries = width // sizes.attention_heads
@@ -358,7 +361,7 @@ def _read_layer(reader: _Reader, name: str, names: _Names, sizes: EncoderSizes) 
 
 def read_heads(arrays: Mapping[str, Floats | Quantized], width: int) -> dict[str, Head]:
     """Return the matrix and the bias of each head."""
-    reader = _Reader(arrays, width)
+    reader = _ArrayReader(arrays, width)
     heads = {}
     names = {name.rpartition(".")[0] for name in arrays if name.startswith(HEAD) and name.endswith(".weight")}
     for name in sorted(names):
@@ -372,6 +375,101 @@ def read_heads(arrays: Mapping[str, Floats | Quantized], width: int) -> dict[str
 
 def read_reward_head(arrays: Mapping[str, Floats | Quantized], width: int) -> dict[str, Head]:
     """Return the only head of an exported BERT."""
-    reader = _Reader(arrays, width)
+    reader = _ArrayReader(arrays, width)
     matrix, bias = reader.floats(f"{REWARD_HEAD}weight", (1, width)), reader.floats(f"{REWARD_HEAD}bias", (1,))
     return {PREFERENCE: (matrix.astype(np.float64), bias.astype(np.float64))}
+
+
+# ---- Layers in float32: the operations of `metrist.kernels` without rounding to integers
+#
+# Preference models that are exported from transformers are computed with them: their weights have 8 bits or are floats,
+# and the integer kernels take 7. On some processors the number of rows of a product changes the order of its sums, so a
+# text's numbers may differ in their last digits with the rest of the batch.
+
+#: Numbers that an activation processes at a time: they and two copies fit into a core's cache.
+_ACTIVATION_CHUNK = 1 << 16
+
+
+class FloatLayers:
+    """The operations of a network with the activation of that name."""
+
+    def __init__(self, activation: str) -> None:
+        known = {"gelu": gelu, "gelu_new": _gelu_by_tanh, "gelu_pytorch_tanh": _gelu_by_tanh, "relu": _relu}
+        if activation not in known:
+            raise ModelError(
+                f"models without torch support the activations {', '.join(known)}, got {activation!r}",
+                code="unsupported",
+            )
+        self._activate: Callable[[Singles], None] = known[activation]
+
+    def apply_linear(self, linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> Singles:
+        """Apply a layer of `_FloatArrayReader`; `gelu` says whether the activation follows."""
+        # BLAS computes a product with a single row differently, with other rounding.
+        result: Singles = (np.repeat(rows, 2, 0) @ linear.weights)[:1] if len(rows) == 1 else rows @ linear.weights
+        if linear.bias is not None:
+            result += linear.bias
+        if gelu:
+            flat = result.reshape(-1)
+            for first in range(0, len(flat), _ACTIVATION_CHUNK):
+                self._activate(flat[first : first + _ACTIVATION_CHUNK])
+        return result
+
+    def attend(self, joined: Singles, starts: Places, heads: int, turns: Singles | None = None) -> Singles:
+        """Attention within each text. Consecutive texts of equal length are computed together."""
+        assert turns is None, "no model in float32 has rotary positions"
+        mixed = np.empty((len(joined), joined.shape[1] // 3), np.float32)
+        first = 0
+        for length, run in groupby(end - start for start, end in pairwise(starts.tolist())):
+            count = len(list(run))
+            rows = slice(first, first + count * length)
+            first = rows.stop
+            query, key, value = joined[rows].reshape(count, length, 3, heads, -1).transpose(2, 0, 3, 1, 4)
+            out = mixed[rows].reshape(count, length, heads, -1).transpose(0, 2, 1, 3)
+            # [text, head, key, query]: numpy reduces columns faster than rows.
+            weights = key @ query.swapaxes(2, 3)
+            weights -= weights.max(2, keepdims=True)
+            np.exp(weights, out=weights)
+            total = weights.sum(2)[..., None]
+            np.matmul(weights.swapaxes(2, 3), value, out=out)
+            out /= total
+        return mixed
+
+    add_and_normalize = staticmethod(add_and_normalize)
+
+
+def _relu(rows: Singles) -> None:
+    np.maximum(rows, 0, out=rows)
+
+
+_ERF = tuple(np.float32(coefficient) for coefficient in ERF)
+
+
+def gelu(rows: Singles) -> None:
+    """x times the normal distribution function of x, in place."""
+    with np.errstate(over="ignore"):  # tanh is 1 long before that.
+        square = rows * rows
+        inner = square * _ERF[0]
+        for coefficient in _ERF[1:-1]:
+            inner += coefficient
+            inner *= square
+        inner += _ERF[-1]
+        inner *= rows
+    _finish_gelu(rows, inner)
+
+
+def _gelu_by_tanh(rows: Singles) -> None:
+    """The tanh approximation that some models were trained with, in place."""
+    with np.errstate(over="ignore"):
+        inner = rows * rows
+        inner *= np.float32(0.044715 * np.sqrt(2 / np.pi))
+        inner += np.float32(np.sqrt(2 / np.pi))
+        inner *= rows
+    _finish_gelu(rows, inner)
+
+
+def _finish_gelu(rows: Singles, inner: Singles) -> None:
+    """Compute rows (1 + tanh(inner)) / 2 in place."""
+    np.tanh(inner, out=inner)
+    rows *= np.float32(0.5)
+    inner *= rows
+    rows += inner

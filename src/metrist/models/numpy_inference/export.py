@@ -46,7 +46,14 @@ def export_t5(source: Path, out: Path, depths: Depths, **facts: Any) -> Path:
     """Export a T5 with gated GELU. `facts` are further keys of its configuration, such as `max_tokens` and
     `condition_template`."""
     _check_destination(source, out)
-    source_config = _read_t5_config(source)
+    source_config = _read_config(source)
+    projection = source_config.get("feed_forward_proj")
+    if source_config.get("model_type") != "t5" or projection != "gated-gelu":
+        raise ModelError(
+            f"{source / storage.CONFIG}: is a {source_config.get('model_type')!r} with {projection!r} feed-forward "
+            "layers; only a 't5' with 'gated-gelu' runs without torch",
+            code="unsupported",
+        )
     sizes = {name: source_config[name] for name in T5Sizes.__dataclass_fields__}
     config = {
         "architecture": "t5",
@@ -55,7 +62,13 @@ def export_t5(source: Path, out: Path, depths: Depths, **facts: Any) -> Path:
         "max_tokens": 1024,
         **facts,
     }
-    arrays = _read_t5_arrays(source, source_config)
+    arrays = _read_all_arrays(source)
+    head = arrays.get("lm_head.weight", arrays["shared.weight"])
+    if source_config.get("scale_decoder_outputs", source_config.get("tie_word_embeddings", True)):
+        # The original T5, whose head is its embeddings, scales the head's input; here the scale goes into the head.
+        head = head * np.float32(source_config["d_model"] ** -0.5)
+    arrays["lm_head.weight"] = head
+    arrays = {name: array for name, array in arrays.items() if not name.endswith("embed_tokens.weight")}
     with atomic_folder(out) as part:
         _write(source, part, config, arrays, depths)
     return out
@@ -65,7 +78,15 @@ def export_reward(source: Path, out: Path, bits: int | None = 8, group: int | No
     """Export a BERT trained on preferences (written by `RewardModel.save`) with its cards. `bits=None` keeps float32;
     `group` is the number of columns that share a scale (None: all columns of a row)."""
     _check_destination(source, out)
-    source_config = _read_bert_config(source)
+    source_config = _read_config(source)
+    positions = source_config.get("position_embedding_type") or "absolute"
+    if source_config.get("model_type") != "bert" or source_config.get("is_decoder") or positions != "absolute":
+        kind = "decoder" if source_config.get("is_decoder") else "encoder"
+        raise ModelError(
+            f"{source / storage.CONFIG}: is a {source_config.get('model_type')!r} {kind} with {positions!r} positions; "
+            "only a 'bert' encoder with 'absolute' positions runs without torch",
+            code="unsupported",
+        )
     settings = RewardSettings.read(source, str(source))
     sizes = {name: source_config[name] for name in BertSizes.__dataclass_fields__}
     config = {"architecture": BERT_REWARD, **sizes, **facts}
@@ -206,7 +227,9 @@ def _restore_bert_config(config: Mapping[str, Any], arrays: Mapping[str, Floats]
 
 def _restore_t5_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("condition_template", "{text}") != "{text}":
-        raise ModelError("a likelihood model with a template for its conditions cannot be trained further")
+        raise ModelError(
+            "a likelihood model with a template for its conditions cannot be trained further", code="unsupported"
+        )
     return {
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration"],
@@ -226,9 +249,11 @@ def _restore_t5_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _check_destination(source: Path, out: Path) -> None:
     """Refuse a destination where the export would damage another model."""
     if out.resolve() == source.resolve():
-        raise RunError(f"{out} is the folder of the model itself; give another folder for the exported model")
+        raise RunError(
+            f"{out} is the folder of the model itself; give another folder for the exported model", code="cannot_write"
+        )
     if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file; give a folder for the exported model")
+        raise RunError(f"{out} is a file; give a folder for the exported model", code="unreadable")
     if (out / TRAINING).is_file():
         raise RunError(f"{out} is the folder of a training; give another folder for the exported model")
 
@@ -244,7 +269,7 @@ def atomic_folder(out: Path) -> Iterator[Path]:
             yield part
             _move(part, target)
     except OSError as fault:
-        raise RunError(f"{out}: the model cannot be written: {fault.strerror or fault}") from fault
+        raise RunError(f"{out}: the model cannot be written: {fault.strerror or fault}", code="cannot_write") from fault
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -282,51 +307,20 @@ def _read_config(source: Path) -> Mapping[str, Any]:
 def _read_json(path: Path) -> Mapping[str, Any]:
     config = read_json(path, ModelError)
     if not isinstance(config, dict):
-        raise ModelError(f"{path}: cannot be read as a model's configuration (it is not a JSON object)")
+        raise ModelError(
+            f"{path}: cannot be read as a model's configuration (it is not a JSON object)", code="unreadable"
+        )
     return config
 
 
 def _require_file(source: Path, name: str) -> Path:
     """Return the path of a file that every model has."""
     if not source.is_dir():
-        raise ModelError(f"there is no folder {source}; give the folder of the trained model")
+        raise ModelError(f"there is no folder {source}; give the folder of the trained model", code="missing_file")
     if not (source / name).is_file():
         unfinished = "; its training is not finished: run the same `metrist train` command again to resume it"
         raise ModelError(f"{source} has no {name}{unfinished if (source / TRAINING).is_file() else ''}")
     return source / name
-
-
-def _read_t5_config(source: Path) -> Mapping[str, Any]:
-    path, config = source / storage.CONFIG, _read_config(source)
-    projection = config.get("feed_forward_proj")
-    if config.get("model_type") != "t5" or projection != "gated-gelu":
-        raise ModelError(
-            f"{path}: is a {config.get('model_type')!r} with {projection!r} feed-forward layers; "
-            "only a 't5' with 'gated-gelu' runs without torch"
-        )
-    return config
-
-
-def _read_bert_config(source: Path) -> Mapping[str, Any]:
-    path, config = source / storage.CONFIG, _read_config(source)
-    positions = config.get("position_embedding_type") or "absolute"
-    if config.get("model_type") != "bert" or config.get("is_decoder") or positions != "absolute":
-        kind = "decoder" if config.get("is_decoder") else "encoder"
-        raise ModelError(
-            f"{path}: is a {config.get('model_type')!r} {kind} with {positions!r} positions; "
-            "only a 'bert' encoder with 'absolute' positions runs without torch"
-        )
-    return config
-
-
-def _read_t5_arrays(source: Path, config: Mapping[str, Any]) -> dict[str, Floats]:
-    arrays = _read_all_arrays(source)
-    head = arrays.get("lm_head.weight", arrays["shared.weight"])
-    if config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True)):
-        # The original T5, whose head is its embeddings, scales the head's input; here the scale goes into the head.
-        head = head * np.float32(config["d_model"] ** -0.5)
-    arrays["lm_head.weight"] = head
-    return {name: array for name, array in arrays.items() if not name.endswith("embed_tokens.weight")}
 
 
 def _read_all_arrays(source: Path, exclude: str = "") -> dict[str, Floats]:
@@ -345,5 +339,7 @@ def _read_arrays(path: Path) -> dict[str, Floats]:
     try:
         stored = load_file(str(_require_file(path.parent, path.name)))
     except (OSError, SafetensorError, KeyError) as fault:
-        raise ModelError(f"{path}: the weights cannot be read ({fault}); train the model again") from None
+        raise ModelError(
+            f"{path}: the weights cannot be read ({fault}); train the model again", code="unreadable"
+        ) from None
     return {name: array.astype(np.float32) for name, array in stored.items()}

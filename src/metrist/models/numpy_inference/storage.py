@@ -51,7 +51,9 @@ def read_config(folder: Path, *architectures: str) -> Mapping[str, Any]:
     path = folder / CONFIG
     config = read_json(path, ModelError)
     if not isinstance(config, dict) or "metrist_format" not in config:
-        raise ModelError(f"{path}: has no 'metrist_format'; this folder is not a model in metrist's own format")
+        raise ModelError(
+            f"{path}: has no 'metrist_format'; this folder is not a model in metrist's own format", code="invalid_value"
+        )
     if config["metrist_format"] != FORMAT:
         raise ModelError(
             f"{path}: has format {config['metrist_format']!r}, but this metrist reads {FORMAT}; "
@@ -59,7 +61,9 @@ def read_config(folder: Path, *architectures: str) -> Mapping[str, Any]:
         )
     if config.get("architecture") not in architectures:
         expected = " or ".join(map(repr, architectures))
-        raise ModelError(f"{path}: is a {config.get('architecture')!r} model, expected {expected}")
+        raise ModelError(
+            f"{path}: is a {config.get('architecture')!r} model, expected {expected}", code="invalid_value"
+        )
     return config
 
 
@@ -73,7 +77,7 @@ def read_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as fault:  # The package raises Exception itself.
-        raise ModelError(f"{path}: cannot be read as a tokenizer ({fault})") from None
+        raise ModelError(f"{path}: cannot be read as a tokenizer ({fault})", code="unreadable") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
@@ -153,7 +157,9 @@ def read_quantized(path: Path) -> dict[str, Floats | Quantized]:
     try:
         stored = load_file(str(path))
     except (OSError, SafetensorError, KeyError) as fault:  # A KeyError is a type of numbers that numpy does not have.
-        raise ModelError(f"{path}: the weights cannot be read ({fault}); {suggest_repair(path.parent)}") from None
+        raise ModelError(
+            f"{path}: the weights cannot be read ({fault}); {suggest_repair(path.parent)}", code="unreadable"
+        ) from None
     try:
         return {name: _read_array(name, stored) for name in stored if not name.endswith((SCALE, SHAPE))}
     except ValueError as fault:
@@ -169,7 +175,6 @@ class Quantized(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """The bits of a weight."""
         return 8 if self.stored.dtype == np.int8 else len(self.stored)
 
     @property
@@ -179,11 +184,9 @@ class Quantized(NamedTuple):
         return steps
 
     def integers(self) -> NDArray[np.int8]:
-        """Return the integers of all weights."""
         return np.asarray(self.stored) if self.bits == 8 else unpack_bits(self.stored, self.shape)
 
     def dequantize(self) -> Floats:
-        """Return the matrix as float32."""
         return dequantize(self.integers(), self.scale)
 
     def requantize(self, matrix: Floats, rng: np.random.Generator) -> Quantized:
@@ -265,10 +268,9 @@ def quantize(matrix: Floats, bits: int = 8, group: int | None = None) -> tuple[N
 
 
 def dequantize(integers: NDArray[np.int8], scale: NDArray[np.float16]) -> Floats:
-    """Return the matrix that integers and scales represent."""
     rows, columns = integers.shape
     grouped = integers.reshape(rows, scale.shape[1], -1).astype(np.float32)
-    grouped *= (scale.astype(np.float32) * _UNIT)[..., None]
+    grouped *= _step_sizes(scale)
     return grouped.reshape(rows, columns)
 
 
@@ -289,7 +291,6 @@ def pack_bits(integers: NDArray[np.int8], bits: int) -> NDArray[np.uint8]:
 
 
 def unpack_bits(planes: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.int8]:
-    """Return the integers of bit planes."""
     total = np.zeros(shape[0] * shape[1], np.uint8)
     for bit, plane in enumerate(planes):
         total |= np.unpackbits(plane, count=len(total)) << bit

@@ -18,7 +18,7 @@ from metrist.criteria import Suite
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.io.writer import atomic_write
 from metrist.studies.heap.jobs import Changes, Codes, Result, TrainingRequest
-from metrist.studies.heap.training_pool import Failures
+from metrist.studies.heap.training import Failures
 
 LOG = "choices.jsonl"
 BUDGET = 12
@@ -42,7 +42,10 @@ def list_values(suite: Suite, name: str) -> tuple[Any, ...]:
             return grid.labelled
         case "keep":
             return ("end", "start", "both")
-    raise SpecError(f"`choose` does not know {name!r}{did_you_mean(name, CHOICES)}; there are {', '.join(CHOICES)}")
+    raise SpecError(
+        f"`choose` does not know {name!r}{did_you_mean(name, CHOICES)}; there are {', '.join(CHOICES)}",
+        code="unknown_name",
+    )
 
 
 @dataclass(slots=True, kw_only=True)

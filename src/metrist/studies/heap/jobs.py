@@ -50,7 +50,9 @@ class Settings:
     def with_changes(self, changes: Changes) -> Settings:
         for name in changes:
             if name not in CHANGEABLE:
-                raise RunError(f"no setting {name!r} that a study changes{did_you_mean(name, CHANGEABLE)}")
+                raise RunError(
+                    f"no setting {name!r} that a study changes{did_you_mean(name, CHANGEABLE)}", code="unknown_name"
+                )
         return replace(
             self,
             recipe=replace(self.recipe, **{name: changes[name] for name in RECIPE_CHANGES if name in changes}),
@@ -58,23 +60,11 @@ class Settings:
             instructions={**self.instructions, **changes.get("instructions", {})},
         )
 
-    def with_seed(self, seed: int) -> Settings:
-        return replace(self, recipe=replace(self.recipe, seed=seed))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def identity(self) -> dict[str, Any]:
         """Return the settings that decide what is learned: all but the size of a forward pass."""
-        row = self.to_dict()
-        return {**row, "recipe": {name: value for name, value in row["recipe"].items() if name != "max_tokens"}}
-
-    @staticmethod
-    def from_dict(row: Mapping[str, Any]) -> Settings:
-        languages = row["base"]["languages"]
-        base = Options(**{**row["base"], "languages": tuple(languages) if languages else None})
-        parts = {"base": base, "layout": RewardLayout(**row["layout"]), "recipe": Recipe(**row["recipe"])}
-        return Settings(**{**row, **parts})
+        row = asdict(self)
+        del row["recipe"]["max_tokens"]
+        return row
 
 
 SetupName = Literal["base", "single", "multi", "cross-task", "cross-cluster"]
@@ -111,13 +101,6 @@ class Job:
     def name(self) -> str:
         """The folder name of this training."""
         return f"{self.subject}-seed{self.seed}-{self.split}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(row: Mapping[str, Any]) -> Job:
-        return Job(**{**row, "learns": tuple(row["learns"]), "judged": tuple(row["judged"])})
 
 
 def list_jobs(
@@ -283,7 +266,7 @@ class Result:
     def write(self, path: Path) -> None:
         row = {
             "metrist_heap": FORMAT,
-            "job": self.job.to_dict(),
+            "job": asdict(self.job),
             "settings": self.settings,
             "training": self.training,
             "sizes": dict(self.sizes),
@@ -301,8 +284,9 @@ class Result:
         if not isinstance(row, dict) or row.get("metrist_heap") != FORMAT:
             raise InputError(f"{path}: these are not results of this version; remove the file to train again")
         try:
+            job = row["job"]
             return Result(
-                job=Job.from_dict(row["job"]),
+                job=Job(**{**job, "learns": tuple(job["learns"]), "judged": tuple(job["judged"])}),
                 settings=row["settings"],
                 training=row["training"],
                 sizes=row["sizes"],
@@ -362,17 +346,6 @@ class TrainingRequest:
         """Return what decides the results, as JSON reads it back."""
         learns, judged = list(self.job.learns), list(self.job.judged)
         return {**self.settings.identity(), "learns": learns, "judged": judged, "side": self.side}
-
-    def to_dict(self) -> dict[str, Any]:
-        paths = {name: str(getattr(self, name)) for name in ("pairs", "study", "folder")}
-        plain = {name: getattr(self, name) for name in ("side", "keep_model", "chosen", "checkpoint_every")}
-        return {"job": self.job.to_dict(), "settings": self.settings.to_dict(), **paths, **plain}
-
-    @staticmethod
-    def from_dict(row: Mapping[str, Any]) -> TrainingRequest:
-        paths = {name: Path(row[name]) for name in ("pairs", "study", "folder")}
-        parts = {"job": Job.from_dict(row["job"]), "settings": Settings.from_dict(row["settings"])}
-        return TrainingRequest(**{**row, **parts, **paths})
 
 
 def list_differences(stored: Mapping[str, Any], requested: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -53,7 +53,7 @@ def accuracy(seeds: Sequence[CriterionScores], draws: int = DRAWS) -> SeedSummar
 def macro_accuracy(criteria: Mapping[str, Sequence[CriterionScores]], draws: int = DRAWS) -> SeedSummary:
     """Return the mean of several criteria's accuracies, with equal weights; all must have the same seeds."""
     if not criteria or len({len(seeds) for seeds in criteria.values()}) != 1:
-        raise RunError("a mean over criteria needs the same number of seeds of each")
+        raise RunError("a mean over criteria needs the same number of seeds of each", code="invalid_value")
     for seeds in criteria.values():
         _check_same_pairs(seeds)
     per_seed = np.mean([[scores.accuracy for scores in seeds] for seeds in criteria.values()], axis=0)
@@ -126,7 +126,9 @@ def _check_same_pairs(seeds: Sequence[CriterionScores]) -> None:
     first = seeds[0]
     for other in seeds[1:]:
         if list(other.good_answer) != list(first.good_answer) or list(other.bad_answer) != list(first.bad_answer):
-            raise RunError("two seeds of one training were tested on different pairs; remove the older results")
+            raise RunError(
+                "two seeds of one training were tested on different pairs; remove the older results", code="changed"
+            )
 
 
 #: How many unfinished trainings are listed by name.
@@ -225,7 +227,9 @@ def read_results(folder: Path) -> FinishedTrainings:
     folders = sorted(path for path in (folder / "trainings").glob("*") if path.is_dir())
     paths = [path / RESULTS for path in folders if (path / RESULTS).is_file()]
     if not paths:
-        raise InputError(f"{folder} has no finished training; run the study with --suite and -o {folder} first")
+        raise InputError(
+            f"{folder} has no finished training; run the study with --suite and -o {folder} first", code="no_data"
+        )
     results, errors = [], []
     for path in paths:
         try:

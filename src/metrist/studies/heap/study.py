@@ -32,8 +32,15 @@ from metrist.studies.heap.jobs import (
 )
 from metrist.studies.heap.results import StudyResults, read_results
 from metrist.studies.heap.tables import list_clusters, make_tables
-from metrist.studies.heap.training import StudyData, read_study_data, write_split
-from metrist.studies.heap.training_pool import Failures, NoStudyCallback, StudyCallback, TrainingPool
+from metrist.studies.heap.training import (
+    Failures,
+    NoStudyCallback,
+    StudyCallback,
+    StudyData,
+    TrainingPool,
+    read_study_data,
+    write_split,
+)
 
 _DESCRIPTION, _CHOSEN = "study.json", "chosen.json"
 
@@ -95,7 +102,10 @@ def plan_jobs(study: Study, suite: Suite, data: StudyData) -> list[Job]:
     codes = _select_criteria(study, suite, data)
     jobs = list_jobs(study.setups, codes, list_clusters(suite), range(study.seeds), study.splits)
     if not jobs:
-        raise RunError(f"{', '.join(study.setups)} of {', '.join(codes)} has no training: no criterion to learn from")
+        raise RunError(
+            f"{', '.join(study.setups)} of {', '.join(codes)} has no training: no criterion to learn from",
+            code="no_data",
+        )
     return jobs
 
 
@@ -103,7 +113,7 @@ def read_study(out: Path) -> StudyResults:
     """Read the results of the finished trainings of a folder."""
     description = _read_json(out / _DESCRIPTION)
     if description is None:
-        raise InputError(f"{out} has no study; run one with --suite and -o {out}")
+        raise InputError(f"{out} has no study; run one with --suite and -o {out}", code="no_data")
     chosen = {subject: describe_changes(changes) for subject, changes in (_read_json(out / _CHOSEN) or {}).items()}
     finished = read_results(out)
     suite = criteria_tables.suite(description["suite"])
@@ -115,7 +125,8 @@ def _select_criteria(study: Study, suite: Suite, data: StudyData) -> Codes:
         if suite.criterion(name).code not in data.criteria:
             raise InputError(
                 f"{study.pairs} has no pairs of {name!r}{did_you_mean(name, data.criteria)}; it has "
-                f"{', '.join(data.criteria)}"
+                f"{', '.join(data.criteria)}",
+                code="unknown_name",
             )
     selected = {suite.criterion(name).code for name in study.criteria} or set(data.criteria)
     return tuple(code for code in suite.codes if code in selected)
@@ -129,7 +140,9 @@ def check_folder(study: Study, data: StudyData) -> None:
         if study.choose:
             check_search(study.out / LOG, study.choose, study.budget)
     elif study.out.exists() and (not study.out.is_dir() or any(study.out.iterdir())):
-        raise RunError(f"{study.out} exists and has no study; use a new or an empty folder as `out`")
+        raise RunError(
+            f"{study.out} exists and has no study; use a new or an empty folder as `out`", code="cannot_write"
+        )
 
 
 def _prepare_folder(study: Study, data: StudyData) -> None:

@@ -183,7 +183,9 @@ def _add_published(row: DatasetAgreement, columns: Collection[str]) -> DatasetAg
     published = next((other for other in load_agreements() if identify(other) == identify(row)), None)
     if published is None or published.n != row.n:
         known = "no such row" if published is None else f"{published.n:,} outputs or pairs instead of {row.n:,}"
-        raise RunError(f"no column of {row.name} ({row.aspect or row.measure}) can be kept: the table has {known}")
+        raise RunError(
+            f"no column of {row.name} ({row.aspect or row.measure}) can be kept: the table has {known}", code="changed"
+        )
 
     def select(figures: Mapping[str, AgreementFigure]) -> dict[str, AgreementFigure]:
         return {name: figure for name, figure in figures.items() if name.lstrip(_MINUS) in columns}

@@ -14,12 +14,19 @@ from pathlib import Path
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import JudgedDataset, Labels, MetricScores, compute_gold, select_sample
+from metrist.evaluate.meta.dataset import (
+    ALL,
+    JudgedDataset,
+    Labels,
+    MetricScores,
+    compute_gold,
+    select_outputs,
+    select_sample,
+)
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.preferences import vote
 from metrist.evaluate.meta.results import Figure
-from metrist.evaluate.meta.slices import ALL, select_outputs
 from metrist.io import read_records
 from metrist.io.writer import atomic_write
 from metrist.metrics.registry import build
@@ -27,7 +34,7 @@ from metrist.records import Need, Record
 from metrist.run import Results, score
 from metrist.run.results import NothingScored
 from metrist.stats import Floats
-from metrist.stats.grouping import estimate
+from metrist.stats.estimation import estimate
 from metrist.stats.measures import measure
 from metrist.stats.preferences import choose, confusion, pair_counts
 from metrist.studies.reproduce.published import MEAN, Lines, PublishedBlock, References
@@ -44,7 +51,8 @@ def find_data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     if not path.is_dir():
         raise RunError(
             f"{path}: no such folder; name the folder with summeval.jsonl.xz and the other data sets by --data or the "
-            f"environment variable {DATA_VARIABLE}"
+            f"environment variable {DATA_VARIABLE}",
+            code="missing_file",
         )
     return path
 

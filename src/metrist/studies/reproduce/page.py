@@ -26,12 +26,14 @@ from metrist.studies.reproduce.published import (
 from metrist.studies.reproduce.shipped import (
     LIKELIHOOD_TABLE,
     PREFERENCE_TABLE,
+    STRESS_TABLE,
     LikelihoodTable,
     PreferenceTable,
+    StressTable,
     make_likelihood_table,
     make_preference_table,
+    make_stress_table,
 )
-from metrist.studies.reproduce.stress import STRESS_TABLE, StressTable, make_stress_table
 
 _HEAD = """\
 # Published tables, reproduced

@@ -79,7 +79,9 @@ def select_tables(names: Sequence[str]) -> list[str]:
     known = list_tables()
     for name in names:
         if name not in known:
-            raise RunError(f"no table {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}")
+            raise RunError(
+                f"no table {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}", code="unknown_name"
+            )
     return list(dict.fromkeys(names)) or known
 
 

@@ -27,15 +27,15 @@ from metrist.stats.agreement import agreement
 from metrist.stats.gold import Ratings
 from metrist.web.annotation.project import (
     PROJECT,
+    AnnotationTask,
     Project,
     Rater,
-    Task,
     append_rater,
     check_names,
     choose_tasks,
     open_project,
 )
-from metrist.web.annotation.schemas import LEFT, RIGHT, TIE, normalise
+from metrist.web.annotation.schemas import LEFT, TIE, normalise
 from metrist.web.annotation.store import Click, ClickStore
 
 MAX_NOTE = 10_000
@@ -86,7 +86,7 @@ def check_click(project: Project, click: Click) -> None:
     """Raise InputError unless the click is one that the rater may make."""
     task = project.tasks.get(click.task)
     if task is None or (click.rater, click.task) not in project.assigned:
-        raise InputError(f"the rater has no task {click.task!r:.40}")
+        raise InputError(f"the rater has no task {click.task!r:.40}", code="unknown_name")
     content, schema = click.content, project.schema
     match click.kind:
         case "set":
@@ -94,9 +94,11 @@ def check_click(project: Project, click: Click) -> None:
             _check_text(content["name"], "name", 1000)
             question = schema.question(content["name"], len(task.errors))
             if question is None:
-                raise InputError(f"there is no question {content['name']!r:.40}")
+                raise InputError(f"there is no question {content['name']!r:.40}", code="unknown_name")
             if content["value"] is not None and not question.accepts(normalise(content["value"])):
-                raise InputError(f"{content['value']!r:.40} is no answer to {content['name']!r:.40}")
+                raise InputError(
+                    f"{content['value']!r:.40} is no answer to {content['name']!r:.40}", code="invalid_value"
+                )
         case "mark":
             _check_mark(project, task, content)
         case "unmark":
@@ -110,22 +112,23 @@ def check_click(project: Project, click: Click) -> None:
             if not isinstance(content["value"], bool):
                 raise InputError(f"{click.kind} is true or false")
         case _:
-            raise InputError(f"there is no click of the kind {click.kind!r:.40}")
+            raise InputError(f"there is no click of the kind {click.kind!r:.40}", code="unknown_name")
 
 
 def _check_keys(content: Mapping[str, Any], names: tuple[str, ...]) -> None:
     if set(content) != set(names):
         raise InputError(
-            f"a click of this kind has {', '.join(names)}, got {', '.join(map(str, content)) or 'nothing'}"
+            f"a click of this kind has {', '.join(names)}, got {', '.join(map(str, content)) or 'nothing'}",
+            code="invalid_value",
         )
 
 
 def _check_text(value: Any, name: str, longest: int) -> None:
     if not isinstance(value, str) or len(value) > longest:
-        raise InputError(f"{name} must be a text of at most {longest} characters")
+        raise InputError(f"{name} must be a text of at most {longest} characters", code="invalid_value")
 
 
-def _check_mark(project: Project, task: Task, content: Mapping[str, Any]) -> None:
+def _check_mark(project: Project, task: AnnotationTask, content: Mapping[str, Any]) -> None:
     schema = project.schema
     if schema.kind != "errors":
         raise InputError("this schema marks no errors")
@@ -134,7 +137,7 @@ def _check_mark(project: Project, task: Task, content: Mapping[str, Any]) -> Non
     _check_text(content["note"], "note", MAX_NOTE)
     _check_text(content["aspect"], "aspect", 1000)
     if content["aspect"] not in (schema.aspects or {}):
-        raise InputError(f"there is no aspect {content['aspect']!r:.40}")
+        raise InputError(f"there is no aspect {content['aspect']!r:.40}", code="unknown_name")
     if content["severity"] not in schema.severities:
         raise InputError(f"there is no severity {content['severity']!r:.40}")
     text = {"output": task.records[0].output, "source": task.records[0].source}.get(str(content["side"]))
@@ -239,7 +242,7 @@ class Answers:
         swapped = self.project.assigned[rater, task].swapped
         return "first" if (value == LEFT) != swapped else "second"
 
-    def passes(self, rater: str, task: Task) -> bool | None:
+    def passes(self, rater: str, task: AnnotationTask) -> bool | None:
         """Return whether a rater's answer to an attention item is the expected one; None if it is not complete."""
         if task.expected is None or not self.is_complete(rater, task.id):
             return None
@@ -313,6 +316,3 @@ def _stamp_project(project: Project) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-__all__ = ["LEFT", "MAX_NOTE", "RIGHT", "TIE", "Answer", "Answers", "check_click"]

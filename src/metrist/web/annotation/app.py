@@ -9,10 +9,11 @@ from __future__ import annotations
 import hmac
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,17 +23,37 @@ from starlette.types import ASGIApp
 
 from metrist.errors import RunError
 from metrist.io.writer import json_line
-from metrist.records import Record
+from metrist.ratings import Error
 from metrist.web.annotation.answers import Answers, check_click
 from metrist.web.annotation.export import attention_share, export_label_studio, export_rows, label_studio_config
-from metrist.web.annotation.project import Assignment, Project, Rater, Task
+from metrist.web.annotation.project import AnnotationTask, Project, Rater
 from metrist.web.annotation.store import Click
-from metrist.web.pages import answer_json, read_json, render_page
+from metrist.web.pages import answer_json, read_body, render_page
 from metrist.web.security import OWNER, Access
 from metrist.web.server import create_app
 
 _RATER = "rater:"
-_CLICK_FIELDS = frozenset({"id", "rater", "task", "kind", "content"})
+
+
+class UndoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The id of a click that takes back the last one, and the rater whom the page was loaded for."""
+
+    id: str
+    rater: str
+
+
+class ClickBody(UndoBody, frozen=True, forbid_unknown_fields=True):
+    """A click as a page sends it."""
+
+    task: str
+    kind: str
+    content: dict[str, Any]
+
+
+class RaterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The name of a new rater."""
+
+    name: str
 
 
 def grant_project_access(answers: Answers, host: str = "127.0.0.1", url: str | None = None) -> Access:
@@ -84,37 +105,56 @@ class Pages:
 
     # ---- Raters
 
-    async def send_project(self, request: Request) -> Response:
-        rater = self._rater(request)
-        return await run_in_threadpool(self._describe_project, rater)
+    # Handlers that are no coroutines run in threads.
 
-    async def send_task(self, request: Request) -> Response:
+    def send_project(self, request: Request) -> Response:
+        rater = self._rater(request)
+        with self._lock:
+            self.answers.refresh()
+            return answer_json(
+                {
+                    "id": self.project.id,
+                    "rater": rater.name,
+                    "schema": self.project.schema.to_dict(),
+                    "tasks": [own.task for own in rater.assignments],
+                    **self._progress(rater),
+                }
+            )
+
+    def send_task(self, request: Request) -> Response:
         rater = self._rater(request)
         assignment = self.project.assigned.get((rater.name, request.path_params["task"]))
         if assignment is None:
             raise HTTPException(404, "There is no such task.")
-        return await run_in_threadpool(self._describe_task, rater, assignment)
+        task = self.project.tasks[assignment.task]
+        record = task.records[0]
+        with self._lock:
+            self.answers.refresh()
+            answer = self.answers.find(rater.name, task.id).to_dict()
+        return answer_json(
+            {
+                "id": task.id,
+                "instruction": record.instruction,
+                "source": record.source,
+                "references": list(record.references) if self.project.show_references else [],
+                "outputs": [shown.output for shown in (task.records[::-1] if assignment.swapped else task.records)],
+                "errors": [_show_error(task, error) for error in task.errors],
+                "answer": answer,
+            }
+        )
 
     async def take_click(self, request: Request) -> Response:
         rater = self._rater(request)
-        body = await read_json(request)
-        if set(body) != _CLICK_FIELDS or not isinstance(body["content"], dict):
-            raise HTTPException(400, f"A click has {', '.join(sorted(_CLICK_FIELDS))}.")
-        _check_names(body, "id", "rater", "task", "kind")
-        self._check_rater(rater, body["rater"])
-        click = Click(
-            id=body["id"], rater=rater.name, task=body["task"], kind=body["kind"], content=dict(body["content"])
-        )
+        body = await read_body(request, ClickBody)
+        self._check_rater(rater, body.rater)
+        click = Click(id=body.id, rater=rater.name, task=body.task, kind=body.kind, content=body.content)
         return await run_in_threadpool(self._store_click, rater, click)
 
     async def take_undo(self, request: Request) -> Response:
         rater = self._rater(request)
-        body = await read_json(request)
-        if set(body) != {"id", "rater"}:
-            raise HTTPException(400, "To undo, send id and rater.")
-        _check_names(body, "id", "rater")
-        self._check_rater(rater, body["rater"])
-        return await run_in_threadpool(self._store_undo, rater, body["id"])
+        body = await read_body(request, UndoBody)
+        self._check_rater(rater, body.rater)
+        return await run_in_threadpool(self._store_undo, rater, body.id)
 
     def _rater(self, request: Request) -> Rater:
         user = str(request.scope["metrist.user"])
@@ -129,35 +169,6 @@ class Pages:
             raise HTTPException(
                 409, f"This browser now uses the link of {rater.name!r}. Open the link of {name!r} again to go on."
             )
-
-    def _describe_project(self, rater: Rater) -> Response:
-        with self._lock:
-            self.answers.refresh()
-            return answer_json(
-                {
-                    "id": self.project.id,
-                    "rater": rater.name,
-                    "schema": self.project.schema.to_dict(),
-                    "tasks": [own.task for own in rater.assignments],
-                    **self._progress(rater),
-                }
-            )
-
-    def _describe_task(self, rater: Rater, assignment: Assignment) -> Response:
-        task = self.project.tasks[assignment.task]
-        records = task.records[::-1] if assignment.swapped else task.records
-        with self._lock:
-            self.answers.refresh()
-            answer = self.answers.find(rater.name, task.id).to_dict()
-        return answer_json(
-            {
-                "id": task.id,
-                **_show_context(task.records[0], self.project.show_references),
-                "outputs": [record.output for record in records],
-                "errors": [_show_error(task, number) for number in range(len(task.errors))],
-                "answer": answer,
-            }
-        )
 
     def _store_click(self, rater: Rater, click: Click) -> Response:
         check_click(self.project, click)
@@ -185,31 +196,18 @@ class Pages:
 
     # ---- The owner
 
-    async def send_overview(self, request: Request) -> Response:
-        _check_owner(request)
-        return await run_in_threadpool(self._describe_overview)
-
     async def add_rater(self, request: Request) -> Response:
         _check_owner(request)
-        body = await read_json(request)
-        if set(body) != {"name"}:
-            raise HTTPException(400, "To add a rater, send a name.")
-        _check_names(body, "name")
-        return await run_in_threadpool(self._add_rater, body["name"])
-
-    async def send_export(self, request: Request) -> Response:
-        _check_owner(request)
-        name = request.path_params["name"]
-        if name not in ("answers.jsonl", "label-studio.json", "label-studio.xml"):
-            raise HTTPException(404, "There is no such file.")
-        return await run_in_threadpool(self._make_export, name)
+        body = await read_body(request, RaterBody)
+        return await run_in_threadpool(self._add_rater, body.name)
 
     def _add_rater(self, name: str) -> Response:
         with self._lock:
             rater = self.answers.add_rater(name)
         return answer_json({"name": rater.name, "token": rater.token, "tasks": len(rater.assignments)})
 
-    def _describe_overview(self) -> Response:
+    def send_overview(self, request: Request) -> Response:
+        _check_owner(request)
         with self._lock:
             self.answers.refresh()
             raters = []
@@ -239,7 +237,11 @@ class Pages:
             }
         return answer_json(content)
 
-    def _make_export(self, name: str) -> Response:
+    def send_export(self, request: Request) -> Response:
+        _check_owner(request)
+        name = request.path_params["name"]
+        if name not in ("answers.jsonl", "label-studio.json", "label-studio.xml"):
+            raise HTTPException(404, "There is no such file.")
         with self._lock:
             self.answers.refresh()
             if name == "label-studio.xml":
@@ -291,30 +293,10 @@ def _check_owner(request: Request) -> None:
         raise HTTPException(403, "This page is for the owner of the project.")
 
 
-def _check_names(body: Mapping[str, Any], *names: str) -> None:
-    for name in names:
-        if not isinstance(body[name], str):
-            raise HTTPException(400, f"{name} must be a text.")
-
-
-def _show_context(record: Record, show_references: bool) -> dict[str, Any]:
-    return {
-        "instruction": record.instruction,
-        "source": record.source,
-        "references": list(record.references) if show_references else [],
-    }
-
-
-def _show_error(task: Task, number: int) -> dict[str, Any]:
-    error = task.errors[number]
-    text = error.text
-    whole = task.records[0].output if error.side == "output" else task.records[0].source
+def _show_error(task: AnnotationTask, error: Error) -> dict[str, Any]:
+    text, record = error.text, task.records[0]
+    whole = record.output if error.side == "output" else record.source
     if not text and whole is not None and error.start is not None and error.end is not None:
         text = whole[error.start : error.end]
-    return {
-        "text": text,
-        "aspect": error.aspect,
-        "severity": error.severity,
-        "explanation": error.explanation,
-        "revision": error.revision,
-    }
+    names = ("aspect", "severity", "explanation", "revision")
+    return {"text": text, **{name: getattr(error, name) for name in names}}

@@ -18,7 +18,7 @@ from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.writer import atomic_write, write_rows
 from metrist.records import Record
 from metrist.web.annotation.answers import Answers
-from metrist.web.annotation.project import Task, record_to_dict
+from metrist.web.annotation.project import AnnotationTask, record_to_dict
 
 Format = Literal["rows", "label-studio"]
 _CHOICES = {"first": 1, "second": 2, "tie": 0}
@@ -30,7 +30,7 @@ def export_rows(answers: Answers, *, min_attention: float = 0.0) -> Iterator[Row
     of their attention items."""
     project = answers.project
     raters = [rater.name for rater in project.raters if attention_share(answers, rater.name) >= min_attention]
-    make: Callable[[Answers, Task, list[str]], Iterator[Row]] = {
+    make: Callable[[Answers, AnnotationTask, list[str]], Iterator[Row]] = {
         "rating": _rating_rows,
         "pairwise": _preference_rows,
         "errors": _error_rows,
@@ -57,26 +57,26 @@ def write_export(
     if form == "rows":
         return write_rows(export_rows(answers, min_attention=min_attention), out)
     if Path(out).suffix != ".json":
-        raise RunError(f"{out}: Label Studio's tasks are one JSON list; name the file .json")
+        raise RunError(f"{out}: Label Studio's tasks are one JSON list; name the file .json", code="cannot_write")
     tasks = export_label_studio(answers)
     with atomic_write(out) as file:
         json.dump(tasks, file, ensure_ascii=False, indent=1)
     return len(tasks)
 
 
-def _counts(answers: Answers, rater: str, task: Task) -> bool:
+def _counts(answers: Answers, rater: str, task: AnnotationTask) -> bool:
     if (rater, task.id) not in answers.project.assigned:
         return False
     return answers.is_complete(rater, task.id) and not answers.find(rater, task.id).skipped
 
 
-def _rating_rows(answers: Answers, task: Task, raters: list[str]) -> Iterator[Row]:
+def _rating_rows(answers: Answers, task: AnnotationTask, raters: list[str]) -> Iterator[Row]:
     names = [question.name for question in answers.project.schema.questions]
     values = {name: [answers.find(rater, task.id).values[name] for rater in raters] for name in names}
     yield {**_describe(task, task.records[0]), "ratings": values, "raters": raters, **_notes(answers, task, raters)}
 
 
-def _preference_rows(answers: Answers, task: Task, raters: list[str]) -> Iterator[Row]:
+def _preference_rows(answers: Answers, task: AnnotationTask, raters: list[str]) -> Iterator[Row]:
     row = _describe(task, task.records[0])
     first, second = task.records
     row.pop("system"), row.pop("output")
@@ -92,7 +92,7 @@ def _preference_rows(answers: Answers, task: Task, raters: list[str]) -> Iterato
     }
 
 
-def _error_rows(answers: Answers, task: Task, raters: list[str]) -> Iterator[Row]:
+def _error_rows(answers: Answers, task: AnnotationTask, raters: list[str]) -> Iterator[Row]:
     record = task.records[0]
     texts = {"output": record.output, "source": record.source or ""}
     errors = [
@@ -114,7 +114,7 @@ def _error_rows(answers: Answers, task: Task, raters: list[str]) -> Iterator[Row
     yield {**_describe(task, record), "errors": errors, "raters": raters, **_notes(answers, task, raters)}
 
 
-def _questionnaire_rows(answers: Answers, task: Task, raters: list[str]) -> Iterator[Row]:
+def _questionnaire_rows(answers: Answers, task: AnnotationTask, raters: list[str]) -> Iterator[Row]:
     record = task.records[0]
     for rater in raters:
         values = answers.find(rater, task.id).values
@@ -126,11 +126,11 @@ def _questionnaire_rows(answers: Answers, task: Task, raters: list[str]) -> Iter
         yield {**row, SAMPLING_WEIGHT: task.weight}
 
 
-def _describe(task: Task, record: Record) -> Row:
+def _describe(task: AnnotationTask, record: Record) -> Row:
     return {**record_to_dict(record), SAMPLING_WEIGHT: task.weight}
 
 
-def _notes(answers: Answers, task: Task, raters: list[str]) -> Row:
+def _notes(answers: Answers, task: AnnotationTask, raters: list[str]) -> Row:
     notes = {rater: note for rater in raters if (note := answers.find(rater, task.id).note)}
     return {"rater_notes": notes} if notes else {}
 
@@ -165,7 +165,7 @@ def label_studio_config(answers: Answers) -> str:
     return labeling_config(schema.kind, questions, tuple(schema.aspects or ()), schema.severities)
 
 
-def _label_studio_answer(answers: Answers, rater: str, task: Task) -> Row:
+def _label_studio_answer(answers: Answers, rater: str, task: AnnotationTask) -> Row:
     """Return an answer in the words of metrist's rows, which `format_task` turns into Label Studio's results."""
     answer, schema = answers.find(rater, task.id), answers.project.schema
     if schema.kind == "errors":

@@ -29,7 +29,7 @@ from metrist.errors import InputError, RunError, format_count
 from metrist.io import ParsedRow
 from metrist.io.writer import atomic_write, json_line
 from metrist.ratings import Error
-from metrist.records import Record
+from metrist.records import TEXT_FIELDS, Record
 from metrist.web.annotation.sampling import Unit
 from metrist.web.annotation.schemas import Schema
 from metrist.web.annotation.store import ClickStore
@@ -44,7 +44,7 @@ _ERROR_FIELDS = ("aspect", "severity", "explanation", "revision", "text", "start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class AnnotationTask:
     """What a rater sees at once. `errors` are those that an analysis lists, for the questionnaire. `expected` is the
     known answer of an attention item, None for all others."""
 
@@ -82,7 +82,7 @@ class Project:
 
     folder: Path
     schema: Schema
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, AnnotationTask]
     raters: tuple[Rater, ...]
     owner_token: str
     id: str
@@ -127,12 +127,12 @@ def is_project(path: str | os.PathLike[str]) -> bool:
 def make_tasks(
     units: Sequence[Unit],
     analyses: Mapping[tuple[str, str], tuple[Error, ...]] | None = None,
-    attention: Sequence[Task] = (),
-) -> list[Task]:
+    attention: Sequence[AnnotationTask] = (),
+) -> list[AnnotationTask]:
     """Return a task for each unit, numbered from 1, then the attention items."""
     errors = analyses or {}
     tasks = [
-        Task(
+        AnnotationTask(
             id=f"t{number}",
             records=unit.records,
             weight=unit.weight,
@@ -142,11 +142,11 @@ def make_tasks(
     ]
     first = len(tasks) + 1
     for number, task in enumerate(attention, first):
-        tasks.append(Task(id=f"t{number}", records=task.records, expected=task.expected))
+        tasks.append(AnnotationTask(id=f"t{number}", records=task.records, expected=task.expected))
     return tasks
 
 
-def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[Task]:
+def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[AnnotationTask]:
     """Return attention items: rows whose ratings, preferences or errors are the answers that a careful rater gives."""
     tasks = []
     for entry in entries:
@@ -159,15 +159,16 @@ def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[Task]:
         if not expected:
             raise InputError(
                 f"{entry.location}: an attention item needs a known answer to at least one question of the schema: "
-                f"{', '.join(question.name for question in schema.questions) or 'errors'}"
+                f"{', '.join(question.name for question in schema.questions) or 'errors'}",
+                code="invalid_value",
             )
-        tasks.append(Task(id="", records=entry.records, expected=expected))
+        tasks.append(AnnotationTask(id="", records=entry.records, expected=expected))
     return tasks
 
 
 def _expected_answer(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
     if schema.kind == "questionnaire":
-        raise InputError("the questionnaire takes no attention items")
+        raise InputError("the questionnaire takes no attention items", code="invalid_value")
     if schema.kind == "errors":
         spans = [
             [located.error.start, located.error.end]
@@ -182,12 +183,14 @@ def _expected_answer(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
     for name, value in answer.items():
         question = schema.question(name)
         if question is None or not question.accepts(value):
-            raise InputError(f"{entry.location}: {value:g} is no answer to {name!r} of the schema")
+            raise InputError(
+                f"{entry.location}: {value:g} is no answer to {name!r} of the schema", code="invalid_value"
+            )
     return answer
 
 
 def assign_tasks(
-    tasks: Sequence[Task],
+    tasks: Sequence[AnnotationTask],
     raters: Sequence[str],
     rng: np.random.Generator,
     *,
@@ -203,17 +206,22 @@ def assign_tasks(
     check_names(raters)
     per_item = len(raters) if overlap is None else overlap
     if not 1 <= per_item <= len(raters):
-        raise InputError(f"an overlap of {per_item} is not possible with {format_count(len(raters), 'rater')}")
+        raise InputError(
+            f"an overlap of {per_item} is not possible with {format_count(len(raters), 'rater')}",
+            code="too_little_data",
+        )
     if not 0 <= share <= 1:
-        raise InputError(f"the share of items that several raters see must lie in 0 to 1, got {share:g}")
-    by_item: dict[str, list[Task]] = {}
+        raise InputError(
+            f"the share of items that several raters see must lie in 0 to 1, got {share:g}", code="invalid_value"
+        )
+    by_item: dict[str, list[AnnotationTask]] = {}
     for task in tasks:
         if task.expected is None:
             by_item.setdefault(task.item, []).append(task)
     items = list(by_item)
     order = rng.permutation(len(items))
     shared = round(share * len(items))
-    dealt: dict[str, list[list[Task]]] = {rater: [] for rater in raters}
+    dealt: dict[str, list[list[AnnotationTask]]] = {rater: [] for rater in raters}
     load = dict.fromkeys(raters, 0)
     for position, number in enumerate(order):
         own = by_item[items[number]]
@@ -229,13 +237,15 @@ def assign_tasks(
 def check_names(raters: Sequence[str]) -> None:
     """Raise InputError unless these are names of raters: different ones, that a terminal can show."""
     if not 1 <= len(raters) <= _MAX_RATERS:
-        raise InputError(f"expected 1 to {_MAX_RATERS} raters, got {len(raters)}")
+        raise InputError(f"expected 1 to {_MAX_RATERS} raters, got {len(raters)}", code="invalid_value")
     if len(set(raters)) < len(raters):
         twice = Counter(raters).most_common(1)[0][0]
-        raise InputError(f"raters have different names; {twice!r} is there twice")
+        raise InputError(f"raters have different names; {twice!r} is there twice", code="invalid_value")
     for name in raters:
         if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
-            raise InputError(f"a rater's name has 1 to {_MAX_NAME} printable characters, got {name!r:.120}")
+            raise InputError(
+                f"a rater's name has 1 to {_MAX_NAME} printable characters, got {name!r:.120}", code="invalid_value"
+            )
 
 
 def choose_tasks(
@@ -245,7 +255,7 @@ def choose_tasks(
     many as the other raters have on average. First come items with the fewest `answers` (a number per task), then
     those that the fewest raters have, then chance decides. Attention items come on top."""
     checks = [task for task in project.tasks.values() if task.expected is not None]
-    by_item: dict[str, list[Task]] = {}
+    by_item: dict[str, list[AnnotationTask]] = {}
     for task in project.tasks.values():
         if task.expected is None:
             by_item.setdefault(task.item, []).append(task)
@@ -259,7 +269,7 @@ def choose_tasks(
             sum(raters_of[task.id] for task in by_item[item]) / len(by_item[item]),
         )
     )
-    blocks: list[list[Task]] = []
+    blocks: list[list[AnnotationTask]] = []
     for item in items:
         if sum(map(len, blocks)) >= count:
             break
@@ -268,7 +278,7 @@ def choose_tasks(
 
 
 def _order_tasks(
-    blocks: Sequence[Sequence[Task]], checks: Sequence[Task], rng: np.random.Generator
+    blocks: Sequence[Sequence[AnnotationTask]], checks: Sequence[AnnotationTask], rng: np.random.Generator
 ) -> tuple[Assignment, ...]:
     ordered = [
         block[place]
@@ -288,7 +298,7 @@ def _order_tasks(
 def create_project(
     folder: str | os.PathLike[str],
     schema: Schema,
-    tasks: Sequence[Task],
+    tasks: Sequence[AnnotationTask],
     assignments: Mapping[str, tuple[Assignment, ...]],
     *,
     pick: str,
@@ -300,10 +310,11 @@ def create_project(
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise RunError(
-            f"{path} exists and is not an empty folder: name another, or continue with `metrist annotate {path}`"
+            f"{path} exists and is not an empty folder: name another, or continue with `metrist annotate {path}`",
+            code="invalid_value",
         )
     if not tasks:
-        raise InputError("there is nothing to annotate: the files have no outputs for this schema")
+        raise InputError("there is nothing to annotate: the files have no outputs for this schema", code="no_data")
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     with atomic_write(path / TASKS) as file:
         for task in tasks:
@@ -353,12 +364,15 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
     path = Path(folder)
     for name in (PROJECT, TASKS):
         if not (path / name).exists():
-            raise RunError(f"{path} is no annotation project: it has no {name}")
+            raise RunError(f"{path} is no annotation project: it has no {name}", code="missing_file")
     check_folder(path, (PROJECT, TASKS, CLICKS, f"{CLICKS}-wal", f"{CLICKS}-shm"), RunError)
     try:
         content = read_json(path / PROJECT, RunError)
         if content.get("metrist_annotation") != _VERSION:
-            raise RunError(f"{path / PROJECT} is of version {content.get('metrist_annotation')!r}, expected {_VERSION}")
+            raise RunError(
+                f"{path / PROJECT} is of version {content.get('metrist_annotation')!r}, expected {_VERSION}",
+                code="invalid_value",
+            )
         lines = read_text(path / TASKS, RunError, largest=_LARGEST_TASKS).rstrip("\n").split("\n")
         tasks = [_task_from_dict(parse_json(line, f"{path / TASKS}:{n}", RunError)) for n, line in enumerate(lines, 1)]
         return Project(
@@ -374,7 +388,7 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
             inputs=tuple(content["inputs"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise RunError(f"{path}: the project's files are damaged: {error!r}") from None
+        raise RunError(f"{path}: the project's files are damaged: {error!r}", code="damaged") from None
 
 
 def _rater_from_dict(content: Mapping[str, Any]) -> Rater:
@@ -383,7 +397,7 @@ def _rater_from_dict(content: Mapping[str, Any]) -> Rater:
     return Rater(name=content["name"], token=content["token"], assignments=assignments)
 
 
-def _task_to_dict(task: Task) -> dict[str, Any]:
+def _task_to_dict(task: AnnotationTask) -> dict[str, Any]:
     content: dict[str, Any] = {
         "id": task.id,
         "weight": task.weight,
@@ -398,17 +412,15 @@ def _task_to_dict(task: Task) -> dict[str, Any]:
 
 def record_to_dict(record: Record) -> dict[str, Any]:
     """Return a record as a row that `read_records` reads, without empty fields."""
-    row: dict[str, Any] = {**record.extra, "item": record.item, "system": record.system, "output": record.output}
-    for name in ("source", "instruction", "task", "language"):
-        if getattr(record, name) is not None:
-            row[name] = getattr(record, name)
+    texts = {name: text for name in TEXT_FIELDS if (text := getattr(record, name)) is not None}
+    row: dict[str, Any] = {**record.extra, **texts}
     if record.references:
         row["references"] = list(record.references)
     return row
 
 
-def _task_from_dict(content: Mapping[str, Any]) -> Task:
-    return Task(
+def _task_from_dict(content: Mapping[str, Any]) -> AnnotationTask:
+    return AnnotationTask(
         id=content["id"],
         weight=content["weight"],
         records=tuple(_record_from_dict(dict(row)) for row in content["records"]),
@@ -418,8 +430,7 @@ def _task_from_dict(content: Mapping[str, Any]) -> Task:
 
 
 def _record_from_dict(row: dict[str, Any]) -> Record:
-    names = ("item", "system", "output", "source", "instruction", "task", "language")
-    fields: dict[str, Any] = {name: row.pop(name) for name in names if name in row}
+    fields: dict[str, Any] = {name: row.pop(name) for name in TEXT_FIELDS if name in row}
     fields["references"] = tuple(row.pop("references", ()))
     if row:
         fields["extra"] = row

@@ -60,7 +60,7 @@ def list_units(records: Sequence[Record], *, pairs: bool) -> list[Unit]:
         if pair[0].output != pair[1].output
     ]
     if not units:
-        raise InputError("no item has different outputs of two systems to choose between")
+        raise InputError("no item has different outputs of two systems to choose between", code="too_little_data")
     return units
 
 
@@ -86,7 +86,9 @@ def sample_units(
     if pick == "items":
         return _sample_items(units, count, rng, None)
     if disagreement is None:
-        raise RunError("sampling by disagreement needs the scores of at least two metrics: give a run")
+        raise RunError(
+            "sampling by disagreement needs the scores of at least two metrics: give a run", code="missing_value"
+        )
     return _sample_items(units, count, rng, disagreement)
 
 
@@ -111,7 +113,9 @@ def _share_out(count: int, sizes: Sequence[int], rng: np.random.Generator) -> li
     """Share `count` out evenly, at most each one's size; at least one each, so that every stratum is estimated. Who
     gets one more is left to chance."""
     if count < len(sizes):
-        raise InputError(f"{count} tasks cannot have one of each of {len(sizes)} systems or pairs of systems")
+        raise InputError(
+            f"{count} tasks cannot have one of each of {len(sizes)} systems or pairs of systems", code="too_little_data"
+        )
     shares = [0] * len(sizes)
     order = rng.permutation(len(sizes))
     left = count
@@ -155,7 +159,7 @@ def _sample_items(
 def _mix(names: Sequence[str], disagreement: Mapping[str, float]) -> Floats:
     values = np.array([disagreement.get(name, 0.0) for name in names], np.float64)
     if (values < 0).any() or not np.isfinite(values).all():
-        raise RunError("disagreement must be at least 0 for every item")
+        raise RunError("disagreement must be at least 0 for every item", code="invalid_value")
     mean = values.mean()
     sizes: Floats = EVEN + (1 - EVEN) * values / mean if mean > 0 else np.ones(len(names))
     return sizes
@@ -199,7 +203,8 @@ def measure_disagreement(results: Results, metrics: Sequence[str] = ()) -> dict[
     labels = list(dict.fromkeys(results.metric(name).label for name in metrics)) if metrics else list(results.scores)
     if len(labels) < 2:
         raise RunError(
-            f"disagreement needs at least two metrics; the run has {', '.join(labels) or 'none'}: score with another"
+            f"disagreement needs at least two metrics; the run has {', '.join(labels) or 'none'}: score with another",
+            code="too_little_data",
         )
     columns = np.stack([_signed(results, label) for label in labels])
     by_item: dict[str, list[int]] = {}
@@ -232,10 +237,9 @@ def _percentiles(values: Floats) -> Floats:
     ranks = np.full(len(values), np.nan)
     known = np.flatnonzero(~np.isnan(values))
     if len(known):
-        distinct, place, counts = np.unique(values[known], return_inverse=True, return_counts=True)
+        _, place, counts = np.unique(values[known], return_inverse=True, return_counts=True)
         middle = np.cumsum(counts) - (counts + 1) / 2
         ranks[known] = middle[place.reshape(-1)] / max(1, len(known) - 1)
-        del distinct
     return ranks
 
 

@@ -9,8 +9,10 @@ questionnaire  what the listed errors of an analysis are worth (TIGERScore paper
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
+
+import msgspec
 
 from metrist import criteria
 from metrist.errors import SpecError, did_you_mean
@@ -41,7 +43,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SchemaQuestion:
     """One question about a task. `name` is the aspect of the ratings that its answers become."""
 
     name: str
@@ -63,13 +65,13 @@ class Schema:
     kind: Kind
     name: str
     about: str
-    questions: tuple[Question, ...] = ()
+    questions: tuple[SchemaQuestion, ...] = ()
     aspects: Mapping[str, str] | None = None
     severities: tuple[str, ...] = ()
-    each_error: Question | None = None
+    each_error: SchemaQuestion | None = None
     higher_is_better: bool = True
 
-    def question(self, name: str, errors: int = 0) -> Question | None:
+    def question(self, name: str, errors: int = 0) -> SchemaQuestion | None:
         """Return the question of this name; `error:2` is the one about the third listed error."""
         if self.each_error is not None and name.startswith("error:"):
             number = name.removeprefix("error:")
@@ -79,31 +81,12 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as JSON, for the project's file and for the page."""
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "about": self.about,
-            "questions": [_question_to_dict(question) for question in self.questions],
-            "aspects": None if self.aspects is None else dict(self.aspects),
-            "severities": list(self.severities),
-            "each_error": self.each_error and _question_to_dict(self.each_error),
-            "higher_is_better": self.higher_is_better,
-        }
+        return asdict(self)
 
     @staticmethod
     def from_dict(content: Mapping[str, Any]) -> Schema:
-        """Return the schema that `to_dict` wrote."""
-        each = content["each_error"]
-        return Schema(
-            kind=content["kind"],
-            name=content["name"],
-            about=content["about"],
-            questions=tuple(map(_question_from_dict, content["questions"])),
-            aspects=content["aspects"],
-            severities=tuple(content["severities"]),
-            each_error=each and _question_from_dict(each),
-            higher_is_better=content["higher_is_better"],
-        )
+        """Return the schema that `to_dict` wrote. A file may have been written by hand: 1 is 1.0."""
+        return msgspec.convert(content, Schema)
 
 
 def load_schema(
@@ -131,7 +114,8 @@ def load_schema(
     if name not in list_rubrics() and not name.endswith(".toml"):
         known = [*NAMES, *list_rubrics()]
         raise SpecError(
-            f"no schema {name!r}{did_you_mean(name, known)}; it is one of {', '.join(known)}, or a rubric's .toml file"
+            f"no schema {name!r}{did_you_mean(name, known)}; it is one of {', '.join(known)}, or a rubric's .toml file",
+            code="unknown_name",
         )
     return _make_rating(name, aspects)
 
@@ -143,7 +127,7 @@ def _make_likert(aspects: Sequence[str], points: int) -> Schema:
     choices = tuple(
         Choice(value=float(point), label=str(point), meaning=ends.get(point, "")) for point in range(1, points + 1)
     )
-    questions = tuple(Question(name=name, text=_describe(name), choices=choices) for name in _distinct(aspects))
+    questions = tuple(SchemaQuestion(name=name, text=_describe(name), choices=choices) for name in _distinct(aspects))
     return Schema(kind="rating", name="likert", about="How good is the output?", questions=questions)
 
 
@@ -153,7 +137,7 @@ def _make_pairwise(aspects: Sequence[str]) -> Schema:
         Choice(value=TIE, label="Tie"),
         Choice(value=RIGHT, label="Right is better"),
     )
-    questions = tuple(Question(name=name, text=_ask_which(name), choices=choices) for name in _distinct(aspects))
+    questions = tuple(SchemaQuestion(name=name, text=_ask_which(name), choices=choices) for name in _distinct(aspects))
     return Schema(kind="pairwise", name="pairwise", about="Which of the two outputs is better?", questions=questions)
 
 
@@ -161,7 +145,7 @@ def _make_rating(rubric_name: str, aspects: Sequence[str]) -> Schema:
     rubric = load_rubric(rubric_name)
     selected = [rubric.aspect(name) for name in _distinct(aspects)] if aspects else rubric.aspects
     questions = tuple(
-        Question(
+        SchemaQuestion(
             name=aspect.name,
             text=aspect.question,
             choices=tuple(
@@ -186,7 +170,8 @@ def _make_errors(table: AspectTable, aspects: Sequence[str]) -> Schema:
             listed = ", ".join(definitions)
             raise SpecError(
                 f"the aspect table of {table.task!r} has no aspect {name!r}{did_you_mean(name, definitions)}; it has "
-                f"{listed}"
+                f"{listed}",
+                code="unknown_name",
             )
     chosen = {name: definitions[name] for name in (aspects or definitions)}
     return Schema(
@@ -200,7 +185,7 @@ def _make_errors(table: AspectTable, aspects: Sequence[str]) -> Schema:
 
 def _make_questionnaire() -> Schema:
     content = load_questionnaire()
-    each = Question(
+    each = SchemaQuestion(
         name="error",
         text=content.errors,
         choices=(
@@ -209,7 +194,7 @@ def _make_questionnaire() -> Schema:
         ),
     )
     scales = tuple(
-        Question(
+        SchemaQuestion(
             name=scale.name,
             text=scale.question,
             choices=tuple(
@@ -244,17 +229,6 @@ def _ask_which(aspect: str) -> str:
 
 def _distinct(aspects: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(aspects))
-
-
-def _question_to_dict(question: Question) -> dict[str, Any]:
-    choices = [{"value": choice.value, "label": choice.label, "meaning": choice.meaning} for choice in question.choices]
-    return {"name": question.name, "text": question.text, "choices": choices}
-
-
-def _question_from_dict(content: Mapping[str, Any]) -> Question:
-    # JSON in a browser has one kind of number, and a file may have been written by hand: 1 is 1.0.
-    choices = tuple(Choice(**{**choice, "value": normalise(choice["value"])}) for choice in content["choices"])
-    return Question(name=content["name"], text=content["text"], choices=choices)
 
 
 def normalise(value: Any) -> Any:

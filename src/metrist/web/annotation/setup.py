@@ -15,7 +15,7 @@ from metrist.records import Record
 from metrist.run import load
 from metrist.run.inputs import read_inputs
 from metrist.run.results import Results
-from metrist.run.stores import is_run
+from metrist.run.run import is_run
 from metrist.web.annotation.plan import Pick
 from metrist.web.annotation.project import Project, assign_tasks, create_project, make_tasks, read_attention
 from metrist.web.annotation.sampling import list_units, measure_disagreement, sample_units
@@ -69,13 +69,18 @@ def set_up(
         analyses = _list_analyses(results, metrics, analyses)
         records = [record for record in records if (record.item, record.system) in analyses]
         if not records:
-            raise InputError("no output has an analysis: the run's metric, or the files, must list errors")
+            raise InputError(
+                "no output has an analysis: the run's metric, or the files, must list errors", code="invalid_value"
+            )
     rng = np.random.default_rng(seed)
     for_sample, for_order = rng.spawn(2)
     units = list_units(records, pairs=loaded.kind == "pairwise")
     disagreement = measure_disagreement(results, metrics) if pick == "disagreement" and results is not None else None
     if pick == "disagreement" and results is None:
-        raise RunError("sampling by disagreement needs the scores of at least two metrics: name a run with `run`")
+        raise RunError(
+            "sampling by disagreement needs the scores of at least two metrics: name a run with `run`",
+            code="missing_value",
+        )
     sample = sample_units(units, count, pick, for_sample, disagreement)
     checks = read_attention(list(read_records(list(attention)).entries()) if attention else [], loaded)
     tasks = make_tasks(sample, analyses if loaded.kind == "questionnaire" else None, checks)
@@ -103,9 +108,9 @@ def _read(reader: Reader, systems: Sequence[str]) -> tuple[list[Record], dict[Ke
             errors.setdefault((located.item, located.system), []).append(located.error)
     missing = set(systems) - {record.system for record in records}
     if missing:
-        raise InputError(f"no outputs of the system {min(missing)!r}")
+        raise InputError(f"no outputs of the system {min(missing)!r}", code="unknown_name")
     if not records:
-        raise InputError("the files have no outputs")
+        raise InputError("the files have no outputs", code="no_data")
     tasks = {record.task for record in records}
     task = tasks.pop() if len(tasks) == 1 else None
     return records, {key: tuple(listed) for key, listed in errors.items()}, task

@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class ClickStore:
         except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: a damaged file's schema is no UTF-8.
             if hasattr(self, "_connection"):
                 self._connection.close()  # It may hold a lock on the file.
-            raise RunError(f"{self.path}: the log of clicks cannot be opened: {error}") from None
+            raise RunError(f"{self.path}: the log of clicks cannot be opened: {error}", code="unreadable") from None
 
     def append(self, click: Click) -> Click:
         """Store a click and return it with its number. If its id is known, return the stored one.
@@ -101,7 +101,7 @@ class ClickStore:
             known = self._find(connection, click_id)
             if known is not None:
                 if known.kind != "undo" or known.rater != rater:
-                    raise InputError(f"the id {click_id!r} was used for another click")
+                    raise InputError(f"the id {click_id!r} was used for another click", code="invalid_value")
                 return known
             row = connection.execute(
                 "SELECT * FROM clicks AS c WHERE rater = ? AND kind != 'undo' AND NOT EXISTS (SELECT 1 FROM clicks AS u"
@@ -122,7 +122,7 @@ class ClickStore:
                 rows = self._connection.execute("SELECT * FROM clicks WHERE number > ? ORDER BY number", (after,))
                 return [_parse(row) for row in rows]
             except (sqlite3.Error, ValueError, TypeError, RecursionError) as error:
-                raise RunError(f"{self.path}: the log of clicks is damaged: {error}") from None
+                raise RunError(f"{self.path}: the log of clicks is damaged: {error}", code="damaged") from None
 
     def close(self) -> None:
         """Move everything into the main file, and close it."""
@@ -159,7 +159,9 @@ class ClickStore:
             except (sqlite3.Error, OSError) as error:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-                raise RunError(f"{self.path}: the log of clicks cannot be written: {error}") from None
+                raise RunError(
+                    f"{self.path}: the log of clicks cannot be written: {error}", code="cannot_write"
+                ) from None
 
     def _check_file(self) -> None:
         """Raise OSError if the file was deleted or replaced: SQLite would go on writing to what nobody can read."""
@@ -177,26 +179,19 @@ class ClickStore:
             "INSERT INTO clicks (id, rater, task, kind, content, time, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (click.id, click.rater, click.task, click.kind, content, now, _sum_up(click, content)),
         )
-        number = cursor.lastrowid or 0
-        return Click(
-            id=click.id,
-            rater=click.rater,
-            task=click.task,
-            kind=click.kind,
-            content=click.content,
-            number=number,
-            time=now,
-        )
+        return replace(click, number=cursor.lastrowid or 0, time=now)
 
 
 def _check_id(click_id: str) -> None:
     if not _ID.fullmatch(click_id):
-        raise InputError(f"a click's id has 1 to 64 letters, digits, - and _, got {click_id!r:.80}")
+        raise InputError(
+            f"a click's id has 1 to 64 letters, digits, - and _, got {click_id!r:.80}", code="invalid_value"
+        )
 
 
 def _check_same(known: Click, click: Click) -> Click:
     if any(getattr(known, name) != getattr(click, name) for name in ("rater", "task", "kind", "content")):
-        raise InputError(f"the id {click.id!r} was used for another click")
+        raise InputError(f"the id {click.id!r} was used for another click", code="invalid_value")
     return known
 
 
@@ -212,5 +207,8 @@ def _parse(row: tuple[Any, ...]) -> Click:
         id=click_id, rater=rater, task=task, kind=kind, content=json.loads(content), number=number, time=moment
     )
     if checksum != _sum_up(click, content):
-        raise RunError(f"click {number} in the log of clicks does not match its checksum: restore the file from a copy")
+        raise RunError(
+            f"click {number} in the log of clicks does not match its checksum: restore the file from a copy",
+            code="damaged",
+        )
     return click

@@ -7,7 +7,7 @@
 - `endpoints` turns a body into work for metrics and scores into an answer;
 - `batching` joins records of concurrent requests into batches, and runs them outside of the event loop;
 - `catalog` has the metrics that the operator offers; a request cannot bring any other;
-- `models` describes bodies and answers, which `openapi` publishes;
+- `models` describes bodies and answers, and publishes them as an OpenAPI document;
 - `telemetry` counts, logs and traces.
 """
 

@@ -25,8 +25,8 @@ from metrist.runtime import Runtime
 from metrist.web.security import Access
 from metrist.web.service.batching import Lane
 from metrist.web.service.catalog import LANES, Catalog, warm
-from metrist.web.service.endpoints import Answer, ApiError, Call, Capacity, Endpoints, encode, parse
-from metrist.web.service.openapi import OPERATIONS, describe_api
+from metrist.web.service.endpoints import Answer, ApiError, Capacity, Endpoints, ServedRequest, encode, parse
+from metrist.web.service.models import OPERATIONS, describe_api
 from metrist.web.service.settings import ServiceSettings
 from metrist.web.service.telemetry import Counters, Log, Tracing
 
@@ -58,8 +58,8 @@ class Service:
         self.settings = settings or ServiceSettings()
         self.counters = counters or Counters()
         self.log = log or Log(self.settings.log)
-        #: Set when the process is to end: answers then close their connections.
-        self.draining = False
+        #: Set when the process is about to end, and when it accepts no more connections.
+        self.draining = self.closing = False
         self._catalog = catalog
         self._tracing = tracing or Tracing()
         self._runtime = runtime or Runtime.current().override(**self.settings.runtime)
@@ -93,7 +93,7 @@ class Service:
             "/healthz": self._check_health,
             "/readyz": self._check_readiness,
         }
-        posts: dict[str, Callable[[Any, Call], Awaitable[Answer]]] = {
+        posts: dict[str, Callable[[Any, ServedRequest], Awaitable[Answer]]] = {
             "/v1/score": endpoints.score,
             "/v1/explain": endpoints.explain,
             "/v1/prefer": endpoints.prefer,
@@ -109,10 +109,10 @@ class Service:
         return routes
 
     def _make_post(
-        self, model: type[BaseModel], handle: Callable[[Any, Call], Awaitable[Answer]]
+        self, model: type[BaseModel], handle: Callable[[Any, ServedRequest], Awaitable[Answer]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            call: Call = request.scope["metrist.call"]
+            call: ServedRequest = request.scope["metrist.call"]
             if not _JSON.fullmatch(request.headers.get("content-type", "")):
                 raise ApiError(415, "unsupported_media_type", "expected a body of application/json")
             if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -170,13 +170,13 @@ class Service:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = secrets.token_hex(8)
         endpoint = scope["path"] if scope["path"] in OPERATIONS else _UNKNOWN
-        call = scope["metrist.call"] = Call(request_id, endpoint)
+        call = scope["metrist.call"] = ServedRequest(request_id, endpoint)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 call.started, call.status = True, message["status"]
                 added = [(b"x-request-id", request_id.encode()), *_HEADERS]
-                if self.draining:
+                if self.closing:
                     added.append((b"connection", b"close"))
                 message["headers"] = [*message["headers"], *added]
             await send(message)
@@ -198,7 +198,7 @@ class Service:
             self._capacity.release(call)
             self._note(call, scope["method"])
 
-    def _check_access(self, headers: Headers, call: Call) -> None:
+    def _check_access(self, headers: Headers, call: ServedRequest) -> None:
         """Refuse a request by its headers alone, before anything is counted or awaited. Only what says nothing about
         the service's data is open to everybody."""
         if self._access is not None:
@@ -219,7 +219,7 @@ class Service:
                     headers={"WWW-Authenticate": "Bearer"},
                 )
 
-    async def _read_body(self, request: Request, call: Call) -> bytes:
+    async def _read_body(self, request: Request, call: ServedRequest) -> bytes:
         """The body, within its limit and within what the process can hold."""
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 18:
@@ -236,7 +236,7 @@ class Service:
 
     # ---- Answers
 
-    async def _stream(self, call: Call, first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _stream(self, call: ServedRequest, first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield first
         try:
             async for lines in rest:
@@ -246,7 +246,7 @@ class Service:
 
     async def _end(self, scope: Scope, error: Exception, receive: Receive, send: Send) -> None:
         """Answer a request that failed outside of Starlette's handlers: no access, out of time, or a fault."""
-        call: Call = scope["metrist.call"]
+        call: ServedRequest = scope["metrist.call"]
         if not call.started:
             response = await self._answer_error(Request(scope), error)
             await response(scope, receive, send)
@@ -259,11 +259,11 @@ class Service:
         raise error  # The server closes the connection of a client that does not read.
 
     async def _answer_error(self, request: Request, error: Exception) -> Response:
-        call: Call = request.scope["metrist.call"]
+        call: ServedRequest = request.scope["metrist.call"]
         problem = self._explain_error(call, error)
         return Response(_write_error(call, problem), problem.status_code, problem.headers, "application/json")
 
-    def _explain_error(self, call: Call, error: Exception) -> ApiError:
+    def _explain_error(self, call: ServedRequest, error: Exception) -> ApiError:
         """What a client is told about an error."""
         if isinstance(error, ApiError):
             return error
@@ -287,7 +287,7 @@ class Service:
             return ApiError(502, "metric_failed", _describe_fault(error, with_message=own))
         return ApiError(500, "internal", "this is a fault of metrist; the service's log says more")
 
-    def _note(self, call: Call, method: str) -> None:
+    def _note(self, call: ServedRequest, method: str) -> None:
         seconds = time.monotonic() - call.began
         self.counters.in_progress.dec()
         self.counters.requests.labels(call.endpoint, call.status).inc()
@@ -309,7 +309,7 @@ class Service:
             fields["code"] = call.code
         self.log.request(failed=call.status >= 500, **fields, **call.notes)
 
-    def _note_fault(self, call: Call, error: Exception) -> None:
+    def _note_fault(self, call: ServedRequest, error: Exception) -> None:
         texts = self.settings.log_texts
         fields: dict[str, Any] = {"id": call.request_id, "path": call.endpoint}
         if texts:
@@ -339,7 +339,7 @@ def _make_get(make: Callable[[], bytes], media_type: str) -> Callable[[Request],
     return endpoint
 
 
-def _write_error(call: Call, problem: ApiError) -> bytes:
+def _write_error(call: ServedRequest, problem: ApiError) -> bytes:
     """The body of an error, which is noted in the call."""
     call.status, call.code = problem.status_code, problem.code
     body = {"code": problem.code, "message": problem.detail, "request_id": call.request_id}

@@ -33,7 +33,7 @@ _NEWEST = 0.2
 
 
 @dataclass(eq=False, slots=True)
-class Results:
+class JobResults:
     """Scores or judgments of one job: rows `start` and following of each block, by the metric's text."""
 
     blocks: Mapping[str, Any]
@@ -53,7 +53,7 @@ class _Job:
     characters: int
     urgent: bool
     added: float
-    future: asyncio.Future[Results]
+    future: asyncio.Future[JobResults]
 
 
 class Lane:
@@ -89,7 +89,7 @@ class Lane:
         self._scheduled: asyncio.Handle | None = None
         self._seconds_per_record = 0.0
 
-    def submit(self, key: Key, units: Sequence[Unit], *, urgent: bool = False) -> asyncio.Future[Results]:
+    def submit(self, key: Key, units: Sequence[Unit], *, urgent: bool = False) -> asyncio.Future[JobResults]:
         """Have units scored by the metrics of `key`. A job whose future is cancelled before its batch starts is
         dropped."""
         loop = asyncio.get_running_loop()
@@ -151,7 +151,7 @@ class Lane:
         self._waiting = [job for job in self._waiting if job not in taken]
         return jobs
 
-    def _run(self, key: Key, jobs: Sequence[_Job]) -> list[Results | Exception]:
+    def _run(self, key: Key, jobs: Sequence[_Job]) -> list[JobResults | Exception]:
         """Score the jobs of a batch, in a thread. If that fails, each job by itself: a record must not spoil the
         answers to others."""
         attributes = {"metrist.lane": self.name, "metrist.metrics": list(key), "metrist.requests": len(jobs)}
@@ -161,7 +161,7 @@ class Lane:
             except Exception as error:
                 if len(jobs) == 1:
                     return [error]
-            outcomes: list[Results | Exception] = []
+            outcomes: list[JobResults | Exception] = []
             for job in jobs:
                 try:
                     outcomes += self._score(key, [job])
@@ -169,18 +169,18 @@ class Lane:
                     outcomes.append(error)
             return outcomes
 
-    def _score(self, key: Key, jobs: Sequence[_Job]) -> list[Results | Exception]:
+    def _score(self, key: Key, jobs: Sequence[_Job]) -> list[JobResults | Exception]:
         units = tuple(unit for job in jobs for unit in job.units)
         task = Task(start=0, units=units, metrics=tuple(key), runtime=self._runtime)
         blocks = {text: outcome.block for text, outcome in perform(self._metrics, task).outcomes.items()}
-        results: list[Results | Exception] = []
+        results: list[JobResults | Exception] = []
         start = 0
         for job in jobs:
-            results.append(Results(blocks, start, len(job.units)))
+            results.append(JobResults(blocks, start, len(job.units)))
             start += len(job.units)
         return results
 
-    def _finish(self, number: int, jobs: Sequence[_Job], done: asyncio.Future[list[Results | Exception]]) -> None:
+    def _finish(self, number: int, jobs: Sequence[_Job], done: asyncio.Future[list[JobResults | Exception]]) -> None:
         seconds = time.monotonic() - self._running.pop(number)
         records = sum(len(job.units) for job in jobs)
         self._count(-records)
@@ -189,7 +189,7 @@ class Lane:
         self._batch_records.observe(records)
         self._batch_seconds.observe(seconds)
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
-        outcomes: Sequence[Results | BaseException] = done.result() if error is None else [error] * len(jobs)
+        outcomes: Sequence[JobResults | BaseException] = done.result() if error is None else [error] * len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):
             if job.future.done():
                 continue

@@ -80,7 +80,7 @@ class Catalog:
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         if not metrics:
-            raise RunError("a service needs metrics: name at least one, such as -m chrf")
+            raise RunError("a service needs metrics: name at least one, such as -m chrf", code="missing_value")
         self.offered = [offer_metric(metric) for metric in metrics]
         self._by_name = {offer.text: offer for offer in self.offered}
         self._by_name |= {offer.label: offer for offer in self.offered}

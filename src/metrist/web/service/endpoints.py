@@ -19,12 +19,11 @@ from starlette.exceptions import HTTPException
 from metrist._version import __version__
 from metrist.errors import MetristError, RunError
 from metrist.io.dedup import digest_source
-from metrist.records import Pair, Record, Unit
+from metrist.records import OPTIONAL_FIELDS, Pair, Record, Unit
 from metrist.run.tasks import count_characters
 from metrist.scores import Failure, Scores
 from metrist.web.service import models
-from metrist.web.service.batching import Key, Lane
-from metrist.web.service.batching import Results as JobResults
+from metrist.web.service.batching import JobResults, Key, Lane
 from metrist.web.service.catalog import Catalog, OfferedMetric, UnknownMetric
 from metrist.web.service.settings import Check, ServiceSettings
 from metrist.web.service.telemetry import Counters
@@ -62,7 +61,7 @@ def _refuse(field: str, problem: str, code: str = "invalid_request") -> ApiError
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class ServedRequest:
     """A request, what it holds of the process, and what the log says about it. `began` is of `time.monotonic`."""
 
     request_id: str
@@ -90,7 +89,7 @@ class Capacity:
         self._lanes = lanes
         self._held: Counter[str] = Counter()
 
-    def hold(self, call: Call, kind: str, amount: int) -> None:
+    def hold(self, call: ServedRequest, kind: str, amount: int) -> None:
         """Take room for a request. One that needs more than there is at all has to find nothing held by others."""
         limit, message = self._limits[kind]
         if self._held[kind] + amount > limit and self._held[kind] > call.held[kind]:
@@ -101,7 +100,7 @@ class Capacity:
         self._held[kind] += amount
         call.held[kind] += amount
 
-    def release(self, call: Call) -> None:
+    def release(self, call: ServedRequest) -> None:
         self._held.subtract(call.held)
 
 
@@ -169,7 +168,7 @@ class Endpoints:
             }
         )
 
-    async def score(self, request: models.ScoreRequest, call: Call) -> Answer:
+    async def score(self, request: models.ScoreRequest, call: ServedRequest) -> Answer:
         """POST /v1/score."""
         offers = self._choose(request.metrics)
         records = self._read_records(request.records)
@@ -181,7 +180,7 @@ class Endpoints:
 
         return await self._answer(self._plan(offers), records, write, stream=request.stream)
 
-    async def explain(self, request: models.ExplainRequest, call: Call) -> Answer:
+    async def explain(self, request: models.ExplainRequest, call: ServedRequest) -> Answer:
         """POST /v1/explain."""
         offer = self._catalog.explaining()
         if request.metric is not None:
@@ -200,7 +199,7 @@ class Endpoints:
             self._plan([chosen]), records, write, stream=request.stream, head={"metric": chosen.label}
         )
 
-    async def prefer(self, request: models.PreferRequest, call: Call) -> Answer:
+    async def prefer(self, request: models.PreferRequest, call: ServedRequest) -> Answer:
         """POST /v1/prefer."""
         offers = self._choose(request.metrics, compare=True)
         pairs = self._read_pairs(request.pairs)
@@ -216,7 +215,7 @@ class Endpoints:
 
         return await self._answer(self._plan(offers, compare=True), pairs, write, stream=request.stream)
 
-    async def compare(self, request: models.CompareRequest, call: Call) -> Answer:
+    async def compare(self, request: models.CompareRequest, call: ServedRequest) -> Answer:
         """POST /v1/compare."""
         settings = self._settings
         if request.draws > settings.max_draws:
@@ -252,7 +251,7 @@ class Endpoints:
         if not run.cancelled():
             run.exception()  # Seen: asyncio would log it, with its message.
 
-    async def guard(self, request: models.GuardRequest, call: Call) -> Answer:
+    async def guard(self, request: models.GuardRequest, call: ServedRequest) -> Answer:
         """POST /v1/guard."""
         settings = self._settings
         checks = settings.checks if request.checks is None else tuple(map(_read_check, request.checks))
@@ -354,7 +353,7 @@ class Endpoints:
         found = [self._find(name, suits, problem, f"metrics[{i}]") for i, name in enumerate(names)]
         return list(dict.fromkeys(found))
 
-    def _admit(self, call: Call, records: int, offers: Sequence[OfferedMetric]) -> None:
+    def _admit(self, call: ServedRequest, records: int, offers: Sequence[OfferedMetric]) -> None:
         call.notes |= {"records": records, "metrics": [offer.label for offer in offers]}
         self._capacity.hold(call, "records", records)
 
@@ -513,11 +512,8 @@ def _make_record(context: models.Context, number: int, system: str, output: str)
         item=str(number) if context.item is None else context.item,
         system=system,
         output=output,
-        source=context.source,
         references=tuple(context.references),
-        instruction=context.instruction,
-        task=context.task,
-        language=context.language,
+        **{name: getattr(context, name) for name in OPTIONAL_FIELDS},
     )
 
 

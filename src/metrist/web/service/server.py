@@ -1,8 +1,8 @@
 """Processes of the service: uvicorn's server, and uvicorn's supervisor of several workers that share one socket.
 
-SIGTERM or Ctrl-C ends the service in order: it says that it is not ready, answers what it has accepted and what still
-comes for a moment, closes each connection with its answer, and then stops listening. A connection that nobody has
-accepted by then is refused or reset.
+SIGTERM or Ctrl-C ends the service in order. First it reports that it is not ready, but keeps answering for a moment so
+that a load balancer can send requests elsewhere. Then it accepts the waiting connections, stops listening, and closes
+each connection with its next answer. A connection that nobody has accepted by then is refused or reset.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
@@ -30,16 +30,11 @@ from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from metrist.errors import RunError
 from metrist.runtime import Runtime
-from metrist.web.server import Server, bind, format_address, limit_headers
+from metrist.web.server import Server, bind, configure, format_address
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
 from metrist.web.service.settings import ServiceSettings
 from metrist.web.service.telemetry import FOLDER_VARIABLE, Counters, Log, start_tracing
-
-try:
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as _Protocol
-except ImportError:
-    from uvicorn.protocols.http.h11_impl import H11Protocol as _Protocol  # type: ignore[assignment]
 
 #: Tried first when no port is given.
 DEFAULT_PORT = 8600
@@ -47,19 +42,12 @@ _BACKLOG = 1024
 _KEEP_ALIVE = 75
 #: Workers that end this often within the time are not started again.
 _MAX_DEATHS, _DEATH_WINDOW = 5, 30.0
-#: Seconds in which the last connections are accepted, and in which a request must come on one of them.
-_LAST_MOMENT = 0.5
+#: Seconds in which a request must come on a connection that is open when the server stops listening.
+_LAST_MOMENT = 1.0
 #: A thread waits this long for another to give up the interpreter: less than a request takes.
 _SWITCH_SECONDS = 0.001
 #: In memory, and writable in a container without other writable folders.
 _SHARED_MEMORY = Path("/dev/shm")
-
-
-class ServiceProtocol(limit_headers(_Protocol)):  # type: ignore[misc]
-    """A connection that does not close at once when the server ends: a request may be on its way."""
-
-    def shutdown(self) -> None:
-        self.loop.call_later(_LAST_MOMENT, super().shutdown)
 
 
 def serve(
@@ -80,7 +68,7 @@ def serve(
         announce(format_address(settings.host, listener.getsockname()[1], path=""))
         if workers == 1:
             app = Service(catalog, settings, tracing=start_tracing() if settings.otel else None, runtime=runtime)
-            Server(config(partial(prepare_process, app, listener))).run(sockets=[listener])
+            ServiceServer(config(partial(prepare_process, app))).run(sockets=[listener])
             if not app.idle:  # A thread may still run a batch that nobody waits for.
                 sys.stderr.flush()
                 os._exit(0)
@@ -93,18 +81,11 @@ def serve(
 
 
 def _configure(make_app: Callable[[], Service], *, grace: float, workers: int) -> uvicorn.Config:
-    return uvicorn.Config(
+    return configure(
         make_app,
         factory=True,
-        http=ServiceProtocol,
-        ws="none",
-        loop="auto",
         lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
         date_header=False,
-        proxy_headers=False,
         workers=workers,
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE,
@@ -131,39 +112,65 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def prepare_process(service: Service, listener: socket.socket | None = None) -> Service:
-    """Have a signal drain the service before uvicorn ends. Called by uvicorn, which has set its handlers already. A
-    worker leaves the listener, which it shares with others, to the supervisor."""
+def prepare_process(service: Service) -> Service:
+    """Set up the process of a service."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # Faults are reported by the app.
     sys.setswitchinterval(_SWITCH_SECONDS)
-    loop = asyncio.get_running_loop()
-    end: Any = signal.getsignal(signal.SIGTERM)
-
-    async def stop() -> None:
-        await asyncio.sleep(service.settings.drain)
-        if listener is not None:
-            _close_queue(listener)
-        await asyncio.sleep(_LAST_MOMENT)
-        end(signal.SIGTERM, None)
-
-    def drain(number: int, frame: FrameType | None) -> None:
-        if not service.draining:
-            service.draining = True
-            asyncio.run_coroutine_threadsafe(stop(), loop)
-        elif number == signal.SIGINT:  # Ctrl-C for the second time; uvicorn takes two for "at once".
-            end(number, frame)
-            end(number, frame)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, drain)
     return service
 
 
-def _close_queue(listener: socket.socket) -> None:
-    """Let hardly any further connection enter the queue of a listener. Closing it resets those in its queue, although
-    their clients may have sent a request. Whoever tries to connect from now on tries again a second later and is
-    refused."""
-    listener.listen(0)
+class ServiceServer(Server):
+    """A server that goes on for `drain` seconds after a signal, and then ends without losing a request."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        service = self.config.loaded_app if self.started else None
+        if service is None or service.draining:
+            super().handle_exit(sig, frame)
+            return
+        service.draining = True
+        loop = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(loop.call_later, service.settings.drain, super().handle_exit, signal.SIGTERM, None)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept what waits and close the listeners at once: closing resets the connections in a queue, although their
+        clients may have sent a request. From then on each connection closes with its next answer."""
+        waiting = []
+        for server, listener in zip(self.servers, sockets or [], strict=True):
+            with suppress(OSError):
+                while True:
+                    waiting.append(listener.accept()[0])
+            server.close()
+            listener.close()
+        self.config.loaded_app.closing = True
+        for accepted in waiting:
+            accepted.setblocking(False)
+            await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, accepted)
+        await self._await_last_requests()
+        await super().shutdown(sockets)
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
+    async def _await_last_requests(self) -> None:
+        """Wait for a request on each open connection, but not long: most of them are idle."""
+        deadline = time.monotonic() + _LAST_MOMENT
+        while self.server_state.connections and not self.force_exit and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        for _ in range(2):  # uvloop runs what is due before it reads: a busy process may have a request to read.
+            await asyncio.sleep(0)
+
+
+class Worker(Process):
+    """A process of uvicorn's supervisor with a server of the service."""
+
+    @property
+    def server(self) -> uvicorn.Server:
+        if self._server is None:
+            self._server = ServiceServer(self.config)
+        return self._server
 
 
 class Supervisor(Multiprocess):
@@ -171,9 +178,7 @@ class Supervisor(Multiprocess):
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, settings: ServiceSettings) -> None:
         super().__init__(config, [listener])
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._log = Log(settings.log)
-        self._drain = settings.drain
         self._deaths: list[float] = []
         self._failure = ""
 
@@ -182,6 +187,11 @@ class Supervisor(Multiprocess):
         super().run()
         if self._failure:
             raise RunError(f"{self._failure}; the messages above say why")
+
+    def init_processes(self) -> None:
+        self.processes = [Worker(self.config, self.sockets) for _ in range(self.processes_num)]
+        for process in self.processes:
+            process.start()
 
     def handle_hup(self) -> None:
         self.should_exit.set()  # The terminal was closed; uvicorn would start its workers again.
@@ -199,12 +209,10 @@ class Supervisor(Multiprocess):
                 self._failure = f"workers ended {len(self._deaths)} times within {_DEATH_WINDOW:g} s"
                 self.should_exit.set()
                 return
-            self.processes[number] = Process(self.config, self.sockets)
+            self.processes[number] = Worker(self.config, self.sockets)
             self.processes[number].start()
 
     def terminate_all(self) -> None:
+        for listener in self.sockets:  # The last worker to close its own empties the queue first.
+            listener.close()
         super().terminate_all()
-        time.sleep(self._drain)
-        for listener in self.sockets:
-            _close_queue(listener)
-            listener.close()  # When the last worker has closed its own, connecting is refused.

@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"[!-9;-~]+")
 _CHECK = re.compile(r"(?P<metric>.+?)\s*(?P<sign>>=|<=)\s*(?P<limit>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.DOTALL)
 
 
-class Tokens:
+class AccessTokens:
     """API tokens by the names of their owners. Only SHA-256 hashes are kept: no log or dump can show a token."""
 
     def __init__(self, digests: Mapping[bytes, str]) -> None:
@@ -37,7 +37,7 @@ class Tokens:
         return len(self._digests)
 
     def __repr__(self) -> str:
-        return f"Tokens({', '.join(self._digests.values())})"
+        return f"AccessTokens({', '.join(self._digests.values())})"
 
     def identify(self, token: bytes) -> str | None:
         """Return the owner of a token, or None. The time taken says nothing about known tokens."""
@@ -49,7 +49,7 @@ class Tokens:
         return owner
 
     @classmethod
-    def parse(cls, lines: Sequence[str], source: str) -> Tokens:
+    def parse(cls, lines: Sequence[str], source: str) -> AccessTokens:
         """Read tokens, one per entry: `TOKEN`, `NAME:TOKEN`, or `NAME:sha256:HASH`. Messages never quote a token."""
         digests: dict[bytes, str] = {}
         for number, line in enumerate(lines, 1):
@@ -65,34 +65,35 @@ class Tokens:
             if token.startswith(_HASH):
                 digits = token.removeprefix(_HASH)
                 if not re.fullmatch(r"[0-9a-fA-F]{64}", digits):
-                    raise RunError(f"{place}: expected 64 hexadecimal digits after {_HASH}")
+                    raise RunError(f"{place}: expected 64 hexadecimal digits after {_HASH}", code="invalid_value")
                 digest = bytes.fromhex(digits)
             else:
                 if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
                     raise RunError(
                         f"{place}: expected at least {MIN_TOKEN} printable characters without spaces and colons; "
-                        "`openssl rand -hex 24` makes one"
+                        "`openssl rand -hex 24` makes one",
+                        code="invalid_value",
                     )
                 digest = hashlib.sha256(token.encode()).digest()
             if digest in digests:
                 raise RunError(f"{place}: the same token as that of {digests[digest]}")
             digests[digest] = name
         if not digests:
-            raise RunError(f"{source} has no token: expected one per line, TOKEN or NAME:TOKEN")
+            raise RunError(f"{source} has no token: expected one per line, TOKEN or NAME:TOKEN", code="no_data")
         return cls(digests)
 
 
-def read_tokens(file: Path | None, environ: Mapping[str, str] = os.environ) -> Tokens | None:
+def read_tokens(file: Path | None, environ: Mapping[str, str] = os.environ) -> AccessTokens | None:
     """Return the tokens of a file, or else of the environment variable; None if there are none."""
     if file is not None:
         try:
-            return Tokens.parse(file.read_text(encoding="utf-8").splitlines(), str(file))
+            return AccessTokens.parse(file.read_text(encoding="utf-8").splitlines(), str(file))
         except (OSError, UnicodeDecodeError) as error:
             raise RunError(
-                f"cannot read the tokens in {file}: {getattr(error, 'strerror', None) or 'no text'}"
+                f"cannot read the tokens in {file}: {getattr(error, 'strerror', None) or 'no text'}", code="unreadable"
             ) from None
     text = environ.get(TOKENS_VARIABLE, "")
-    return Tokens.parse(re.split(r"[\s,]+", text), TOKENS_VARIABLE) if text.strip() else None
+    return AccessTokens.parse(re.split(r"[\s,]+", text), TOKENS_VARIABLE) if text.strip() else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,10 @@ class Check:
         """Read a check as the command line has it: `consistency>=0.5`, `length<=200`."""
         match = _CHECK.fullmatch(text.strip())
         if match is None:
-            raise SpecError(f"cannot read the check {text!r}: expected a metric and a limit, such as consistency>=0.5")
+            raise SpecError(
+                f"cannot read the check {text!r}: expected a metric and a limit, such as consistency>=0.5",
+                code="unreadable",
+            )
         limit = float(match["limit"])
         minimum, maximum = (limit, None) if match["sign"] == ">=" else (None, limit)
         return cls(metric=match["metric"], minimum=minimum, maximum=maximum)
@@ -139,7 +143,7 @@ class ServiceOptions:
 class ServiceSettings(ServiceOptions):
     """How a service is protected and how much it takes on. Limits are per worker process unless they say otherwise."""
 
-    tokens: Tokens | None = None
+    tokens: AccessTokens | None = None
     #: Bytes of a body.
     max_body: int = 8 * 1024 * 1024
     #: Characters of all texts of one record.
@@ -166,14 +170,17 @@ class ServiceSettings(ServiceOptions):
     def __post_init__(self) -> None:
         for name in ("max_body", "max_records", "max_characters", "max_queue", "max_requests", "max_pending_bytes"):
             if getattr(self, name) < 1:
-                raise RunError(f"{name} must be at least 1, got {getattr(self, name)}")
+                raise RunError(f"{name} must be at least 1, got {getattr(self, name)}", code="invalid_value")
         for name in ("time_limit", "guard_budget", "grace"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise RunError(f"{name} must be a number of seconds above 0, got {getattr(self, name)}")
+                raise RunError(
+                    f"{name} must be a number of seconds above 0, got {getattr(self, name)}", code="invalid_value"
+                )
         from metrist.web.security import is_loopback  # It needs starlette, and the options of the command do not.
 
         if not is_loopback(self.host) and self.tokens is None and not self.anonymous:
             raise RunError(
                 f"a service on {self.host} can be reached by other machines and needs tokens: set {TOKENS_VARIABLE} or "
-                "name a file with `tokens`; with `anonymous=True` it serves everybody who can reach it"
+                "name a file with `tokens`; with `anonymous=True` it serves everybody who can reach it",
+                code="missing_value",
             )

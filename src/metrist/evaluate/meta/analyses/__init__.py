@@ -71,7 +71,10 @@ _ITEM_INTERVALS = ("ratings", "levels", "agreement", "errors", "strengths")
 def analyse(evaluation: MetaEvaluation, name: str) -> list[Table]:
     """Return the tables of one analysis."""
     if name not in ANALYSES:
-        raise RunError(f"unknown analysis {name!r}; known are {', '.join(ANALYSES)}{did_you_mean(name, ANALYSES)}")
+        raise RunError(
+            f"unknown analysis {name!r}; known are {', '.join(ANALYSES)}{did_you_mean(name, ANALYSES)}",
+            code="unknown_name",
+        )
     if not evaluation.figures and name not in RATERS_ONLY:
         raise RunError(f"{name} analyses metrics, and there are none; without metrics: {', '.join(RATERS_ONLY)}")
     if evaluation.plan.preferences and name not in PREFERENCE_ANALYSES:

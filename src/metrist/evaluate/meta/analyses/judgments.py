@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import ErrorSpans, JudgedDataset
+from metrist.evaluate.meta.dataset import ErrorSpans, JudgedDataset, select_outputs
 from metrist.evaluate.meta.preferences import (
     PREFERENCE_GOLDS,
     choice_table,
@@ -23,7 +23,6 @@ from metrist.evaluate.meta.preferences import (
     vote,
 )
 from metrist.evaluate.meta.results import MetaEvaluation
-from metrist.evaluate.meta.slices import select_outputs
 from metrist.evaluate.plans import MetaPlan
 from metrist.report.tables import Count, Estimate, Share, Table, name_columns
 from metrist.stats import Codes
@@ -55,10 +54,14 @@ def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
     plan, on_choices = evaluation.plan, evaluation.plan.preferences
     rows: list[list[Any]] = []
     refusals: dict[str, list[str]] = {}
-    for aspect, ratings, items in _choices_as_ratings(evaluation) if on_choices else _ratings(evaluation):
-        names, refusal = _possible_coefficients(ratings, _CHOICE_COEFFICIENTS if on_choices else tuple(COEFFICIENTS))
-        if refusal:
-            refusals.setdefault(refusal, []).append(aspect)
+    for aspect, ratings, items in _iterate_ratings(evaluation):
+        names = list(_CHOICE_COEFFICIENTS if on_choices else COEFFICIENTS)
+        try:
+            ratings.check_named("agreement between raters")
+        except RunError as error:
+            omitted = "; ".join(_COEFFICIENT_NAMES[name] for name in names if needs_names(name))
+            refusals.setdefault(f"{error}. Left out: {omitted}.", []).append(aspect)
+            names = [name for name in names if not needs_names(name)]
         coefficients = agreement(ratings, names, plan.draws, plan.rng(), cluster=items, confidence=plan.confidence)
         rows += [
             [
@@ -71,7 +74,7 @@ def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
             for coefficient in coefficients
         ]
     if not rows:
-        raise RunError("rater agreement needs ratings by two or more raters; there are none")
+        raise RunError("rater agreement needs ratings by two or more raters; there are none", code="too_little_data")
     # The main table shows the notes on doubled ratings and the like; without figures there is no main table.
     notes = [] if evaluation.figures else list(evaluation.notes)
     notes += [f"{', '.join(aspects)}: {refusal}" for refusal, aspects in refusals.items()]
@@ -80,32 +83,20 @@ def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
     return [Table(title="agreement among raters", columns=head, rows=rows, notes=list(dict.fromkeys(notes)))]
 
 
-def _ratings(evaluation: MetaEvaluation) -> Iterator[tuple[str, Ratings, Codes]]:
-    """Yield each aspect with its ratings of outputs and the outputs' items."""
-    dataset = evaluation.dataset
-    for aspect, outputs in evaluation.outputs.items():
-        ratings = dataset.ratings[aspect]
-        yield aspect, ratings.take(np.isin(ratings.output, outputs)), dataset.items.codes
-
-
-def _choices_as_ratings(evaluation: MetaEvaluation) -> Iterator[tuple[str, Ratings, Codes]]:
-    """Yield each aspect with the choices of all raters as ratings of pairs, on the levels second, tie, first."""
+def _iterate_ratings(evaluation: MetaEvaluation) -> Iterator[tuple[str, Ratings, Codes]]:
+    """Yield each aspect with its ratings of outputs and the outputs' items; of preferences, the choices of all raters
+    as ratings of pairs, on the levels second, tie, first."""
     dataset, plan = evaluation.dataset, replace(evaluation.plan, gold="majority")
-    for aspect in preference_aspects(dataset, plan.aspects):
-        choices = select_choices(dataset, plan, aspect)
-        pairs, pair_of, choice = distinct_pairs(choices)
-        ratings = Ratings.of(pair_of, choices.rater, choice, pairs.shape[1])
-        yield aspect, ratings, dataset.items.codes[pairs[0]]
-
-
-def _possible_coefficients(ratings: Ratings, names: Sequence[str]) -> tuple[list[str], str]:
-    """Return the coefficients that these ratings allow, and the reason why others are left out."""
-    try:
-        ratings.check_named("agreement between raters")
-    except RunError as error:
-        omitted = "; ".join(_COEFFICIENT_NAMES[name] for name in names if needs_names(name))
-        return [name for name in names if not needs_names(name)], f"{error}. Left out: {omitted}."
-    return list(names), ""
+    if plan.preferences:
+        for aspect in preference_aspects(dataset, plan.aspects):
+            choices = select_choices(dataset, plan, aspect)
+            pairs, pair_of, choice = distinct_pairs(choices)
+            ratings = Ratings.of(pair_of, choices.rater, choice, pairs.shape[1])
+            yield aspect, ratings, dataset.items.codes[pairs[0]]
+    else:
+        for aspect, outputs in evaluation.outputs.items():
+            ratings = dataset.ratings[aspect]
+            yield aspect, ratings.take(np.isin(ratings.output, outputs)), dataset.items.codes
 
 
 # ---- Preferences
@@ -115,7 +106,9 @@ def confusion_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect and metric: what humans chose, by what the metric chose."""
     dataset, plan = evaluation.dataset, evaluation.plan
     if not dataset.preferences:
-        raise RunError("the data hold no preferences: a confusion table needs choices between two outputs")
+        raise RunError(
+            "the data hold no preferences: a confusion table needs choices between two outputs", code="no_data"
+        )
     rows: list[list[Any]] = []
     for aspect in preference_aspects(dataset, plan.aspects):
         pairs = compute_gold_pairs(dataset, plan, aspect)
@@ -133,7 +126,7 @@ def strength_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect: each system's win rate, and its strength by the Bradley-Terry model with ties."""
     dataset, plan = evaluation.dataset, evaluation.plan
     if not dataset.preferences:
-        raise RunError("the data hold no preferences: win rates need choices between two outputs")
+        raise RunError("the data hold no preferences: win rates need choices between two outputs", code="no_data")
     names = plan.aspects if plan.preferences or plan.gold in PREFERENCE_GOLDS else ()
     return [_strength_table(dataset, plan, aspect) for aspect in preference_aspects(dataset, names)]
 
@@ -198,7 +191,9 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
         raise RunError("the data hold no human 'errors' to agree with")
     if not dataset.metric_errors:
         raise RunError("no metric reports errors: give the run folder of a metric that does")
-    examined = np.intersect1d(_examined_outputs(dataset), _participating_outputs(evaluation))
+    # Humans examined the outputs with an error, and those with a rating.
+    judged = [dataset.errors.output, *(ratings.output for ratings in dataset.ratings.values())]
+    examined = np.intersect1d(np.concatenate(judged), _participating_outputs(evaluation))
     rows: list[list[Any]] = []
     notes = [
         "By characters of the output, over all outputs that the metric scored and humans examined (marked an error in, "
@@ -217,8 +212,8 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
             confidence=plan.confidence,
         )
         figures = {"all": result.overall, **{SEVERITIES[code]: f for code, f in result.by_severity.items()}}
-        for severity, found in figures.items():
-            estimates = (Estimate(f.value, f.low, f.high) for f in (found.precision, found.recall, found.f1))
+        for severity, values in figures.items():
+            estimates = (Estimate(f.value, f.low, f.high) for f in (values.precision, values.recall, values.f1))
             rows.append([name, severity, *estimates, Count(len(outputs))])
         if result.human_unplaced or result.predicted_unplaced:
             notes.append(
@@ -227,16 +222,6 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
             )
     head = name_columns("metric", "severity", right=("precision", "recall", "F1", "outputs"))
     return [Table(title="agreement on errors", columns=head, rows=rows, notes=notes)]
-
-
-def _examined_outputs(dataset: JudgedDataset) -> Codes:
-    """Return the outputs that humans examined: those with an error, and those with a rating."""
-    examined = np.zeros(len(dataset), dtype=np.bool_)
-    if dataset.errors is not None:
-        examined[dataset.errors.output] = True
-    for ratings in dataset.ratings.values():
-        examined[ratings.output] = True
-    return np.flatnonzero(examined)
 
 
 def _participating_outputs(evaluation: MetaEvaluation) -> Codes:

@@ -11,18 +11,25 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import MetricScores, select_sample
+from metrist.evaluate.meta.dataset import (
+    ALL,
+    MetricScores,
+    Slice,
+    group_codes,
+    make_slices,
+    select_sample,
+    system_means,
+)
 from metrist.evaluate.meta.estimates import CALIBRATED, AspectData
 from metrist.evaluate.meta.evaluate import evaluate
 from metrist.evaluate.meta.figures import soft_ties
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, MetaEvaluation, Tests
-from metrist.evaluate.meta.slices import ALL, Slice, group_codes, make_slices, system_means
 from metrist.report.tables import Change, Column, Count, Number, PValue, Table, name_columns
 from metrist.stats import Codes, Floats
-from metrist.stats.bootstrap import bootstrap_gaps
+from metrist.stats.estimation import bootstrap_gaps
 from metrist.stats.measures import measure
 from metrist.stats.significance import average_ranks, best_first, estimate_power, strictest_level
-from metrist.stats.threshold_search import TieCurve, tie_curve
+from metrist.stats.tie_thresholds import TieCurve, tie_curve
 from metrist.stats.ties import pairing, tie_share
 
 #: Thresholds of a curve: enough to see its shape.
@@ -72,7 +79,7 @@ def top_k_tables(evaluation: MetaEvaluation) -> list[Table]:
     ]
     systems = min(counts, default=0)
     if systems < 3:
-        raise RunError(f"top-k needs at least 3 systems with ratings, found {systems}")
+        raise RunError(f"top-k needs at least 3 systems with ratings, found {systems}", code="invalid_value")
     sizes = sorted({*np.linspace(systems, 2, min(6, systems - 1)).astype(int).tolist()}, reverse=True)
     runs = [evaluate(dataset, replace(plan, top_k=k)) for k in sizes]
     return [
@@ -152,7 +159,9 @@ def power_tables(evaluation: MetaEvaluation) -> list[Table]:
             if soft_ties(name) is None:
                 rows += _power_rows(evaluation, aspect, name, level)
     if not rows:
-        raise RunError(f"power: how many {units} would separate two metrics needs two metrics and draws")
+        raise RunError(
+            f"power: how many {units} would separate two metrics needs two metrics and draws", code="too_little_data"
+        )
     head = name_columns("aspect", "measure", "better", "worse", right=("difference", units))
     head.append(Column("to separate them"))
     notes = [
@@ -264,7 +273,9 @@ def curve_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect: accuracy and tie share of each metric as its threshold grows from 0 to the widest gap, over all
     outputs; the best threshold is among those shown."""
     if evaluation.plan.group == "system-level":
-        raise RunError("ε curves need pairs of outputs: `group` must be item, none, system or a column")
+        raise RunError(
+            "ε curves need pairs of outputs: `group` must be item, none, system or a column", code="invalid_value"
+        )
     return [_curve_table(evaluation, aspect) for aspect in evaluation.golds]
 
 

@@ -1,28 +1,39 @@
-"""Analyses of systems and rating levels: bias, mean levels, agreement at each level, scores of wrong answers."""
+"""Analyses of systems and rating levels: bias, mean levels, agreement at each level, scores of wrong answers.
+
+The last three are those of Doostmohammadi et al. (2024): how many of the humans' 1s the judge rates 1 (section 4.2),
+the mean rating per system from both with the average gap (Table 2), and the score of a wrong answer if right and wrong
+answers share words (Task 1615).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from metrist.errors import MetristError, RunError
-from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores
+from metrist.evaluate.meta.dataset import (
+    JudgedDataset,
+    MetricScores,
+    make_slices,
+    resolve_column,
+    system_means,
+)
 from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.results import MetaEvaluation
-from metrist.evaluate.meta.slices import make_slices, pool_systems, resolve_column, system_means
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.report.tables import Change, Count, Estimate, Number, Share, Table, name_columns
 from metrist.run import score
 from metrist.stats import Codes, Floats
-from metrist.stats.gold import majorities, mean_by_code
-from metrist.stats.levels import LabelSpace, confusion, label_space, system_levels, wrong_answers
-from metrist.stats.resampling import pooled_interval
+from metrist.stats.gold import majorities, mean_by_code, sum_by_code
+from metrist.stats.measures import divide
+from metrist.stats.resampling import bootstrap_scores, interval, pooled_interval
 from metrist.stats.samples import CorpusStats
 from metrist.stats.significance import ranks
 
@@ -41,7 +52,13 @@ def rank_differences(
     """Return by how many ranks the metric places each system above humans; scores use outputs that have both values,
     and are pooled from the metric's statistics if those are given."""
     both = outputs[np.isfinite(human[outputs]) & np.isfinite(metric[outputs])]
-    scores = pool_systems(dataset, corpus, both) if corpus else system_means(dataset, metric, both)
+    if corpus is None:
+        scores = system_means(dataset, metric, both)
+    else:
+        sums = np.zeros((len(dataset.systems.names), corpus.rows.shape[1]))
+        np.add.at(sums, dataset.systems.codes[both], corpus.rows[both])
+        present = np.bincount(dataset.systems.codes[both], minlength=len(sums)) > 0
+        scores = np.where(present, corpus.scores(sums), np.nan)
     return ranks(system_means(dataset, human, both)) - ranks(scores)
 
 
@@ -120,6 +137,36 @@ def _mean_level_table(evaluation: MetaEvaluation, aspect: str) -> Table:
         title=f"mean {aspect} per system, {scale[0]:g} to {scale[1]:g} rescaled to 0 to 100",
         columns=name_columns("system", right=("n", "humans", *metrics)),
         rows=rows,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SystemLevels:
+    """Mean levels per system on a scale of 0 to 100 (NaN for a system without outputs). `gap` is the mean distance of
+    the two over systems, `bias` by how much the judge's are higher."""
+
+    human: Floats
+    judge: Floats
+    gap: float
+    bias: float
+
+
+def system_levels(human: Floats, judge: Floats, system: Codes, scale: tuple[float, float]) -> SystemLevels:
+    """Return each system's mean from both sides, on outputs that have both; `scale` is the lowest and highest level."""
+    low, high = scale
+    both = ~np.isnan(human + judge)
+    size = int(system.max(initial=-1)) + 1
+    outputs = np.bincount(system[both], minlength=size)
+    means = [
+        divide(sum_by_code((values[both] - low) * (100 / (high - low)), system[both], size), outputs)
+        for values in (human, judge)
+    ]
+    differences = (means[1] - means[0])[outputs > 0]
+    return SystemLevels(
+        human=means[0],
+        judge=means[1],
+        gap=float(np.abs(differences).mean()) if len(differences) else np.nan,
+        bias=float(differences.mean()) if len(differences) else np.nan,
     )
 
 
@@ -205,6 +252,58 @@ def metrics_on_scale(evaluation: MetaEvaluation, outputs: Codes, scale: tuple[fl
 # ---- Levels
 
 
+#: With more distinct values, agreement at each level says nothing.
+_MAX_LEVELS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Confusion:
+    """Counts (human levels, judge levels); `agreement` is the share of each human level that the judge puts at that
+    level, with its bootstrap interval."""
+
+    human: Floats
+    judge: Floats
+    counts: Codes
+    agreement: Floats
+    low: Floats
+    high: Floats
+
+
+def confusion(
+    human: Floats,
+    judge: Floats,
+    draws: int,
+    rng: np.random.Generator,
+    cluster: Codes | None = None,
+    confidence: float = 0.95,
+) -> Confusion:
+    """Compare human levels with the judge's on outputs that have both; `cluster` (items, for example) is resampled."""
+    both = ~np.isnan(human + judge)
+    rows, columns = np.unique(human[both]), np.unique(judge[both])
+    for side, levels in (("human values", rows), ("judge's values", columns)):
+        if len(levels) > _MAX_LEVELS:
+            raise RunError(
+                f"the {side} take {len(levels):,} different values; agreement at each level needs at most "
+                f"{_MAX_LEVELS} (majority or median gold keeps the raters' levels)",
+                code="invalid_value",
+            )
+    row, column = np.searchsorted(rows, human[both]), np.searchsorted(columns, judge[both])
+    counts = np.bincount(row * len(columns) + column, minlength=len(rows) * len(columns)).reshape(len(rows), -1)
+    units, unit = np.unique(np.flatnonzero(both) if cluster is None else cluster[both], return_inverse=True)
+    stats = np.zeros((len(rows), len(units), 2))
+    equal = (human[both] == judge[both]).astype(np.float64)
+    np.add.at(stats, (row, unit.reshape(-1)), np.stack([equal, np.ones(len(row))], axis=1))
+
+    def share(sums: Floats) -> Floats:
+        return divide(sums[..., 0], sums[..., 1])
+
+    resampled = bootstrap_scores(stats, share, draws, rng)
+    shares = share(stats.sum(axis=1))
+    limits = [interval(resampled[:, r], confidence, len(units), float(value)) for r, value in enumerate(shares)]
+    low, high = np.array(limits).reshape(-1, 2).T
+    return Confusion(human=rows, judge=columns, counts=counts, agreement=shares, low=low, high=high)
+
+
 def level_agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect and metric: how many outputs at each human level the metric puts at that level, and where it puts the
     rest."""
@@ -216,7 +315,8 @@ def level_agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
     if not tables:
         raise RunError(
             "agreement at each level needs a metric with scores on the raters' scale; none has them "
-            f"(aspects: {', '.join(evaluation.golds)})"
+            f"(aspects: {', '.join(evaluation.golds)})",
+            code="invalid_value",
         )
     return tables
 
@@ -261,17 +361,19 @@ def _inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
     worst = {metric: _worst_score(dataset.scores[metric]) for metric in evaluation.metrics()}
     for part in make_slices(dataset, evaluation.plan.slices, evaluation.outputs[aspect]):
         for metric in evaluation.metrics():
-            try:
-                scores = dataset.scores[metric].values[part.outputs]
-                means = wrong_answers(gold[part.outputs], scores, worst[metric])
-            except RunError:  # one rating for all outputs of the slice, or no score
+            both = part.outputs[~np.isnan(gold[part.outputs] + dataset.scores[metric].values[part.outputs])]
+            rated, scores = gold[both], dataset.scores[metric].values[both]
+            if len(np.unique(rated)) < 2:
                 continue
-            levels = f"{means.lowest_level:g} and {means.highest_level:g}"
-            numbers = [Number(means.wrong), Number(means.right), Number(means.inflation, 2)]
-            rows.append([part.name, metric, levels, *numbers])
+            wrong, right = float(scores[rated == rated.min()].mean()), float(scores[rated == rated.max()].mean())
+            floor = worst[metric]
+            inflation = (wrong - floor) / (right - floor) if right != floor else math.nan
+            levels = f"{rated.min():g} and {rated.max():g}"
+            rows.append([part.name, metric, levels, Number(wrong), Number(right), Number(inflation, 2)])
     if not rows:
         raise RunError(
-            f"humans give all outputs the same {aspect}: there are no wrong answers to compare with right ones"
+            f"humans give all outputs the same {aspect}: there are no wrong answers to compare with right ones",
+            code="too_little_data",
         )
     return Table(
         title=f"scores of the outputs that humans rate lowest by {aspect}",
@@ -312,11 +414,14 @@ def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
     if not sets:
         raise RunError("no task has a closed set of answers: at most 20 distinct references, each of two items or more")
     if not metrics:
-        raise RunError("no metric can score the answers: expected one of metrist's metrics that needs only references")
+        raise RunError(
+            "no metric can score the answers: expected one of metrist's metrics that needs only references",
+            code="invalid_value",
+        )
     rows: list[list[Any]] = []
     for task, labels in sets.items():
         for metric in metrics:
-            space = inflation(labels, metric)
+            space = score_labels(labels, metric)
             numbers = (space.right, space.wrong, space.highest_wrong)
             rows.append([task, Count(len(labels)), metric.label, *map(Number, numbers), Number(space.inflation, 2)])
     figures = ("right answer", "wrong, mean", "wrong, most", "inflation")
@@ -325,7 +430,19 @@ def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
     return [Table(title="scores of wrong answers from a closed set", columns=head, rows=rows, notes=notes)]
 
 
-def inflation(labels: Mapping[str, int], metric: Metric) -> LabelSpace:
+@dataclass(frozen=True, slots=True)
+class LabelSpace:
+    """A metric's scores on a closed set of answers: of the `right` one, of a `wrong` one on average (the score of a
+    system that is always wrong), and at most. `inflation` is wrong over right: 0 if wrong answers score nothing, 1 if
+    the metric cannot distinguish them."""
+
+    right: float
+    wrong: float
+    highest_wrong: float
+    inflation: float
+
+
+def score_labels(labels: Mapping[str, int], metric: Metric) -> LabelSpace:
     """Score each answer where another is right; `labels` counts how often each answer is right."""
     answers = list(labels)
     records = [
@@ -333,7 +450,11 @@ def inflation(labels: Mapping[str, int], metric: Metric) -> LabelSpace:
         for number, (answer, right) in enumerate(product(answers, answers))
     ]
     values = score(records, [metric], executor="serial", progress=False)[metric].values
-    return label_space(values.reshape(len(answers), len(answers)), np.array(list(labels.values()), dtype=np.float64))
+    scores, share = values.reshape(len(answers), len(answers)), np.array(list(labels.values()), dtype=np.float64)
+    is_right = np.eye(len(answers), dtype=np.bool_)
+    right = float(np.average(np.diagonal(scores), weights=share))
+    wrong = float(np.average(np.where(is_right, 0.0, scores).sum(axis=0) / (len(answers) - 1), weights=share))
+    return LabelSpace(right, wrong, float(scores[~is_right].max()), wrong / right if right else math.nan)
 
 
 def _build_metric(name: str, text: str) -> Metric | None:

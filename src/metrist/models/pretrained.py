@@ -1,0 +1,247 @@
+"""Read models and tokenizers through transformers, and convert pickled weights."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import warnings
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from metrist.errors import MissingExtra, ModelError, install_command
+from metrist.models.batching import is_out_of_memory
+from metrist.models.devices import MAP, Options, Placement, import_torch
+from metrist.models.weights import Weights
+
+#: from_pretrained patches functions of transformers while it runs (no initialization, no tied weights). Two threads
+#: that load at once would leave them patched, and later models would get random heads.
+_loading = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
+
+#: What transformers' classes accept.
+_KINDS = {
+    "AutoModelForSeq2SeqLM": "a sequence-to-sequence model, such as BART or T5",
+    "AutoModelForCausalLM": "a causal language model, such as GPT-2 or Llama",
+}
+
+
+def read_model(kind: str, weights: Weights, options: Options, place: Placement, **settings: Any) -> Any:
+    """Read a model as the transformers class `kind` (such as 'AutoModelForSeq2SeqLM'), ready to score."""
+    import_torch(f"the model {options.model!r}")
+    with _loading, quiet_transformers(), _translate_errors(kind, weights):
+        model, info = _class(kind).from_pretrained(
+            weights.folder,
+            output_loading_info=True,
+            dtype=place.dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=options.trust_remote_code,
+            **({"device_map": "auto"} if _spread(place) else {}),
+            **settings,
+        )
+        _check_complete(kind, weights, model, info["missing_keys"])
+        return (model if place.spread else model.to(place.device)).eval().requires_grad_(False)
+
+
+def read_shape(weights: Weights, options: Options) -> Any:
+    """Read a model's architecture as an AutoModel without weights."""
+    torch = import_torch(f"the model {options.model!r}")
+    trusted = {"trust_remote_code": options.trust_remote_code}
+    with _loading, quiet_transformers(), _translate_errors("AutoModel", weights):
+        config = _class("AutoConfig").from_pretrained(weights.folder, local_files_only=True, **trusted)
+        with torch.device("meta"):
+            return _class("AutoModel").from_config(config, **trusted)
+
+
+def _check_complete(kind: str, weights: Weights, model: Any, missing: Iterable[str]) -> None:
+    """Refuse a model that lacks weights: transformers would initialize them at random."""
+    lacking = sorted(name for name in missing if not _is_optional(model, name))
+    if lacking:
+        raise ModelError(
+            f"{weights.name} lacks {len(lacking)} of the weights that {kind} needs ({', '.join(lacking[:3])}), so its "
+            "numbers would be random; give a model that was trained for it"
+        )
+
+
+def _is_optional(model: Any, name: str) -> bool:
+    """Whether a folder may lack this weight: the pooler, which no score uses, or computed position embeddings."""
+    owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
+    return "pooler" in name or "Sinusoidal" in owner
+
+
+def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
+    if not weights.has_tokenizer and not options.trust_remote_code:
+        # transformers would create one with an empty vocabulary.
+        raise ModelError(
+            f"{weights.name} has no tokenizer (such as tokenizer.json); save it into the same folder: "
+            f"AutoTokenizer.from_pretrained(BASE).save_pretrained({str(weights.folder)!r})",
+            code="no_data",
+        )
+    with _loading, quiet_transformers(), _translate_errors("AutoTokenizer", weights):
+        return _class("AutoTokenizer").from_pretrained(
+            weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code, **settings
+        )
+
+
+class _Quiet:
+    """What transformers and `warnings` were set to before the first of several threads silenced them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.count = 0
+        self.restore = contextlib.ExitStack()
+
+
+_quiet = _Quiet()
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence warnings and progress bars of transformers inside; the last thread to leave restores the settings."""
+    with _quiet.lock:
+        if not _quiet.count:
+            _quiet.restore.enter_context(_silence())
+        _quiet.count += 1
+    try:
+        yield
+    finally:
+        with _quiet.lock:
+            _quiet.count -= 1
+            if not _quiet.count:
+                _quiet.restore.close()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    logging: Any = import_module("transformers.utils.logging")
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _class(kind: str) -> Any:
+    import transformers
+
+    return getattr(transformers, kind)
+
+
+def _spread(place: Placement) -> bool:
+    if not place.spread:
+        return False
+    try:
+        import accelerate  # noqa: F401
+    except ImportError:
+        raise MissingExtra(f"device={MAP!r}", "train") from None
+    return True
+
+
+@contextmanager
+def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
+    """Turn what transformers raises into a one-line ModelError."""
+    try:
+        yield
+    except (MissingExtra, ModelError):
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise ModelError(
+                f"{weights.name} does not fit into the device's memory; `device='{MAP}'` spreads it over all GPUs",
+                code="out_of_memory",
+            ) from error
+        raise ModelError(_explain_read_error(kind, weights, error)) from error
+
+
+def _explain_read_error(kind: str, weights: Weights, error: Exception) -> str:
+    if "trust_remote_code" in str(error):
+        return f"{weights.name} contains Python code that must run; if you trust it, set trust_remote_code=True"
+    if isinstance(error, ImportError) and "sentencepiece" in str(error).lower():
+        return f"{weights.name}'s tokenizer needs sentencepiece: {install_command('neural')}"
+    if kind in _KINDS and "Unrecognized configuration class" in str(error):
+        return f"{weights.name} is a {weights.config.get('model_type')} model; expected {_KINDS[kind]}"
+    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return f"{weights.name} cannot be read as {kind} ({weights.config.get('model_type', 'no model_type')}): {first}"
+
+
+# ---- Pickled weights
+
+#: Older versions could be made to run code even with weights_only=True (CVE-2025-32434).
+_SAFE_TORCH = (2, 6)
+
+
+def convert_state_dict(path: Path, out: Path) -> None:
+    """Write a pickled state dict (`torch.save(model.state_dict(), path)`) as a safetensors file.
+
+    Nothing in the file runs: torch rebuilds tensors and plain containers, and refuses everything else.
+    """
+    torch = import_torch("a pickled state dict")
+    version = str(torch.__version__)
+    if tuple(int(number) for number in version.split(".")[:2]) < _SAFE_TORCH:
+        raise ModelError(
+            f"reading {path} safely needs torch 2.6 or newer, got {version}: pip install --upgrade torch",
+            code="missing_dependency",
+        )
+    from safetensors.torch import save_file
+
+    _check_archive(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror or error}", code="unreadable") from None
+    except Exception as error:  # A damaged file can make the reader fail in any way.
+        first = str(error).strip().splitlines()[:1]
+        raise ModelError(
+            f"{path} is refused: it is not a state dict of tensors, or holds something that would run code when read "
+            f"({type(error).__name__}{': ' if first else ''}{''.join(first)[:120]})",
+            code="untrusted",
+        ) from None
+    if not isinstance(content, Mapping) or not all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in content.items()
+    ):
+        raise ModelError(
+            f"{path} is not a state dict: expected tensors by name, got {type(content).__name__}", code="invalid_value"
+        )
+    _check_tensor_sizes(path, dict(content))
+    # Tied tensors share memory, which safetensors does not store.
+    save_file({name: tensor.detach().clone().contiguous() for name, tensor in content.items()}, out)
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse a compressed archive, which may unpack to any size: torch.save stores tensors as they are."""
+    try:
+        if not zipfile.is_zipfile(path):
+            return
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise ModelError(f"{path} is refused: its archive is damaged ({error})", code="damaged") from None
+    if sum(entry.file_size for entry in entries) > path.stat().st_size or any(entry.compress_type for entry in entries):
+        raise ModelError(
+            f"{path} is refused: it is compressed, and would unpack to more than its own size", code="untrusted"
+        )
+
+
+def _check_tensor_sizes(path: Path, tensors: dict[str, Any]) -> None:
+    """Refuse tensors that take more memory than the file has: a small one may claim any shape by repeating a value."""
+    size = path.stat().st_size
+    total = 0
+    for name, tensor in tensors.items():
+        needed = tensor.numel() * tensor.element_size()
+        total += needed
+        if needed > tensor.untyped_storage().nbytes() or total > 8 * size:
+            raise ModelError(
+                f"{path} is refused: {name!r:.100} claims {needed:,} bytes, the file has {size:,}", code="damaged"
+            )

@@ -1,0 +1,126 @@
+"""The card of a trained metric: base, data, recipe and figures, as JSON and as a Markdown page (`card.md.jinja`)."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from metrist._version import __version__
+from metrist.errors import format_count
+from metrist.models.weights import Weights
+from metrist.train.analyst_evaluation import summarise
+from metrist.train.distributed import ProcessGroup
+from metrist.train.task import TrainingTask
+
+if TYPE_CHECKING:
+    from metrist.train.loop import TrainingOutcome
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate", "numpy")
+
+
+def make_card(
+    task: TrainingTask,
+    base: Weights,
+    facts: Mapping[str, Any],
+    *,
+    figure: str,
+    outcome: TrainingOutcome,
+    processes: ProcessGroup,
+) -> dict[str, Any]:
+    """Collect what is known about a finished training. `facts` are those of `TrainingTask.publish`; `figure` is the
+    name of the development figure."""
+    figures = None
+    if outcome.best is not None:
+        figures = {
+            "name": figure,
+            "before": outcome.before,
+            "after": outcome.best.figure,
+            "after_step": outcome.best.step,
+            **({"trained": outcome.best.figure, **facts["stored"]} if facts.get("stored") else {}),
+            **({"by_criterion": facts["by_criterion"]} if facts.get("by_criterion") is not None else {}),
+            "evaluations": [asdict(evaluation) for evaluation in outcome.evaluations],
+        }
+    return {
+        "kind": task.kind,
+        "metric": facts["metric"],
+        "fingerprint": task.fingerprint(),
+        "base": {"model": task.base.model, "revision": task.base.revision, "fingerprint": base.fingerprint},
+        "data": facts["data"],
+        "recipe": {**asdict(task.recipe), **(facts.get("choices") or {})},
+        "figures": figures,
+        **{name: facts[name] for name in ("agreement", "evaluation") if facts.get(name)},
+        "training": {
+            "steps": outcome.steps,
+            "planned_steps": outcome.planned,
+            "tokens": outcome.tokens,
+            "seconds": round(outcome.seconds, 1),
+            "last_loss": outcome.loss,
+            "device": processes.device,
+            "processes": processes.world,
+        },
+        "licence": facts.get("licence"),
+        "versions": _collect_versions(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _collect_versions() -> dict[str, str]:
+    versions = {"metrist": __version__, "python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def render_card(card: Mapping[str, Any]) -> str:
+    """Render a card as a Markdown page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("metrist.train", "."),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "cell": _format_cell,
+        "sentence": _format_sentence,
+        "count": format_count,
+        "estimate": format_estimate,
+        "summary": summarise,
+    }
+    data = card["data"]
+    accuracies = (card["figures"] or {}).get("by_criterion") or {}
+    criteria = [
+        {"criterion": name, **facts, "dev_accuracy": f"{accuracies[name]:.4f}" if name in accuracies else ""}
+        for name, facts in data.get("criteria", {}).items()
+    ]
+    return environment.get_template("card.md.jinja").render(
+        {"agreement": None, "evaluation": None, **card},
+        files=[*data.get("files", ()), *filter(None, [data.get("dev_file")])],
+        criteria=criteria,
+        counts={name: value for name, value in data.items() if name not in ("files", "dev_file", "criteria")},
+    )
+
+
+def _format_cell(value: Any) -> str:
+    return "" if value is None else str(value).replace("|", "\\|")
+
+
+def _format_sentence(remark: str) -> str:
+    return f"{remark[0].upper()}{remark[1:]}."
+
+
+def format_estimate(row: Mapping[str, Any], name: str) -> str:
+    """Format a figure of an agreement with its interval."""
+    if row[name] is None:
+        return "n/a"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row[name]:.3f}" + ("" if low is None or high is None else f" [{low:.3f}, {high:.3f}]")

@@ -1,0 +1,336 @@
+"""Pairs of texts that likelihood metrics learn from: read from files, divided, and as tensors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.data.splits import group_by_shared_texts, hold_out, parse_share
+from metrist.errors import InputError, ModelError, agree, format_count
+from metrist.io.batches import Skipped
+from metrist.io.compression import STANDARD_INPUT
+from metrist.io.fields import as_text, as_texts
+from metrist.io.row_model import RowError, format_value
+from metrist.io.rows import open_source
+from metrist.io.table_rows import Cells, parse_cells
+from metrist.models.tokenization import TokenizerSide, token_limit
+from metrist.models.weights import file_digest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: (condition, target)
+TextPair = tuple[str, str]
+
+_EXPECTED_FIELDS = (
+    "'text' and 'summary', 'source' and 'target', 'first' and 'second' (paraphrases), or 'source' and 'references'"
+)
+_SHOWN_FIELDS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFile:
+    """The distinct pairs of a file. `repeated` counts the duplicates; `sha256` is the hash of the file as stored."""
+
+    name: str
+    sha256: str
+    rows: int
+    pairs: tuple[TextPair, ...]
+    repeated: int
+    skipped: Skipped
+
+    def describe(self) -> dict[str, Any]:
+        """Return the file's entry in a card."""
+        return {
+            "file": Path(self.name).name,
+            "sha256": self.sha256,
+            "rows": self.rows,
+            "pairs": len(self.pairs),
+            "repeated": self.repeated,
+            "skipped": self.skipped.count,
+        }
+
+
+def read_pairs(path: str | os.PathLike[str], *, skip_bad: bool = False) -> PairFile:
+    """Read JSONL, CSV, TSV or Parquet, also compressed. A paraphrase gives a pair in each direction, a record one pair
+    per reference. The first bad row is an error unless `skip_bad` is set; then bad rows are skipped and counted."""
+    if os.fspath(path) == STANDARD_INPUT:
+        raise InputError(
+            "training data must be a file, not standard input: a resumed training reads it again", code="invalid_value"
+        )
+    source, skipped = open_source(path), Skipped()
+    pairs: dict[TextPair, None] = {}
+    rows = count = 0
+    for line, row in source.read():
+        try:
+            row_pairs = _parse_row(row)
+        except RowError as fault:
+            message = f"{source.location(line)}: {fault}"
+            if not skip_bad:
+                raise InputError(message) from None
+            skipped.add(message)
+            continue
+        rows, count = rows + 1, count + len(row_pairs)
+        pairs.update(dict.fromkeys(row_pairs))
+    if not pairs:
+        raise InputError(
+            f"{source.name}: has no pairs to learn from; expected rows with {_EXPECTED_FIELDS}", code="no_data"
+        )
+    return PairFile(
+        name=str(source.name),
+        sha256=file_digest(Path(path)),
+        rows=rows,
+        pairs=tuple(pairs),
+        repeated=count - len(pairs),
+        skipped=skipped,
+    )
+
+
+def _parse_row(row: Any) -> list[TextPair]:
+    if isinstance(row, RowError):
+        raise row
+    if type(row) is Cells:
+        row = parse_cells(row)
+    if "text" in row and "summary" in row:
+        return [(_get_text("text", row), _get_text("summary", row))]
+    if "source" in row and "target" in row:
+        return [(_get_text("source", row), _get_text("target", row))]
+    if "first" in row and "second" in row:
+        first, second = _get_text("first", row), _get_text("second", row)
+        return [(first, second), (second, first)]
+    if "source" in row and ("references" in row or "reference" in row):
+        source = _get_text("source", row)
+        if row.get("references") is None:
+            return [(source, _get_text("reference", row))]
+        references = as_texts("references", row["references"])
+        if not references:
+            raise RowError("'references' is empty: there is nothing to learn from")
+        if not all(text.strip() for text in references):
+            raise RowError("'references' has an empty text: training needs text on both sides")
+        return [(source, reference) for reference in references]
+    names = ", ".join(map(format_value, list(row)[:_SHOWN_FIELDS])) + (", …" if len(row) > _SHOWN_FIELDS else "")
+    raise RowError(f"has no pair of texts: expected {_EXPECTED_FIELDS}; its fields are {names or 'none'}")
+
+
+def _get_text(field: str, row: dict[str, Any]) -> str:
+    text = as_text(field, row[field])
+    if not text.strip():
+        raise RowError(f"{field!r} is empty: training needs text on both sides")
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPairData:
+    """Training and development pairs. `dev_file` is None if the development pairs were split off the training data.
+    `not_drawn` counts training pairs left out of the sample; `shared` counts development pairs that have a text in
+    common with the training pairs."""
+
+    files: tuple[PairFile, ...]
+    train: tuple[TextPair, ...]
+    dev: tuple[TextPair, ...] = ()
+    dev_file: PairFile | None = None
+    not_drawn: int = 0
+    shared: int = 0
+
+    def remarks(self) -> list[str]:
+        """Return what the user should know about the data before training."""
+        remarks = []
+        for file in (*self.files, *((self.dev_file,) if self.dev_file else ())):
+            remarks += [f"skipped: {message}" for message in file.skipped.messages]
+            if file.skipped.count:
+                remarks.append(f"{file.name}: skipped {format_count(file.skipped.count, 'bad row')} in total")
+            if file.repeated:
+                remarks.append(f"{file.name}: {file.repeated:,} duplicate pairs are ignored")
+        if self.not_drawn:
+            remarks.append(
+                f"{format_count(len(self.train), 'pair is', 'pairs are')} drawn at random, {self.not_drawn:,} "
+                f"{agree(self.not_drawn, 'is', 'are')} left out (`pairs=0` uses all)"
+            )
+        if self.shared:
+            remarks.append(
+                f"{self.shared:,} of {len(self.dev):,} development pairs share a text with the training data"
+            )
+        return remarks
+
+
+def load_text_pairs(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip_bad: bool) -> TextPairData:
+    """Read the training pairs, split off a share of them for development or read it from another file, and draw at most
+    `count` of the rest. The split comes first, so that `count` does not change the development pairs."""
+    files = tuple(read_pairs(path, skip_bad=skip_bad) for path in data)
+    pairs: list[TextPair] = list(dict.fromkeys(pair for file in files for pair in file.pairs))
+    dev_pairs: list[TextPair] = []
+    dev_file = None
+    share = parse_share(dev)
+    if share is not None:
+        pairs, dev_pairs = split_text_pairs(pairs, share, seed)
+    elif dev is not None:
+        dev_file = read_pairs(dev, skip_bad=skip_bad)
+        dev_pairs = list(dev_file.pairs)
+    if not pairs:
+        raise InputError(
+            "nothing is left to train on after the development split; give more pairs", code="too_little_data"
+        )
+    drawn = sample_pairs(pairs, count, seed)
+    return TextPairData(
+        files=files,
+        train=tuple(drawn),
+        dev=tuple(dev_pairs),
+        dev_file=dev_file,
+        not_drawn=len(pairs) - len(drawn),
+        shared=count_shared_texts(drawn, dev_pairs),
+    )
+
+
+def split_text_pairs(pairs: Sequence[TextPair], share: float, seed: int) -> tuple[list[TextPair], list[TextPair]]:
+    """Split into training and development pairs, in their original order. Pairs that share a text on either side stay
+    together, so no development text occurs in training; the share is reached as closely as that allows."""
+    chosen = hold_out(pairs, share, np.random.default_rng([seed, 1]))
+    if not chosen:
+        smallest = min(map(len, group_by_shared_texts(pairs)))
+        raise InputError(
+            f"cannot split off {share:g} of {len(pairs):,} pairs: the smallest group of pairs that share a text "
+            f"has {smallest:,}; give separate development data (`dev`) or a larger share",
+            code="too_little_data",
+        )
+    train = [pair for number, pair in enumerate(pairs) if number not in chosen]
+    return train, [pairs[number] for number in sorted(chosen)]
+
+
+def count_shared_texts(pairs: Sequence[TextPair], dev: Sequence[TextPair]) -> int:
+    """Count the development pairs that have a text in common with the training pairs."""
+    seen = {text for pair in pairs for text in pair}
+    return sum(bool(seen.intersection(pair)) for pair in dev)
+
+
+def sample_pairs(pairs: Sequence[TextPair], count: int, seed: int) -> list[TextPair]:
+    """Draw at most `count` pairs at random, in their original order; all of them if `count` is 0."""
+    if not count or len(pairs) <= count:
+        return list(pairs)
+    drawn = np.random.default_rng([seed, 2]).choice(len(pairs), size=count, replace=False)
+    return [pairs[number] for number in np.sort(drawn)]
+
+
+# ---- Tokens
+
+#: The label that transformers excludes from the loss.
+IGNORED = -100
+_CHUNK = 1_000
+#: Texts are cut here if neither the model nor the tokenizer has a limit and the user sets none.
+_DEFAULT_MAX_LENGTH = 2_048
+Row = NDArray[np.int32]
+
+
+class LengthLimits(NamedTuple):
+    """The largest numbers of tokens of a condition and of a target."""
+
+    condition: int
+    target: int
+
+
+class TokenCut(NamedTuple):
+    """The numbers of truncated conditions and targets, and of the tokens removed from them."""
+
+    conditions: int
+    targets: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenPairs:
+    """Examples for the training loop. An example's weight is the length of its target: the loss is a mean over
+    tokens."""
+
+    conditions: list[Row]
+    targets: list[Row]
+    lengths: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    pad: int
+    cut: TokenCut
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def spaces(self) -> NDArray[np.int64]:
+        return self.lengths
+
+    def collate(self, indices: NDArray[np.int64]) -> dict[str, Tensor]:
+        import torch
+
+        conditions = [self.conditions[number] for number in indices]
+        ids = _pad_table(conditions, self.pad)
+        mask = np.arange(ids.shape[1]) < np.array([[len(condition)] for condition in conditions])
+        labels = _pad_table([self.targets[number] for number in indices], IGNORED)
+        return {
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy(mask.astype(np.int64)),
+            "labels": torch.from_numpy(labels),
+        }
+
+
+def encode_text_pairs(
+    tokenizer: Any, config: Any, pairs: Sequence[TextPair], max_length: int | None = None
+) -> TokenPairs:
+    """Tokenize both sides as scoring does."""
+    limits = _length_limits(config, tokenizer, max_length)
+    conditions, cut_conditions, removed = _encode_side(
+        TokenizerSide(tokenizer), [condition for condition, _ in pairs], limits.condition
+    )
+    targets, cut_targets, removed_from_targets = _encode_side(
+        TokenizerSide(tokenizer, target=True), [target for _, target in pairs], limits.target
+    )
+    weights = np.array([len(target) for target in targets], np.float64)
+    return TokenPairs(
+        conditions=conditions,
+        targets=targets,
+        lengths=np.array([len(condition) for condition in conditions], np.int64) + weights.astype(np.int64),
+        weights=weights,
+        pad=_find_padding_id(tokenizer, config),
+        cut=TokenCut(cut_conditions, cut_targets, removed + removed_from_targets),
+    )
+
+
+def _length_limits(config: Any, tokenizer: Any, max_length: int | None) -> LengthLimits:
+    """Return the limits that scoring uses. A position table is a hard limit; other values are recommendations."""
+    positions = getattr(config, "max_position_embeddings", None)
+    tables = (
+        getattr(config, "max_encoder_position_embeddings", positions),
+        getattr(config, "max_decoder_position_embeddings", positions),
+    )
+    limit = max_length or token_limit(tokenizer) or getattr(config, "n_positions", None)
+    return LengthLimits(*(min(limit or table or _DEFAULT_MAX_LENGTH, table or sys.maxsize) for table in tables))
+
+
+def _encode_side(side: TokenizerSide, texts: Sequence[str], limit: int) -> tuple[list[Row], int, int]:
+    """Return each text's tokens, the number of truncated texts and the number of removed tokens."""
+    rows: list[Row] = []
+    cut = removed = 0
+    for start in range(0, len(texts), _CHUNK):
+        for ids in side.ids(texts[start : start + _CHUNK]):
+            cut, removed = cut + (len(ids) > limit), removed + max(0, len(ids) - limit)
+            rows.append(side.cut(ids, limit).astype(np.int32))
+    return rows, cut, removed
+
+
+def _pad_table(rows: Sequence[Row], fill: int) -> NDArray[np.int64]:
+    table = np.full((len(rows), max(map(len, rows))), fill, np.int64)
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = row
+    return table
+
+
+def _find_padding_id(tokenizer: Any, config: Any) -> int:
+    for pad in (tokenizer.pad_token_id, getattr(config, "pad_token_id", None)):
+        if pad is not None:
+            return int(pad)
+    raise ModelError(
+        "the base model has no padding token: neither its tokenizer nor config.json sets 'pad_token_id'",
+        code="conflict",
+    )
