@@ -166,7 +166,7 @@ bench-viewer: $(VENV)/.bench  ## metrist view on 100,000 outputs, over HTTP and 
 
 # Needs wrk. SERVE="--guard" measures the guard alone, "--quick" less of everything.
 bench-serve: $(VENV)/.bench  ## metrist serve: rate and times, overload, SIGTERM, guard
-	$(PIP) '.[serve]'
+	$(PIP) --editable '.[serve]'
 	$(BIN)/python -m bench.serve $(SERVE)
 
 bench-store: $(VENV)/.bench  ## scoring into a run folder beside scoring in memory and pyarrow: CPU seconds

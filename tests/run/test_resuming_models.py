@@ -30,8 +30,8 @@ metrics = [build(f"likelihood(model={str(model)!r})"), build("chrf")]
 from metrist.models.loading import load_seq2seq
 load_seq2seq(metrics[0].options)
 
-def begin(name, paused_after=None):
-    """Start a run in a child; with `paused_after`, it reports its first shard and never goes beyond that many."""
+def begin(name, limit=None):
+    # With a limit, the child reports its first shard, and never goes beyond that many.
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -40,13 +40,13 @@ def begin(name, paused_after=None):
             nonlocal calls
             calls += 1
             os.write(writer, b".")
-            time.sleep(0.1 if calls < paused_after else 600)
+            time.sleep(0.1 if calls < limit else 600)
         cache = folder / f"{name}-cache"
-        progress = pause if paused_after else False
+        progress = pause if limit else False
         score(source, metrics, out=folder / name, shard_size=4, tokens=True, cache=cache, progress=progress)
         os._exit(0)
     os.close(writer)
-    if paused_after:
+    if limit:
         assert os.read(reader, 1), "the run ended before its first shard"
     os.close(reader)
     return child
@@ -55,7 +55,7 @@ assert os.waitpid(begin("calm"), 0)[1] == 0
 rng = random.Random(1)
 kills = 0
 for _ in range(3):
-    child = begin("killed", paused_after=6)
+    child = begin("killed", limit=6)
     time.sleep(rng.uniform(0.0, 0.6))
     os.kill(child, signal.SIGKILL)
     kills += os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL

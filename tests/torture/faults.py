@@ -27,7 +27,6 @@ from metrist.run.removal import plan_removal
 from metrist.web.viewed_run import open_view
 from torture_table import TortureRow
 
-OLD_RUN = Path(__file__).parents[1] / "run" / "old_runs" / "format_2"
 MODEL = """
 import os, time
 import metrist

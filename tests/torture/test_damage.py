@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import OLD_RUN, check_readers, list_scores, make_training, write_model, write_records
+from faults import check_readers, list_scores, make_training, write_model, write_records
 from stepwise import start_steps
 
 import metrist
@@ -22,7 +22,6 @@ from metrist.errors import MetristError
 from metrist.llm import gateway
 from metrist.llm.cache import FILE_NAME, open_cache
 from metrist.llm.messages import Sampling
-from metrist.run.convert import convert_run
 from metrist.run.manifest import decode_manifest, read_log
 from metrist.web.annotation.answers import Answers
 from run_contents import contents
@@ -118,27 +117,6 @@ def check_bits(row: TortureRow, data: bytes, distance: int, read: Callable[[byte
             with row.attempt(), suppress(MetristError):
                 found = read(damaged)
                 assert found == expected[: len(found)], position
-
-
-def test_run_folders_of_older_versions(tmp_path: Path, torture_row: Rows) -> None:
-    """A conversion is refused or has right scores, and never changes the old run."""
-    row = torture_row("corrupted: run folders to convert")
-    rng = random.Random(13)
-    convert_run(OLD_RUN / "run", tmp_path / "calm")
-    scores = list_scores(tmp_path / "calm")
-    for number, name in enumerate(sorted(read_contents(OLD_RUN)) * 6):
-        old = tmp_path / str(number)
-        shutil.copytree(OLD_RUN, old)
-        damage(old / name, rng)
-        before = read_contents(old)
-        with row.attempt():
-            with suppress(MetristError):
-                convert_run(old / "run", old / "new")
-                # Pages without a checksum may name another metric.
-                check_readers(row, scores, old / "new" if name.endswith(".jsonl") else old)
-            after = read_contents(old)
-        row.compare(before, {name: after[name] for name in after if not name.startswith("new/")})
-        shutil.rmtree(old)
 
 
 def test_pages_of_the_llm_cache(tmp_path: Path, torture_row: Rows, monkeypatch: pytest.MonkeyPatch) -> None:

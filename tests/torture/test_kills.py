@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from faults import (
-    OLD_RUN,
     JudgeServer,
     check_readers,
     command,
@@ -51,15 +50,13 @@ from metrist.run.removal import plan_removal
 is_there = "s1" in metrist.open_run({out!r}).records()["system"].to_pylist()
 plan_removal({out!r}, systems=["s1"] if is_there else [], unused=True).apply()
 """
-CONVERT = "from metrist.run.convert import convert_run; convert_run({old!r}, {out!r})"
 COMMANDS: dict[str, tuple[str, str, list[str]]] = {
     "lexical": ("score", SCORE, ["rougeL", "chrf"]),
     "model": ("score", SCORE, ["models.Model", "length"]),
     "judge": ("score", SCORE, [JUDGE, "length"]),
     "URL": ("score by URL", SCORE, ["models.Model", "rougeL"]),
-    "prefer": ("prefer, remove, convert", PREFER, []),
-    "remove": ("prefer, remove, convert", REMOVE, []),
-    "convert": ("prefer, remove, convert", CONVERT, []),
+    "prefer": ("prefer, remove", PREFER, []),
+    "remove": ("prefer, remove", REMOVE, []),
 }
 
 
@@ -73,7 +70,6 @@ def test_kills_before_every_change(
     row = torture_row(f"kill -9 before every change: {what}")
     write_model(tmp_path, monkeypatch)
     source, whole = write_records(tmp_path / "in.jsonl", 30), tmp_path / "whole"
-    shutil.copytree(OLD_RUN, tmp_path / "old")
     server = JudgeServer(1, faulty=False, pause=0.0)
     with FaultServer(server) as http, start_steps(tmp_path) as steps:
 
@@ -85,7 +81,6 @@ def test_kills_before_every_change(
                     source=str(source),
                     metrics=[metric.replace("URL", http.url) for metric in metrics or ["rougeL"]],
                     out=f"file://{folder}" if name == "URL" else str(folder),
-                    old=str(tmp_path / "old" / "run"),
                     cache=str(folder.with_name(f"cache of {folder.name}")),
                 ),
             )

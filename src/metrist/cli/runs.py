@@ -224,8 +224,7 @@ def convert(
         list[Path] | None,
         typer.Argument(
             metavar="[IN…]",
-            help="JSON of BARTScore, AlpacaEval or Label Studio, an mt-metrics-eval folder, or a run folder of an "
-            "earlier version.",
+            help="JSON of BARTScore, AlpacaEval or Label Studio, or an mt-metrics-eval folder.",
         ),
     ] = None,
     source: Path | None = setting(None, "Line file of sources."),
@@ -243,16 +242,7 @@ def convert(
     ),
 ) -> None:
     from metrist.io import convert as formats
-    from metrist.run.store import is_run_folder
 
-    if paths and any(map(is_run_folder, (paths[0], paths[0] / "preferences" / "shards"))):
-        if len(paths) > 1:
-            raise InputError("runs are converted one at a time, each into a folder of its own")
-        from metrist.run.convert import convert_run
-
-        for line in convert_run(paths[0], out).describe():
-            print_note(line)
-        return
     rows: Iterator[dict[str, Any]]
     if output:
         if paths:

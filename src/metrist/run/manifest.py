@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metrist._version import __version__
-from metrist.errors import RunError, quote_word
+from metrist.errors import RunError
 from metrist.metrics.base import NAME
 from metrist.records import OPTIONAL_FIELDS
 
@@ -154,9 +154,8 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     try:
         version = msgspec.json.decode(data, type=_Format).format
         if version != FORMAT:
-            other = f"{name} is a run of {'an older' if version < FORMAT else 'a newer'} version of metrist"
-            hint = f"`metrist convert {quote_word(name)} -o NEW` makes a run of this version from it"
-            raise RunError(f"{other}: {hint if version < FORMAT else 'update metrist'}", code="unsupported")
+            age, remedy = ("an older", "score into a new folder") if version < FORMAT else ("a newer", "update metrist")
+            raise RunError(f"{name} is a run of {age} version of metrist: {remedy}", code="unsupported")
         manifest = msgspec.json.decode(data, type=Manifest)
         for one in manifest.inputs:
             if not set(one.tables) <= set(TABLES):
