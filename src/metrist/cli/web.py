@@ -251,7 +251,13 @@ def serve(
     checks: list[str] | None = setting(
         None, "A check of /v1/guard, such as consistency>=0.5; repeatable.", "--guard", metavar="CHECK"
     ),
-    guard_budget: float = setting(300, "Milliseconds in which /v1/guard answers.", metavar="MS", min=1),
+    guard_budget: float | None = setting(
+        None,
+        "Milliseconds in which /v1/guard answers.",
+        metavar="MS",
+        min=1,
+        shown="300, or more where 4,000 characters need it",
+    ),
     max_body: float = setting(8, "Size of a request.", metavar="MB", min=0.001),
     batch_wait: float = setting(0, "Milliseconds to wait for a fuller batch.", metavar="MS", min=0),
     max_cost: float | None = MAX_COST,
@@ -271,7 +277,7 @@ def serve(
         max_body=round(max_body * _MB),
         batch_wait=batch_wait / 1000,
         checks=tuple(map(Check.parse, checks or ())),
-        guard_budget=guard_budget / 1000,
+        guard_budget=None if guard_budget is None else guard_budget / 1000,
         runtime={} if max_cost is None else {"max_cost": max_cost},
     )
     if workers is None:

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -21,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from metrist.errors import MetristError, RunError, describe_exception
@@ -34,10 +35,12 @@ _GRACE_SECONDS = 3
 #: Seconds in which a client must have sent the headers of a request, and bytes that they may have.
 _HEADER_SECONDS = 10.0
 _MAX_HEADERS = 64 * 1024
-#: Most bytes of a body, and most seconds, that are read after an early answer.
-_MAX_REST, _REST_SECONDS = 64_000_000, 60.0
+#: Seconds in which the rest of a body is read after an early answer.
+_REST_SECONDS = 60.0
 #: Seconds in which a client must have read something of a long answer.
 _WRITE_SECONDS = 60.0
+#: The socket option for the time that a client does not read; only Linux has it.
+_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
 def grant_access(host: str, *, user: str = "owner", names: Sequence[str] = ()) -> Access:
@@ -83,6 +86,8 @@ def bind(host: str, port: int | None, *, preferred: int = PREFERRED_PORT, backlo
         # asyncio turns Nagle's algorithm off only for sockets of this protocol: without it, answers wait for 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if _USER_TIMEOUT is not None:  # Connections get it, too: one that is closed would wait for its client to read.
+            listener.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, round(_WRITE_SECONDS * 1000))
         try:
             listener.bind((address[0], candidate))
             listener.listen(backlog)
@@ -116,7 +121,16 @@ class LimitedProtocol(_Protocol):  # type: ignore[misc]
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
+        self.app = partial(self._run, self.app)
         self._await_headers(_HEADER_SECONDS)
+
+    async def _run(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except BaseException:
+            if self.flow.write_paused:  # uvicorn closes the connection once the client has read, which it does not.
+                self.transport.abort()
+            raise
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
@@ -133,26 +147,30 @@ class LimitedProtocol(_Protocol):  # type: ignore[misc]
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        between = self.cycle is None or self.cycle.response_complete
         before = self.cycle
+        answered = before is None or before.response_complete
         # The rest of a body that was answered early, such as one that is too large: it is read and dropped, since a
         # client that is still sending would not see the answer if the connection were closed.
-        rest = between and before is not None and before.more_body
-        if between and self._header_timer is None:
-            self._await_headers(_REST_SECONDS if rest else _HEADER_SECONDS)
+        in_body = before is not None and before.more_body
+        if answered and self._header_timer is None:
+            self._await_headers(_REST_SECONDS if in_body else _HEADER_SECONDS)
         super().data_received(data)
         if self.cycle is not before:
             self._stop_waiting()
-        elif between:
+        elif not in_body:  # Headers, perhaps of a request that is sent before the last one is answered.
             self._header_bytes += len(data)
-            if self._header_bytes > (_MAX_REST if rest else _MAX_HEADERS):
+            if self._header_bytes > _MAX_HEADERS:
                 self.transport.close()
 
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self.cycle.more_body = False  # uvicorn leaves it where the answer came first.
+
     def _await_headers(self, seconds: float) -> None:
-        self._header_bytes = 0
         self._header_timer = self.loop.call_later(seconds, self.transport.close)
 
     def _stop_waiting(self) -> None:
+        self._header_bytes = 0
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None

@@ -26,6 +26,7 @@ from metrist.web.security import Access
 from metrist.web.service.batching import Lane
 from metrist.web.service.catalog import LANES, Catalog, warm
 from metrist.web.service.endpoints import Answer, ApiError, Capacity, Endpoints, ServedRequest, encode, parse
+from metrist.web.service.guards import Guards
 from metrist.web.service.models import OPERATIONS, describe_api
 from metrist.web.service.settings import ServiceSettings
 from metrist.web.service.telemetry import Counters, Log, Tracing
@@ -39,6 +40,8 @@ _LAST_LINE_SECONDS = 1.0
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _UNKNOWN = "other"
 _MAX_LOGGED_BODY = 2000
+#: Bytes of an answer that a connection takes at once.
+_LARGE = 64 * 1024
 
 
 class Service:
@@ -66,22 +69,29 @@ class Service:
         self._workers = workers
         needs_host = self.settings.tokens is None and not self.settings.anonymous
         self._access = Access(host=self.settings.host) if needs_host else None
-        self._lanes: dict[str, Lane] = {
-            name: Lane(
-                name,
-                catalog.by_text,
-                self.settings,
-                counters=self.counters,
-                runtime=self._runtime,
-                tracing=self._tracing,
-            )
-            for name in LANES
-        }
+        lanes = {name: self._make_lane(name) for name in LANES}
+        # A guard is a batch of its own, and its answer waits for no other text.
+        guard_lanes = {name: self._make_lane(name, batch_records=1) for name in LANES}
+        self._lanes = [*lanes.values(), *guard_lanes.values()]
         self._capacity = Capacity(self.settings, self._lanes)
-        self._endpoints = Endpoints(catalog, self._lanes, self.settings, self.counters, self._capacity)
+        self._guards = Guards(self.settings, guard_lanes)
+        self._endpoints = Endpoints(
+            catalog, lanes, self._guards, self.settings, self.counters, self._capacity, self._note_fault
+        )
         # Without starlette.applications.Starlette, which raises an exception again after it has been answered.
         router = Router(self._make_routes(), redirect_slashes=False, lifespan=self._live)
         self._app = ExceptionMiddleware(router, {HTTPException: self._answer_error, Exception: self._answer_error})
+
+    def _make_lane(self, name: str, batch_records: int | None = None) -> Lane:
+        return Lane(
+            name,
+            self._catalog.by_text,
+            self.settings,
+            counters=self.counters,
+            runtime=self._runtime,
+            tracing=self._tracing,
+            batch_records=batch_records,
+        )
 
     def _make_routes(self) -> list[Route]:
         document = encode(describe_api(self.settings))
@@ -123,6 +133,7 @@ class Service:
             if isinstance(answer, bytes):
                 return Response(answer, media_type="application/json")
             first = await anext(answer)  # An error before the first line has a status of its own.
+            call.streams = True
             return StreamingResponse(self._stream(call, first, answer), media_type="application/x-ndjson")
 
         return endpoint
@@ -136,27 +147,30 @@ class Service:
         self.close()
 
     async def _warm(self) -> None:
-        """Load the metrics' models while the server answers GET /readyz with 503."""
+        """Load the metrics' models and time them, while the server answers GET /readyz with 503."""
         began = time.monotonic()
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.get_running_loop().run_in_executor(None, warm, self._catalog, self._runtime)
+            for prepare in (warm, self._guards.measure):
+                await loop.run_in_executor(None, prepare, self._catalog, self._runtime)
         except Exception as error:
             # Not ready, and each request says why; the log says it once.
             self.log.event("not_ready", level="error", reason=_describe_fault(error, with_message=True))
             return
         self.counters.workers_ready.inc()
+        self.log.event("guard", **self._guards.describe())
         self.log.event("ready", seconds=round(time.monotonic() - began, 3))
 
     def close(self) -> None:
         """Start nothing more."""
-        for lane in self._lanes.values():
+        for lane in self._lanes:
             lane.close()
         self._endpoints.close()
 
     @property
     def idle(self) -> bool:
         """Whether no lane has anything to do."""
-        return not any(lane.pending for lane in self._lanes.values())
+        return not any(lane.pending for lane in self._lanes)
 
     # ---- One request
 
@@ -179,6 +193,10 @@ class Service:
                 if self.closing:
                     added.append((b"connection", b"close"))
                 message["headers"] = [*message["headers"], *added]
+            elif len(message.get("body", b"")) > _LARGE and not message.get("more_body", False):
+                # Sending something after it waits until the client has read it, so that the limits cover that, too.
+                await send({**message, "more_body": True})
+                message = {"type": "http.response.body", "body": b""}
             await send(message)
 
         attributes = {"http.request.method": scope["method"], "http.route": endpoint, "metrist.request_id": request_id}
@@ -189,7 +207,7 @@ class Service:
                     async with asyncio.timeout(self.settings.time_limit):  # Sending included: a client may not read.
                         self._check_access(headers, call)
                         await self._app(scope, receive, send_with_headers)
-                except Exception as error:
+                except (Exception, asyncio.CancelledError) as error:
                     await self._end(scope, error, receive, send_with_headers)
                 if span is not None:
                     span.set_attribute("http.response.status_code", call.status)
@@ -244,26 +262,29 @@ class Service:
         except Exception as error:
             yield _write_error(call, self._explain_error(call, error)) + b"\n"
 
-    async def _end(self, scope: Scope, error: Exception, receive: Receive, send: Send) -> None:
-        """Answer a request that failed outside of Starlette's handlers: no access, out of time, or a fault."""
+    async def _end(self, scope: Scope, error: BaseException, receive: Receive, send: Send) -> None:
+        """Answer a request that ended outside of Starlette's handlers: no access, out of time, the end of the service,
+        or a fault."""
         call: ServedRequest = scope["metrist.call"]
         if not call.started:
             response = await self._answer_error(Request(scope), error)
             await response(scope, receive, send)
             return
         line = _write_error(call, self._explain_error(call, error)) + b"\n"
+        if not call.streams:
+            raise error
         with suppress(TimeoutError):  # The status is out: the error is the last line of the stream.
             async with asyncio.timeout(_LAST_LINE_SECONDS):
                 await send({"type": "http.response.body", "body": line})
                 return
         raise error  # The server closes the connection of a client that does not read.
 
-    async def _answer_error(self, request: Request, error: Exception) -> Response:
+    async def _answer_error(self, request: Request, error: BaseException) -> Response:
         call: ServedRequest = request.scope["metrist.call"]
         problem = self._explain_error(call, error)
         return Response(_write_error(call, problem), problem.status_code, problem.headers, "application/json")
 
-    def _explain_error(self, call: ServedRequest, error: Exception) -> ApiError:
+    def _explain_error(self, call: ServedRequest, error: BaseException) -> ApiError:
         """What a client is told about an error."""
         if isinstance(error, ApiError):
             return error
@@ -275,16 +296,18 @@ class Service:
             return ApiError(405, "method_not_allowed", f"expected {allowed.get('Allow')}", headers=allowed)
         if isinstance(error, ClientDisconnect):
             return ApiError(400, "invalid_request", "the client is gone")
+        if isinstance(error, asyncio.CancelledError):  # By the server, at the end of its time for accepted requests.
+            return ApiError(503, "shutting_down", "the service ended before the request")
         if isinstance(error, TimeoutError) and not call.body_read:
             return ApiError(408, "timeout", "the body did not arrive in time", headers={"Connection": "close"})
         if isinstance(error, TimeoutError):
             return ApiError(504, "timeout", f"no answer within {self.settings.time_limit:g} seconds")
         self._note_fault(call, error)
         if isinstance(error, MetristError):
-            # A fault of the metric as a whole: a model that cannot be loaded, an LLM server that is gone. What a
-            # foreign exception says may quote a text of another request.
-            own = error.__cause__ is None or isinstance(error.__cause__, MetristError)
-            return ApiError(502, "metric_failed", _describe_fault(error, with_message=own))
+            # A fault of the metric as a whole: a model that cannot be loaded, an LLM server that is gone. What it says
+            # may quote that server, a key, or a text of another request.
+            text = f"a metric failed ({error.code}); the service's log says more about this request"
+            return ApiError(502, "metric_failed", text)
         return ApiError(500, "internal", "this is a fault of metrist; the service's log says more")
 
     def _note(self, call: ServedRequest, method: str) -> None:
@@ -309,17 +332,19 @@ class Service:
             fields["code"] = call.code
         self.log.request(failed=call.status >= 500, **fields, **call.notes)
 
-    def _note_fault(self, call: ServedRequest, error: Exception) -> None:
+    def _note_fault(self, call: ServedRequest, error: BaseException) -> None:
         texts = self.settings.log_texts
+        # What a foreign exception says may quote a text.
+        own = isinstance(error, MetristError) and (error.__cause__ is None or isinstance(error.__cause__, MetristError))
         fields: dict[str, Any] = {"id": call.request_id, "path": call.endpoint}
         if texts:
             fields["body"] = call.body[:_MAX_LOGGED_BODY].decode("utf-8", "replace")
-        self.log.event("fault", level="error", reason=_describe_fault(error, with_message=texts), **fields)
+        self.log.event("fault", level="error", reason=_describe_fault(error, with_message=texts or own), **fields)
 
     # ---- The service's own endpoints
 
     def _check_health(self) -> bytes:
-        if any(lane.busy_seconds() > _STALLED * self.settings.time_limit for lane in self._lanes.values()):
+        if any(lane.busy_seconds() > _STALLED * self.settings.time_limit for lane in self._lanes):
             raise ApiError(503, "stalled", "a batch does not end; the process must be replaced")
         return encode({"status": "ok"})
 

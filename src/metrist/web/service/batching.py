@@ -8,6 +8,9 @@ at once, so batches grow with the load and a lone request waits for nobody. Numb
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +33,8 @@ Key = tuple[str, ...]
 _LLM_THREADS = 8
 #: The weight of the newest batch in the mean time per record.
 _NEWEST = 0.2
+#: What is added to the niceness of threads with batches of models: one in progress leaves most of the cores to a guard.
+_NICENESS = 5
 
 
 @dataclass(eq=False, slots=True)
@@ -51,7 +56,6 @@ class _Job:
     key: Key
     units: Sequence[Unit]
     characters: int
-    urgent: bool
     added: float
     future: asyncio.Future[JobResults]
 
@@ -68,20 +72,25 @@ class Lane:
         counters: Counters,
         runtime: Runtime | None = None,
         tracing: Tracing | None = None,
+        batch_records: int | None = None,
     ) -> None:
         self.name = name
         #: Records that wait or are being scored.
         self.pending = 0
         self._metrics = metrics
-        self._settings = settings
+        self._batch_records = settings.batch_records if batch_records is None else batch_records
+        self._batch_wait = settings.batch_wait
         self._characters = settings.batch_characters if name == "text" else settings.model_batch_characters
         self._threads = _LLM_THREADS if name == "llm" else 1
         self._runtime = runtime
         self._queue_records = counters.queue.labels(name)
-        self._batch_records = counters.batch_records.labels(name)
-        self._batch_seconds = counters.batch_seconds.labels(name)
+        self._observed_records = counters.batch_records.labels(name)
+        self._observed_seconds = counters.batch_seconds.labels(name)
         self._tracing = tracing or Tracing()
-        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=f"metrist-{name}")
+        yields = name == "model" and batch_records is None
+        self._executor = ThreadPoolExecutor(
+            self._threads, thread_name_prefix=f"metrist-{name}", initializer=_lower_priority if yields else None
+        )
         self._waiting: list[_Job] = []
         #: When each running batch began.
         self._running: dict[int, float] = {}
@@ -89,11 +98,11 @@ class Lane:
         self._scheduled: asyncio.Handle | None = None
         self._seconds_per_record = 0.0
 
-    def submit(self, key: Key, units: Sequence[Unit], *, urgent: bool = False) -> asyncio.Future[JobResults]:
+    def submit(self, key: Key, units: Sequence[Unit]) -> asyncio.Future[JobResults]:
         """Have units scored by the metrics of `key`. A job whose future is cancelled before its batch starts is
         dropped."""
         loop = asyncio.get_running_loop()
-        job = _Job(key, units, count_characters(units), urgent, loop.time(), loop.create_future())
+        job = _Job(key, units, count_characters(units), loop.time(), loop.create_future())
         self._waiting.append(job)
         self._count(len(units))
         if self._scheduled is None and len(self._running) < self._threads:
@@ -127,17 +136,17 @@ class Lane:
             running.add_done_callback(partial(self._finish, number, jobs))
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> list[_Job]:
-        """Take the jobs of the next batch: an urgent job or the one that has waited longest, and others for the same
-        metrics that fit. None if there are no jobs, or the first one still waits for others."""
+        """Take the jobs of the next batch: the one that has waited longest, and others for the same metrics that fit.
+        None if there are no jobs, or the first one still waits for others."""
         self._count(-sum(len(job.units) for job in self._waiting if job.future.cancelled()))
         self._waiting = [job for job in self._waiting if not job.future.cancelled()]
         if not self._waiting:
             return []
-        first = next((job for job in self._waiting if job.urgent), self._waiting[0])
-        candidates = sorted((job for job in self._waiting if job.key == first.key), key=lambda job: not job.urgent)
-        limit = self._settings.batch_records
-        left = self._settings.batch_wait - (loop.time() - first.added)
-        if left > 0 and not first.urgent and sum(len(job.units) for job in candidates) < limit:
+        first = self._waiting[0]
+        candidates = [job for job in self._waiting if job.key == first.key]
+        limit = self._batch_records
+        left = self._batch_wait - (loop.time() - first.added)
+        if left > 0 and sum(len(job.units) for job in candidates) < limit:
             self._scheduled = loop.call_later(left, self._dispatch)
             return []
         jobs, records, characters = list[_Job](), 0, 0
@@ -186,8 +195,8 @@ class Lane:
         self._count(-records)
         mean = seconds / records if records else 0.0
         self._seconds_per_record += (mean - self._seconds_per_record) * (_NEWEST if self._seconds_per_record else 1.0)
-        self._batch_records.observe(records)
-        self._batch_seconds.observe(seconds)
+        self._observed_records.observe(records)
+        self._observed_seconds.observe(seconds)
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         outcomes: Sequence[JobResults | BaseException] = done.result() if error is None else [error] * len(jobs)
         for job, outcome in zip(jobs, outcomes, strict=True):
@@ -201,3 +210,9 @@ class Lane:
             else:
                 job.future.set_result(outcome)
         self._dispatch()
+
+
+def _lower_priority() -> None:
+    """Give way to other threads of the process, which only Linux can do. The threads that this one starts do so, too."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + _NICENESS)

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -25,6 +26,7 @@ from metrist.scores import Failure, Scores
 from metrist.web.service import models
 from metrist.web.service.batching import JobResults, Key, Lane
 from metrist.web.service.catalog import Catalog, OfferedMetric, UnknownMetric
+from metrist.web.service.guards import Guards, describe_check
 from metrist.web.service.settings import Check, ServiceSettings
 from metrist.web.service.telemetry import Counters
 
@@ -72,6 +74,7 @@ class ServedRequest:
     body_read: bool = False
     held: Counter[str] = field(default_factory=Counter)
     started: bool = False
+    streams: bool = False
     status: int = 500
     code: str | None = None
     notes: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class ServedRequest:
 class Capacity:
     """How many requests, bytes and records are held by the requests in progress; there is a limit on each."""
 
-    def __init__(self, settings: ServiceSettings, lanes: Mapping[str, Lane]) -> None:
+    def __init__(self, settings: ServiceSettings, lanes: Sequence[Lane]) -> None:
         self._limits = {
             "requests": (settings.max_requests, "too many requests are in progress"),
             "bytes": (settings.max_pending_bytes, "too many bytes wait"),
@@ -93,7 +96,7 @@ class Capacity:
         """Take room for a request. One that needs more than there is at all has to find nothing held by others."""
         limit, message = self._limits[kind]
         if self._held[kind] + amount > limit and self._held[kind] > call.held[kind]:
-            wait = max(lane.backlog_seconds for lane in self._lanes.values())
+            wait = max(lane.backlog_seconds for lane in self._lanes)
             seconds = min(60, max(1, math.ceil(wait)))
             text = f"{message}; try again in {seconds} s"
             raise ApiError(429, "queue_full", text, headers={"Retry-After": str(seconds)})
@@ -131,12 +134,16 @@ class Endpoints:
         self,
         catalog: Catalog,
         lanes: Mapping[str, Lane],
+        guards: Guards,
         settings: ServiceSettings,
         counters: Counters,
         capacity: Capacity,
+        note_fault: Callable[[ServedRequest, BaseException], None],
     ) -> None:
         self._catalog = catalog
         self._lanes = lanes
+        self._guards = guards
+        self._note_fault = note_fault
         self._settings = settings
         self._counters = counters
         self._capacity = capacity
@@ -156,8 +163,8 @@ class Endpoints:
         limits = ("max_body", "max_records", "max_characters", "max_queue", "max_draws", "max_systems", "time_limit")
         guard = {
             "checks": [{"metric": c.metric, "min": c.minimum, "max": c.maximum} for c in settings.checks],
-            "budget_ms": settings.guard_budget * 1000,
             "policy": settings.guard_policy,
+            **self._guards.describe(),
         }
         return encode(
             {
@@ -263,11 +270,12 @@ class Endpoints:
         ]
         (record,) = self._read_records([request.record])
         self._admit(call, 1, offers)
-        budget = settings.guard_budget if request.budget_ms is None else request.budget_ms / 1000
+        budget = self._guards.budget if request.budget_ms is None else request.budget_ms / 1000
         policy = request.policy or settings.guard_policy
-        results = await self._check(checks, offers, record, call.began + budget)
+        judge = partial(self._judge, call)
+        results = await self._guards.check(checks, offers, record, judge, budget=budget, began=call.began)
         failed = [result for result in results if result["result"] == "fail"]
-        undecided = [result for result in results if result["result"] in ("late", "unscored")]
+        undecided = [result for result in results if result["result"] in ("late", "too_long", "unscored")]
         passed = not failed and (not undecided or policy == "open")
         decided_by = "policy" if undecided and not failed else "checks"
         verdict = "pass" if passed else "fail"
@@ -277,7 +285,7 @@ class Endpoints:
             {
                 "verdict": verdict,
                 "decided_by": decided_by,
-                "reasons": [_describe_check(result, budget, policy) for result in failed or undecided],
+                "reasons": [describe_check(result, budget, policy) for result in failed or undecided],
                 "checks": results,
                 "policy": policy,
                 "budget_ms": budget * 1000,
@@ -285,41 +293,11 @@ class Endpoints:
             }
         )
 
-    async def _check(
-        self, checks: Sequence[Check], offers: Sequence[OfferedMetric], record: Record, deadline: float
-    ) -> list[dict[str, Any]]:
-        """The results of checks: as soon as one fails, or at the deadline. What is not needed any more is cancelled."""
-        cheap = tuple(dict.fromkeys(offer.text for offer in offers if offer.lane == "text"))
-        keys: dict[str, tuple[str, Key]] = {o.text: (o.lane, (o.text,)) for o in offers}
-        keys |= dict.fromkeys(cheap, ("text", cheap))
-        jobs: dict[tuple[str, Key], asyncio.Future[JobResults]] = {
-            (lane, key): self._lanes[lane].submit(key, [record], urgent=True) for lane, key in set(keys.values())
-        }
-        results = [
-            {"metric": offer.label, "min": check.minimum, "max": check.maximum, "result": "late"}
-            for check, offer in zip(checks, offers, strict=True)
-        ]
-        pending = set(jobs.values())
-        try:
-            while pending and not any(result["result"] == "fail" for result in results):
-                left = deadline - time.monotonic()
-                done, pending = await asyncio.wait(pending, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
-                if not done:
-                    break
-                for check, offer, result in zip(checks, offers, results, strict=True):
-                    job = jobs[keys[offer.text]]
-                    if job in done:
-                        result |= self._judge(check, offer, job)
-            if any(result["result"] == "fail" for result in results):
-                for result in results:
-                    result["result"] = "skipped" if result["result"] == "late" else result["result"]
-            return results
-        finally:
-            for job in pending:
-                job.cancel()
-
-    def _judge(self, check: Check, offer: OfferedMetric, job: asyncio.Future[JobResults]) -> dict[str, Any]:
-        if job.exception() is not None:
+    def _judge(
+        self, call: ServedRequest, check: Check, offer: OfferedMetric, job: asyncio.Future[JobResults]
+    ) -> dict[str, Any]:
+        if (error := job.exception()) is not None:
+            self._note_fault(call, error)
             failure = {"kind": "other", "message": "the metric failed; the service's log says more"}
             return {"value": None, "result": "unscored", "failure": failure}
         body = self._write_score(offer, {offer.text: job.result()}, 0, details=True)
@@ -525,19 +503,6 @@ def _read_check(body: models.CheckBody) -> Check:
     if body.min is None and body.max is None:
         raise _refuse("checks", "expected min or max, or both")
     return Check(metric=body.metric, minimum=body.min, maximum=body.max)
-
-
-def _describe_check(result: Mapping[str, Any], budget: float, policy: str) -> str:
-    metric, value = result["metric"], result.get("value")
-    decision = "the policy is open, so it passes" if policy == "open" else "the policy is closed, so it fails"
-    if result["result"] == "late":
-        return f"{metric} had no result within {budget * 1000:g} ms; {decision}"
-    if result["result"] == "unscored":
-        return f"{metric} has no score ({result['failure']['kind']}); {decision}"
-    minimum, maximum = result["min"], result["max"]
-    if minimum is not None and value is not None and value < minimum:
-        return f"{metric} is {value:.6g}, below {minimum:g}"
-    return f"{metric} is {value:.6g}, above {maximum:g}"
 
 
 def _compare(

@@ -234,9 +234,11 @@ class CheckedMetric(_Answer):
     model_config = ConfigDict(populate_by_name=True)
 
     metric: str
-    result: Literal["pass", "fail", "late", "unscored", "skipped"] = Field(
-        description="'skipped': another check had failed already"
+    result: Literal["pass", "fail", "late", "too_long", "unscored", "skipped"] = Field(
+        description="'too_long': the metric would take more than half of the budget for this text, and was not asked; "
+        "'skipped': another check had failed already"
     )
+    needed_ms: float | None = Field(None, description="About how long the metric would take, where it was not asked")
     value: float | None = None
     minimum: float | None = Field(None, alias="min")
     maximum: float | None = Field(None, alias="max")

@@ -160,8 +160,8 @@ class ServiceSettings(ServiceOptions):
     max_draws: int = 10_000
     max_systems: int = 20
     checks: tuple[Check, ...] = ()
-    #: Seconds in which a guard answers.
-    guard_budget: float = 0.3
+    #: Seconds in which a guard answers. None: what an ordinary text takes here, and 0.3 at least.
+    guard_budget: float | None = None
     #: Seconds in which idle connections can notice a shutdown.
     drain: float = 1.0
     #: Settings of metrics' runtime, such as `max_cost`; see `metrist.Runtime`.
@@ -172,7 +172,7 @@ class ServiceSettings(ServiceOptions):
             if getattr(self, name) < 1:
                 raise RunError(f"{name} must be at least 1, got {getattr(self, name)}", code="invalid_value")
         for name in ("time_limit", "guard_budget", "grace"):
-            if not 0 < getattr(self, name) < float("inf"):
+            if not 0 < (getattr(self, name) or 1) < float("inf"):
                 raise RunError(
                     f"{name} must be a number of seconds above 0, got {getattr(self, name)}", code="invalid_value"
                 )

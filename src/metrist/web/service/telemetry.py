@@ -24,6 +24,7 @@ from prometheus_client import (
 
 from metrist._version import __version__
 from metrist.errors import MissingExtra
+from metrist.io.locks import lock, try_lock
 from metrist.web.service.settings import LogLevel
 
 #: The environment variable that has prometheus_client count in files, from where each worker reads those of all.
@@ -37,6 +38,9 @@ class Counters:
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder
+        if folder is not None:  # Locked until the process has ended, however it ends.
+            self._alive = Path(folder, f"alive_{os.getpid()}").open("wb")  # noqa: SIM115
+            lock(self._alive, wait=True)
         self._registry = CollectorRegistry()
         disable_created_metrics()  # type: ignore[no-untyped-call]
         count = partial(Counter, registry=self._registry)
@@ -64,10 +68,9 @@ class Counters:
             return self._registry
         for file in Path(self._folder).glob("gauge_live*.db"):
             pid = int(file.stem.rpartition("_")[2])
-            try:
-                os.kill(pid, 0)
-            except ProcessLookupError:  # What it counted stays; its gauges do not.
-                multiprocess.mark_process_dead(pid, self._folder)  # type: ignore[no-untyped-call]
+            with Path(self._folder, f"alive_{pid}").open("wb") as alive:
+                if try_lock(alive):  # It has ended. What it counted stays; its gauges do not.
+                    multiprocess.mark_process_dead(pid, self._folder)  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry, self._folder)  # type: ignore[no-untyped-call]
         return registry
