@@ -9,16 +9,22 @@ import lzma
 import os
 import sqlite3
 import tarfile
+import threading
+import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
 import metrist
+from error_codes import raises_code
+from metrist.errors import InputError
 from metrist.llm.cache import FILE_NAME, AnswerCache
 
 Refused = Callable[..., str]
@@ -87,12 +93,102 @@ def _bomb(suffix: str) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-def test_an_archive_of_gigabytes_is_refused(
+def test_a_line_of_gigabytes_is_refused(
     suffix: str, tmp_path: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.io.compression._LONGEST_LINE", 1 << 24)
+    monkeypatch.setenv("METRIST_MAX_ROW", str(1 << 24))
     (tmp_path / f"r.jsonl{suffix}").write_bytes(_bomb(suffix))
-    refused("fill the memory", lambda: list(metrist.read_records(tmp_path / f"r.jsonl{suffix}")))
+    refused("METRIST_MAX_ROW", lambda: list(metrist.read_records(tmp_path / f"r.jsonl{suffix}")))
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.csv", "r.json"])
+def test_a_row_of_gigabytes_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METRIST_MAX_ROW", str(1 << 20))
+    text = "a b\n" * (1 << 18) + "a" * (1 << 20)
+    row = json.dumps({"item": "1", "output": text})
+    content = {"r.jsonl": row, "r.csv": f'item,output\n1,"{text}"\n', "r.json": f"[{row}]"}[name]
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError) as caught:
+        list(metrist.read_records(tmp_path / name))
+    assert caught.value.code in ("too_large", "invalid_row")
+    monkeypatch.setenv("METRIST_MAX_ROW", str(1 << 23))
+    assert [record.output for record in metrist.read_records(tmp_path / name)] == [text]
+
+
+@pytest.mark.parametrize("name", ["r.jsonl.gz", "r.csv.gz", "r.json.gz"])
+def test_an_archive_of_blank_lines_is_refused(name: str, tmp_path: Path) -> None:
+    rows = {"r.csv.gz": b"item,output\n1,x\n", "r.json.gz": b"["}.get(name, ROW + b"}\n")
+    (tmp_path / name).write_bytes(gzip.compress(rows + b"\n" * (1 << 22), 9))
+    with raises_code(InputError, "damaged", name):
+        list(metrist.read_records(tmp_path / name))
+
+
+def test_an_archive_of_gigabytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = b'{"item": "1", "output": "%s"}\n' % (b"x" * 10_000) * 300
+    (tmp_path / "r.jsonl.gz").write_bytes(gzip.compress(rows, 9))
+    monkeypatch.setenv("METRIST_MAX_UNPACKED", str(1 << 20))
+    with raises_code(InputError, "too_large", "METRIST_MAX_UNPACKED"):
+        list(metrist.read_records(tmp_path / "r.jsonl.gz"))
+    monkeypatch.setenv("METRIST_MAX_UNPACKED", str(1 << 30))
+    assert len(list(metrist.read_records(tmp_path / "r.jsonl.gz"))) == 1
+    monkeypatch.setenv("METRIST_MAX_UNPACKED", "many")
+    with raises_code(InputError, "invalid_value", "METRIST_MAX_UNPACKED"):
+        list(metrist.read_records(tmp_path / "r.jsonl.gz"))
+
+
+def _repeat(text: str, rows: int, *, in_list: bool = False) -> pa.Table:
+    """A table in which a text is stored once and stands in many rows, or many times in a list in the first."""
+    texts: Any = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([text]))
+    if in_list:
+        texts = pa.ListArray.from_arrays(pa.array([0, rows, rows]), texts)
+    column = {"references" if in_list else "source": texts}
+    return pa.table({"item": list(map(str, range(len(texts)))), "output": ["x"] * len(texts), **column})
+
+
+@pytest.mark.parametrize(
+    "text, in_list",
+    [
+        pytest.param("a" * (3 << 20), False, id="a text that is too long"),
+        pytest.param("".join(map(chr, range(0x4E00, 0x9000))) * 9, True, id="a list of too many texts"),
+        pytest.param("", True, id="a list of empty texts"),
+    ],
+)
+def test_a_parquet_file_that_repeats_a_text_is_refused(
+    text: str, in_list: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METRIST_MAX_ROW", str(1 << 20))
+    monkeypatch.setattr("metrist.io.parquet_rows._ENTRIES", 1 << 10)
+    monkeypatch.setattr("metrist.io.parquet_rows._LIST_BYTES", 1 << 24)
+    pq.write_table(_repeat(text, 1 << 16, in_list=in_list), tmp_path / "r.parquet", store_schema=False)
+    with raises_code(InputError, "too_large", "METRIST_MAX_ROW"):
+        list(metrist.read_records(tmp_path / "r.parquet"))
+
+
+def test_long_texts_of_a_parquet_file_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.io.parquet_rows._BYTES", 1 << 20)
+    text = "".join(map(chr, range(0x4E00, 0x9000))) * 24
+    pq.write_table(_repeat(text, 64), tmp_path / "r.parquet", store_schema=False)
+    tracemalloc.start()
+    try:
+        records = metrist.read_records(tmp_path / "r.parquet").batches(1)
+        assert [batch.records.sources[0] == text for batch in records] == [True] * 64
+        assert tracemalloc.get_traced_memory()[1] < 16 * 2 * len(text)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_link_to_a_device_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").symlink_to("/dev/zero")
+    with raises_code(InputError, "unreadable", "device"):
+        metrist.read_records(tmp_path / "r.jsonl")
+
+
+def test_a_named_pipe_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "r.jsonl")
+    writer = threading.Thread(target=(tmp_path / "r.jsonl").write_bytes, args=[ROW + b"}\n"])
+    writer.start()
+    assert [record.output for record in metrist.read_records(tmp_path / "r.jsonl")] == ["x"]
+    writer.join()
 
 
 DOCUMENTS: dict[str, tuple[str, bytes]] = {
@@ -209,7 +305,6 @@ def test_an_entry_of_gigabytes_counts_as_missing(tmp_path: Path, monkeypatch: py
 
 def test_a_pipe_that_the_shell_made_is_read() -> None:
     from metrist.documents import read_text
-    from metrist.errors import InputError
 
     reader, writer = os.pipe()
     os.write(writer, b"x = 1")

@@ -96,7 +96,7 @@ def test_binarised_ultrafeedback_has_lists_of_messages(write: Write) -> None:
     assert entry.records[0].source == "Name a fruit."
     assert chosen(entry) == ("An apple.", "A carrot.")
     assert entry.records[0].extra == {"score_chosen": 8.5, "score_rejected": 3.0}
-    assert line.endswith("item = prompt_id, source = prompt")
+    assert line.endswith("item = prompt_id, source = prompt, not used = score_chosen, score_rejected")
     # The same as a table, in which pandas writes lists as Python does.
     cells = {name: value if isinstance(value, str) else repr(value) for name, value in row.items()}
     (again,), _ = read(write(table([cells]), "binarised.csv"))
@@ -290,7 +290,7 @@ def test_a_wide_table_without_flags_is_refused_with_the_columns_that_may_be_outp
     reader = read_records(path)
     with raises_code(InputError, "invalid_row", "`outputs=", "'the v2'"):
         list(reader)
-    assert reader.readings == [f"reading {path}: item = id, source = article, references = reference"]
+    assert reader.readings == [f"reading {path}: item = id, source = article, references = reference, not used = year, v1, the v2"]
     with pytest.raises(InputError) as error:
         list(read_records([{"item": "1", "text1": "a"}]))
     assert "`outputs=" not in str(error.value)

@@ -12,7 +12,7 @@ import pytest
 
 import metrist
 from error_codes import raises_code
-from metrist.errors import InputError, RunError
+from metrist.errors import ErrorCode, InputError, RunError
 from metrist.io import remote
 from metrist.io.remote import describe_stamp, fetch, find_copy, has_version, is_remote, local_path, put_bytes
 
@@ -51,6 +51,40 @@ def test_patterns_and_flat_files(store: Any, tmp_path: Path) -> None:
         metrist.score("memory://bucket/nothing/*.jsonl", ["chrf"])
     with pytest.raises(InputError, match="no such file"):
         metrist.score("memory://bucket/data/other.jsonl", ["chrf"])
+
+
+@pytest.mark.parametrize(
+    "url, code",
+    [
+        ("ftp://127.0.0.1:1/x.jsonl", "unreadable"),
+        ("jupyter://host/x.jsonl", "unreadable"),
+        ("s3:///", "invalid_value"),
+        ("s3://", "invalid_value"),
+        ("memory://bucket/none.jsonl", "missing_file"),
+        ("file:///none/none.jsonl", "missing_file"),
+        ("unknown://host/x.jsonl", "unsupported"),
+        ("my_store://host/x.jsonl", "unsupported"),
+        ("S3://bucket/x.jsonl", "unsupported"),
+        *((f"{scheme}://x/y.jsonl", "unsupported") for scheme in ("zip", "tar", "dir", "data", "reference", "simplecache")),
+        ("zip://x.jsonl::file://y.zip", "invalid_value"),
+        *((f"{scheme}://x/y.jsonl", None) for scheme in ("sftp", "gs", "abfs", "hdfs", "git", "smb", "webhdfs", "oss")),
+        ("http://127.0.0.1:1/x.jsonl", None),
+    ],
+)
+def test_each_kind_of_url_fails_with_a_code(url: str, code: ErrorCode | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None: whether the store's library is installed decides."""
+    monkeypatch.setattr("metrist.io.remote._ATTEMPTS", 1)
+    place = url.partition("://")[2]
+    with pytest.raises(metrist.MetristError) as caught:
+        list(metrist.read_records(url))
+    assert caught.value.code == code or (code is None and caught.value.code in ("missing_dependency", "unreadable"))
+    assert place in str(caught.value)
+    if code != "missing_file":
+        with pytest.raises(metrist.MetristError) as caught:
+            metrist.score(ROWS, ["length"], out=url)
+        assert code in (None, caught.value.code)
+        with pytest.raises(metrist.MetristError):
+            metrist.load(f"{url}/run/")
 
 
 def test_a_changed_file_is_fetched_again(store: Any) -> None:
@@ -221,8 +255,8 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(name: str) -> None:
     assert local_path("hdfs://user@host:9000/a:b@c/x").name == "x"
 
 
-def test_a_store_that_needs_a_package_says_so() -> None:
-    with pytest.raises(InputError, match="cannot be reached"):
+def test_a_store_that_nobody_knows_is_named() -> None:
+    with raises_code(InputError, "unsupported", "nosuchstore"):
         metrist.score("nosuchstore://bucket/x.jsonl", ["chrf"])
 
 

@@ -14,14 +14,15 @@ from pathlib import PurePath
 from typing import IO, Any
 
 from metrist.errors import InputError
+from metrist.io.limits import check_unpacked, largest_row
 from metrist.io.row_model import RowError
 
 STANDARD_INPUT = "-"
 _CHUNK = 1 << 18
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
-#: A line of a compressed file that has both more bytes and more of them per byte of the file is not what people write.
-_LONGEST_LINE, _HIGHEST_RATIO = 1 << 27, 200
+#: Bytes of spaces and line ends in a row that no compressed file of records has.
+_LARGEST_GAP = 1 << 18
 _MAGIC_LENGTH = max(map(len, _MAGIC))
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 #: First bytes of files that are often mistaken for text, with their descriptions.
@@ -195,10 +196,10 @@ def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.B
         stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
     else:
         stream = raw
-    return io.BufferedReader(_CheckedStream(stream, raw, name, suffix, meter), _CHUNK)
+    return io.BufferedReader(CheckedStream(stream, raw, name, suffix, meter), _CHUNK)
 
 
-class _CheckedStream(io.RawIOBase):
+class CheckedStream(io.RawIOBase):
     """Reads decompressed bytes, turns errors into `InputError`s that name the file, and updates the meter."""
 
     def __init__(self, stream: Any, raw: IO[bytes], name: str, suffix: str, meter: Meter | None) -> None:
@@ -207,7 +208,11 @@ class _CheckedStream(io.RawIOBase):
         self._name = name
         self._suffix = suffix
         self._meter = meter
+        #: Whether each row is in a line of its own.
+        self.has_lines = False
+        self._unpacked = 0
         self._line = 0  # Bytes since the last end of a line.
+        self._gap = 0  # Bytes since the last visible character.
 
     def readable(self) -> bool:
         return True
@@ -217,8 +222,7 @@ class _CheckedStream(io.RawIOBase):
             count = int(self._stream.readinto(buffer))
             if self._meter:
                 self._meter.read = self._raw.tell()
-            if self._suffix:
-                self._check_line(bytes(memoryview(buffer)[:count]))
+            self._check_size(bytes(memoryview(buffer)[:count]))
             return count
         except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
             kind = _KINDS.get(self._suffix)
@@ -231,16 +235,21 @@ class _CheckedStream(io.RawIOBase):
                 ) from error
             raise InputError(f"{self._name}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
-    def _check_line(self, data: bytes) -> None:
-        """Refuse an archive of a few bytes that unpacks to a line of gigabytes."""
+    def _check_size(self, data: bytes) -> None:
+        """Refuse a line that no row is, and an archive of a few bytes that unpacks to gigabytes or to blank lines."""
         end = data.rfind(b"\n")
         self._line = self._line + len(data) if end < 0 else len(data) - end - 1
-        if self._line > _LONGEST_LINE and self._raw.seekable() and self._line > _HIGHEST_RATIO * self._raw.tell():
+        if self.has_lines and self._line > (limit := largest_row()):
             raise InputError(
-                f"{self._name}: {self._raw.tell():,} bytes of the archive unpack to a line of more than "
-                f"{_LONGEST_LINE:,}: it is damaged, or made to fill the memory",
-                code="damaged",
+                f"{self._name}: a line of more than {limit:,} bytes; METRIST_MAX_ROW sets another limit",
+                code="too_large",
             )
+        if self._suffix and self._raw.seekable():
+            self._unpacked += len(data)
+            self._gap = 0 if data.strip(b" \t\r\n\0") else self._gap + len(data)
+            if self._gap > _LARGEST_GAP:
+                raise InputError(f"{self._name}: more than {_LARGEST_GAP:,} bytes without a character", code="damaged")
+            check_unpacked(self._name, self._unpacked, self._raw.tell())
 
     def close(self) -> None:
         if not self.closed:

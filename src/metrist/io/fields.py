@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import io
+import json
 import math
 import re
+import tokenize
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -60,18 +65,28 @@ _MATERIAL = _names(
 )
 _QUESTION = _names("prompt question query user_prompt user_input")
 _CONTEXT = _names("context dialogue dialog transcript history conversation_history")
+#: Texts that were retrieved for a question, mostly as a list.
+_PASSAGES = _names(
+    "contexts retrieved_contexts retrieved_context passages retrieved_passages documents retrieved_documents docs "
+    "retrieved_docs chunks retrieved_chunks"
+)
 _INSTRUCTION = _names("instructions inst task_instruction")
+#: Names that may be those of items: `Ticket ID`, but not of what made or judged an output.
+_OTHER_ITEM = re.compile(r"(?!(rater|annotator|worker|user|judge|coder|run|batch|session|author)_).*_(id|uid|uuid|key)")
 _NUMBERED_ALIAS = re.compile(r"(reference|ref|gold|target|tgt)_?(\d{1,9}|[a-h])")
 _OWN_NUMBERED = re.compile(r"reference_\d{1,9}")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS = re.compile(r"[\s\-./]+")
 _ANY_NAME = frozenset(
-    (*FIELDS, "text", *_ITEM, *_COUNTERS, *_SYSTEM, *_OUTPUT, *_REFERENCES, *_MATERIAL, *_QUESTION, *_CONTEXT)
+    (*FIELDS, "text", *_ITEM, *_COUNTERS, *_SYSTEM, *_OUTPUT, *_REFERENCES, *_MATERIAL, *_QUESTION, *_CONTEXT, *_PASSAGES)
 ).union(_INSTRUCTION)
+#: Columns whose values may be lists of texts, or of objects with a text under one of these names.
+_PASSAGE_COLUMNS = _PASSAGES | {"context", "passage", "document"}
+_PASSAGE_TEXTS = ("text", "content", "page_content")
 #: What `guess_column` suggests beyond the recognised names: too ambiguous to be taken without asking.
 _SUGGESTED = {
     "output": (*sorted(_OUTPUT), "text", "result", "target", "content"),
-    "source": (*sorted(_MATERIAL | _QUESTION | _CONTEXT), "text", "content"),
+    "source": (*sorted(_MATERIAL | _QUESTION | _CONTEXT | _PASSAGES), "text", "content"),
     "references": (*sorted(_REFERENCES), "label", "labels", "answer", "summary"),
     "instruction": (*sorted(_INSTRUCTION), "prompt", "question", "query"),
     "system": tuple(sorted(_SYSTEM)),
@@ -173,6 +188,8 @@ class ColumnMap:
         self._used |= {field for field, column in fields.items() if not column}
         self._has_system = has_system
         self.unread = ""
+        #: Columns of the first row that hold no field.
+        self.unused: tuple[str, ...] = ()
         self._paths: dict[str, tuple[str, ...]] = {}
 
     def learn(self, row: Mapping[str, Any]) -> None:
@@ -203,6 +220,16 @@ class ColumnMap:
             )
         self.recognised = found
         self.known.update(row)
+        if is_first:
+            self.unused = tuple(self._find_unused())
+
+    def _find_unused(self) -> Iterator[str]:
+        named = {part for column in self.fields.values() for part in (column, *column.split(","), column.split(".")[0])}
+        for column in self.samples:
+            if column in named or column in self._used or column in FIELDS or column == self.unread:
+                continue
+            if not (column.startswith(FAMILIES) or _OWN_NUMBERED.fullmatch(column)):
+                yield column
 
     def release(self, field: str) -> None:
         """Forget what the user said about a field, because the rows have it from elsewhere."""
@@ -218,11 +245,21 @@ class ColumnMap:
         if mapped and own:
             mapped.append(f"references = {', '.join(own)}")
         unread = [f"{self.unread} is not read (`system`)"] if self.unread else []
+        if self._numbers_items:
+            ids = [c for c in self.unused if _OTHER_ITEM.fullmatch(normalise_name(c)) and _fits("item", self.samples[c])]
+            unread += [f"rows are numbered ({name_field('item', column)} if {column} names the item)" for column in ids[:1]]
         return [*mapped, *unread]
+
+    @property
+    def _numbers_items(self) -> bool:
+        """Whether no column names the items, as far as the first row shows."""
+        return not (self._item_key or "item" in self.fields or "item" in self.samples)
 
     def rename(self, row: dict[str, Any]) -> None:
         """Rename columns to the fields they hold, in place; drop columns that are mapped to \"\"."""
         values = {field: row[column] for field, column in self.fields.items() if column in row}
+        if normalise_name(self.fields.get("source", "")) in _PASSAGE_COLUMNS and isinstance(values.get("source"), str):
+            values["source"] = parse_list(values["source"])
         for field, column in self.fields.items():
             if field not in self._paths:
                 row.pop(column or field, None)
@@ -312,7 +349,9 @@ def _match_fields(samples: Mapping[str, Any], explicit: set[str], has_item: bool
         return [
             column
             for name, column in by_name.items()
-            if (name in names or name == field) and column not in found.values() and _fits(field, samples[column])
+            if (name in names or name == field)
+            and column not in found.values()
+            and _fits("passages" if name in _PASSAGE_COLUMNS else field, samples[column])
         ]
 
     def take(field: str, columns: list[str]) -> None:
@@ -336,9 +375,10 @@ def _match_fields(samples: Mapping[str, Any], explicit: set[str], has_item: bool
         take("instruction", candidates("instruction", _INSTRUCTION))
     if "source" in own:
         return found
-    material = candidates("source", _MATERIAL)
+    passages = candidates("source", _PASSAGES)
+    material = candidates("source", _MATERIAL) or passages
     questions = candidates("source", _QUESTION)
-    if is_ours:
+    if is_ours and not passages:
         take("source", material or questions)
         return found
     contexts = candidates("source", _CONTEXT)
@@ -368,6 +408,8 @@ def _fits(field: str, value: Any) -> bool:
     name."""
     if value is None:
         return True
+    if field == "passages":
+        return isinstance(value, str) or (isinstance(value, list) and all(find_text(part) is not None for part in value))
     if field == "references":
         if isinstance(value, dict):
             value = value.get("text")
@@ -407,6 +449,44 @@ def as_text(field: str, value: Any) -> str:
     )
     hint = f"; use {name_field(field, f'{field}.{inner}')} for a text inside it" if inner else ""
     raise RowError(f"{field!r} must be a text, got {format_value(value)}{hint}")
+
+
+def find_text(passage: Any) -> str | None:
+    """The text of a passage, which may be an object with more; None if it has none. A message has an author, too."""
+    if isinstance(passage, dict) and "role" not in passage:
+        passage = next((passage[name] for name in _PASSAGE_TEXTS if name in passage), None)
+    return passage if isinstance(passage, str) else None
+
+
+def as_source(value: Any) -> str | None:
+    """Return a text, or one of passages with blank lines between them; None for no passages."""
+    if not isinstance(value, (list, tuple)):
+        return as_optional_text("source", value)
+    texts = [find_text(passage) for passage in value]
+    wrong = next((passage for passage, text in zip(value, texts, strict=True) if text is None), None)
+    if None in texts:
+        raise RowError(
+            f"'source' must be a text or a list of texts, or of objects with {', '.join(_PASSAGE_TEXTS)}, got "
+            f"{format_value(wrong)} in the list; {name_field('source', '')} drops it"
+        )
+    return "\n\n".join(filter(None, texts)) or None
+
+
+def parse_list(text: str) -> Any:
+    """Return the passages of a list in a cell: as JSON, or as Python or numpy print it; any other text as it is."""
+    if not text.lstrip().startswith("["):
+        return text
+    value: Any = None
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+    if value is None:
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
+            value = ast.literal_eval(text.strip())
+            if isinstance(value, list) and all(isinstance(part, str) for part in value):
+                # numpy writes no commas, and Python would join the texts.
+                tokens = tokenize.generate_tokens(io.StringIO(text.strip()).readline)
+                value = [ast.literal_eval(token.string) for token in tokens if token.type == tokenize.STRING]
+    return value if isinstance(value, list) and all(find_text(part) is not None for part in value) else text
 
 
 def as_optional_text(field: str, value: Any) -> str | None:

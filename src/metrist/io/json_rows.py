@@ -14,6 +14,7 @@ import msgspec
 
 from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, undecodable
+from metrist.io.limits import largest_row
 from metrist.io.row_model import CompleteRow, CompleteRows, PlainRow, RowError, format_value
 
 Row = dict[str, Any]
@@ -134,6 +135,7 @@ def json_list_rows(
                 yield number, inner if type(inner) is dict else _not_an_object(inner)
         return
     window.expect("[")
+    window.limit = largest_row()
     if window.next_character() == "]":
         return
     separator = ","
@@ -198,6 +200,8 @@ class _Window:
         self._at = 0
         self._more = True
         self.line = 1
+        #: Characters of a value, if it is a row.
+        self.limit = 0
 
     def next_character(self) -> str:
         """Return the next non-space character without moving past it; empty at the end of the file."""
@@ -255,6 +259,11 @@ class _Window:
             raise InputError(f"{self._name}: not UTF-8 text: byte 0x{error.object[error.start]:02x}") from None
         self._text = self._text[self._at :] + added
         self._at = 0
+        if self.limit and len(self._text) > self.limit + _FIRST_CHUNK:
+            raise InputError(
+                f"{self._name}:{self.line}: a row of more than {self.limit:,} characters; METRIST_MAX_ROW sets another limit",
+                code="too_large",
+            )
         return self._more
 
     def _error(self, message: str) -> InputError:

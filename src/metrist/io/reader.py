@@ -31,6 +31,8 @@ from metrist.records import TAG_FIELDS, Record, RecordColumns
 _REPORTED = 1 << 12
 #: Systems listed of files that have the same name.
 _SHOWN_SYSTEMS = 6
+#: Columns listed that hold no field.
+_SHOWN_UNUSED = 8
 #: Called with the rows read so far, and about how many there are, None if that is unknown.
 RowProgress = Callable[[int, int | None], None]
 #: Rows that are compared with earlier ones at once where they are yielded one by one.
@@ -104,7 +106,7 @@ class Findings:
     """
 
     has_layout: bool
-    readings: tuple[str, ...]
+    readings: tuple[tuple[str, tuple[str, ...]], ...]
     layout_remarks: tuple[str, ...]
     fields_by_column: dict[str, str]
     items_are_named: bool | None
@@ -121,7 +123,7 @@ class Findings:
     @property
     def shared_state(self) -> tuple[Any, ...]:
         """What reading the whole file would have found once for all of its rows."""
-        return self.readings[-1:], self.fields_by_column, self.items_are_named, self.needs_item_check
+        return [reading for reading, _ in self.readings[-1:]], self.fields_by_column, self.items_are_named, self.needs_item_check
 
 
 @dataclass(eq=False, kw_only=True)
@@ -147,8 +149,8 @@ class Reader:
     _fields_by_column: dict[str, str] = field(default_factory=dict, init=False)
     #: What columns and formats were recognised, by file; empty where all is in metrist's own names.
     _readings: dict[str, str] = field(default_factory=dict, init=False)
-    #: All readings so far, in order.
-    _announced: dict[str, None] = field(default_factory=dict, init=False)
+    #: All readings so far, in order, with columns that hold no field.
+    _announced: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
     _observed: Observations = field(default_factory=Observations, init=False)
     #: Whether rows of the last source were converted, whether it names its items, and how many rows it has.
     _last_source: tuple[bool, bool | None, int] | None = field(default=None, init=False)
@@ -329,7 +331,7 @@ class Reader:
         observed = self._observed
         return Findings(
             has_layout=has_layout,
-            readings=tuple(self._announced),
+            readings=tuple(self._announced.items()),
             layout_remarks=tuple(observed.layout_remarks),
             fields_by_column=self._fields_by_column,
             items_are_named=items_are_named,
@@ -350,8 +352,8 @@ class Reader:
         for source, slices in zip(self.sources, findings, strict=True):
             self._fields_by_column |= slices[0].fields_by_column
             systems = self._describe_systems()
-            for reading in slices[0].readings or ([""] if systems else []):
-                self._announce(source, ", ".join(filter(None, (reading, *systems))))
+            for reading, unused in slices[0].readings or ([("", ())] if systems else []):
+                self._announce(source, ", ".join(filter(None, (reading, *systems))), unused)
             for one in slices:
                 observed.layout_remarks += one.layout_remarks
                 observed.repeats += one.repeats
@@ -498,18 +500,21 @@ class Reader:
             [
                 *rows.source.format.notes,
                 *(rows.layout.notes if rows.layout else ()),
-                *(columns.describe() if columns.recognised or columns.unread else ()),
+                *columns.describe(),
                 *self._describe_systems(),
             ]
         )
         if reading:
-            self._announce(rows.source, reading)
+            self._announce(rows.source, reading, columns.unused)
 
-    def _announce(self, source: RowSource, reading: str) -> None:
+    def _announce(self, source: RowSource, reading: str, unused: tuple[str, ...]) -> None:
         name = source.name or "the rows"
-        self._readings[name] = reading
         is_new = reading not in self._announced
-        self._announced[reading] = None
+        self._announced.setdefault(reading, unused)
+        if unused:
+            more = ", …" if len(unused) > _SHOWN_UNUSED else ""
+            reading = f"{reading}, not used = {', '.join(unused[:_SHOWN_UNUSED])}{more}"
+        self._readings[name] = reading
         if self.announce and is_new:
             others = " and files like it" if len(self.sources) > 1 else ""
             self.announce(f"reading {name}{others}: {reading}")

@@ -22,7 +22,11 @@ from metrist.errors import InputError, MetristError, RunError
 
 #: The variable that names the folder for copies; without it, the user's folder for caches.
 VARIABLE = "METRIST_REMOTE"
-_URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.+)", re.DOTALL)
+_URL = re.compile(r"([a-z][a-z0-9_+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
+#: Schemes by which fsspec reads what is inside another file or store.
+_WRAPPERS = frozenset(
+    ("zip", "tar", "libarchive", "dir", "reference", "generic", "simplecache", "filecache", "blockcache", "cached", "data")
+)
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
 #: Beside a copy: what the store said of the file when it was copied, and size and time of the copy.
 _STAMP = ".metrist-stamp"
@@ -84,10 +88,20 @@ def open_store(url: str, *, is_shared: bool = True) -> tuple[Any, str]:
     local_path(url)  # Refuses what is no plain URL.
     import fsspec
 
+    scheme = url.partition("://")[0]
+    if scheme in _WRAPPERS:
+        raise InputError(
+            f"{url}: {scheme}:// reads what is inside another file or store: unpack it, and name the file",
+            code="unsupported",
+        )
+    if scheme not in (*fsspec.available_protocols(), *fsspec.registry):
+        raise InputError(f"{url}: fsspec knows no store by {scheme}://", code="unsupported")
     try:
         store, path = fsspec.core.url_to_fs(url, skip_instance_cache=not is_shared)
-    except (ImportError, ValueError) as error:
-        raise InputError(f"{url}: cannot be reached: {error}") from None
+    except ImportError as error:
+        raise InputError(f"{url}: cannot be reached: {error}", code="missing_dependency") from None
+    except Exception as error:  # Some stores connect at once, and each has exceptions of its own.
+        raise InputError(f"{url}: cannot be reached: {type(error).__name__}: {error}") from None
     return store, path
 
 

@@ -20,6 +20,7 @@ from metrist.io.fields import (
     as_name,
     as_number,
     as_optional_text,
+    as_source,
     as_text,
     as_texts,
     guess_column,
@@ -179,7 +180,9 @@ def _context_fields(row: dict[str, Any]) -> dict[str, Any]:
     for field in OPTIONAL_FIELDS:
         value = row.pop(field, None)
         if value is not None:
-            context[field] = value if type(value) is str else as_optional_text(field, value)
+            if type(value) is not str:
+                value = as_source(value) if field == "source" else as_optional_text(field, value)
+            context[field] = value
     references = row.pop("references", None)
     if references is not None:
         context["references"] = as_texts("references", references)

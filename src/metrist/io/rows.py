@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, cast
 
 from metrist.errors import InputError, did_you_mean
 from metrist.io.compression import (
     BYTE_ORDER_MARK,
     STANDARD_INPUT,
+    CheckedStream,
     FileFormat,
     Meter,
     decode_stream,
@@ -28,6 +29,7 @@ from metrist.io.compression import (
 from metrist.io.json_rows import Row, Wish, find_rows, json_line_rows, json_list_rows
 from metrist.io.remote import expand as expand_url
 from metrist.io.remote import fetch, is_remote
+from metrist.io.parquet_rows import read_parquet
 from metrist.io.row_model import Location, RowError, format_value
 from metrist.io.table_rows import (
     Cells,
@@ -35,7 +37,6 @@ from metrist.io.table_rows import (
     frame_rows,
     read_delimited,
     read_excel,
-    read_parquet,
     to_plain_value,
 )
 from metrist.records import Record
@@ -57,6 +58,8 @@ _OTHER_FORMATS = {
     b"\xd0\xcf\x11\xe0": "this is an old Excel file, or one with a password; save it as .xlsx or CSV",
 }
 _PATTERN = re.compile(r"[*?[]")
+#: The names under which a process has its own streams, one of which may be a terminal.
+_STREAM = re.compile(r"/dev/(stdin|fd/|tty)|/proc/self/fd/")
 #: Bytes that a delimiter is detected in.
 _SAMPLE = 1 << 16
 _DELIMITER_NAMES = {"\t": "tabs", "|": "|", ",": ",", ";": ";"}
@@ -85,6 +88,7 @@ def read_file_rows(
         # A `.json` file holds one list as often as one object per line.
         if kind not in ("lines", "list"):
             kind = _kind_by_first_bytes(stream, name, kind, form.sheet)
+        cast(CheckedStream, raw.raw).has_lines = kind not in ("list", "objects")
         if kind == "lines":
             yield from json_line_rows(stream, wish)
         elif kind in ("list", "objects"):
@@ -262,6 +266,8 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
         raise InputError(f"{name!r}: cannot be read: {reason}") from None
     if stat.S_ISDIR(mode):
         raise InputError(f"{name}: is a folder; pass the files in it (`metrist convert` reads folders)")
+    if stat.S_ISCHR(mode) and text != os.devnull and not _STREAM.match(text):
+        raise InputError(f"{name}: is a device, expected a file, a pipe or - for standard input")
     if not stat.S_ISREG(mode):  # A pipe can be read only once.
         once = _read_once(read_file_rows(text, form=form), f"the rows of {name}")
         return RowSource(name=name, system=system, read=once, format=form, is_repeatable=False)

@@ -1,4 +1,4 @@
-"""Read tables: CSV, Excel, Parquet, and pandas, polars and Arrow frames. In a cell, lists and objects are JSON text."""
+"""Read tables: CSV, Excel, and pandas, polars and Arrow frames. In a cell, lists and objects are JSON text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import IO, Any
 from metrist.errors import InputError, MissingExtra, did_you_mean, format_count
 from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, display_name, looks_like_windows_1252, undecodable
 from metrist.io.json_rows import describe_json_error
+from metrist.io.limits import HIGHEST_RATIO, largest_row
 from metrist.io.row_model import RowError, format_value
 from metrist.io.writer import unescape_formula
 
@@ -24,10 +25,9 @@ _DELIMITERS = (",", ";", "\t", "|")
 #: Lines that a delimiter is detected in, and the share of them that must have as many cells as the header.
 _SAMPLE_LINES = 50
 _ENOUGH = 0.8
-_LARGEST_FIELD = 2**31 - 1
-#: Bounds of what an .xlsx file may unpack to, in bytes, and relative to its size where it is not small.
-_LARGEST_SHEET, _SMALL_SHEET, _LARGEST_RATIO = 2**31, 2**26, 200
-#: Rows of Parquet files and Arrow tables that are converted at once.
+#: Bounds of what an .xlsx file may unpack to, in bytes, and where it is far more than its size.
+_LARGEST_SHEET, _SMALL_SHEET = 2**31, 2**26
+#: Rows of Arrow tables that are converted at once.
 _BATCH = 1024
 #: Types that mark missing values in frames.
 _MISSING = {"NAType", "NaTType", "NoneType"}
@@ -99,7 +99,7 @@ def read_delimited(
 ) -> Iterator[tuple[int, Cells | RowError]]:
     """Yield the rows of a CSV or TSV file with the lines they begin on. Columns without a name are dropped."""
     # The csv module has one limit for the whole process, and a text may well be over 1 MB.
-    csv.field_size_limit(_LARGEST_FIELD)
+    csv.field_size_limit(largest_row())
     lines = _Lines(stream, form or FileFormat())
     # strict: a stray quote must be an error; a lenient parser would swallow the rows that follow.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -243,7 +243,7 @@ def _check_archive(path: str, name: str) -> None:
         ) from error
     size = sum(size for size, _ in sizes)
     packed = sum(packed for _, packed in sizes)
-    if size > _LARGEST_SHEET or (size > _SMALL_SHEET and size > _LARGEST_RATIO * packed):
+    if size > _LARGEST_SHEET or (size > _SMALL_SHEET and size > HIGHEST_RATIO * packed):
         raise InputError(f"{name}: unpacks to {size >> 20:,} MiB, which is no plausible sheet; save it as CSV")
 
 
@@ -280,25 +280,6 @@ def _excel_row(header: list[str], values: list[Any]) -> Cells | RowError:
     return Cells(
         (column, "" if value is None else value) for column, value in zip(header, padded, strict=False) if column
     )
-
-
-def read_parquet(
-    source: str | IO[bytes], name: str, groups: Sequence[int] | None = None, skipped: int = 0
-) -> Iterator[tuple[int, Cells]]:
-    """Yield the rows of a Parquet file, or of some of its row groups, with their numbers from 1; the first rows may be
-    skipped."""
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        with parquet.ParquetFile(source) as file:
-            read = 0
-            for batch in file.iter_batches(batch_size=_BATCH, row_groups=groups):
-                first = min(max(skipped - read, 0), batch.num_rows)
-                yield from enumerate(map(Cells, batch.slice(first).to_pylist()), read + first + 1)
-                read += batch.num_rows
-    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{name}: not a Parquet file, or a damaged one: {error}", code="damaged") from error
 
 
 def frame_rows(source: Any) -> Callable[[], Iterator[Cells]] | None:
