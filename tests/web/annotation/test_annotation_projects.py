@@ -94,7 +94,7 @@ def test_the_folder_is_private_and_opens_again(tmp_path: Path) -> None:
     with raises_code(RunError, "invalid_value", project.folder):
         make_project(tmp_path)
     (project.folder / "tasks.jsonl").write_text('{"id": ')
-    with raises_code(RunError, "run_failed", "tasks.jsonl:1"):
+    with raises_code(RunError, "damaged", "tasks.jsonl"):
         open_project(project.folder)
     with raises_code(RunError, "missing_file", "project.json"):
         open_project(tmp_path)
