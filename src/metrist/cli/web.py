@@ -101,7 +101,7 @@ def annotate(
     schemas: Names = setting(
         (),
         "likert, pairwise, errors, questionnaire, a shipped rubric such as reliability (three aspects from 1 "
-        "to 3), or a rubric's .toml file; repeatable, to ask for ratings and errors, or for choices and errors, at once.",
+        "to 3), or a rubric's .toml file; repeatable: ratings and errors, or choices and errors, at once.",
         "--schema",
         metavar="NAME_OR_FILE",
     ),

@@ -57,9 +57,10 @@ def set_up(
     """Create a project in a new folder.
 
     `files` may be a run folder, whose inputs are read then. What several schemas ask is asked at once. `raters` are
-    names, or a number of raters named r1, r2 and so on. `pick="disagreement"` needs a run with the scores of two metrics, and the questionnaire one with a metric
-    that lists errors, unless the files have errors. `guidelines` is a text file. The other settings are those of
-    `load_schemas`, `sample_units` and `assign_tasks`; `reading` are options of `read_records`.
+    names, or a number of raters named r1, r2 and so on. `pick="disagreement"` needs a run with the scores of two
+    metrics, and the questionnaire one with a metric that lists errors, unless the files have errors. `guidelines` is a
+    text file. The other settings are those of `load_schemas`, `sample_units` and `assign_tasks`; `reading` are options
+    of `read_records`.
     """
     if isinstance(files, list | tuple) and len(files) == 1 and is_run(files[0]):
         run = run or files[0]
