@@ -93,7 +93,7 @@ def test_status_says_who_disputes_what_and_the_alpha_of_meta(metrist, rows: Path
     assert metrist("annotate", folder, "--export", answers).code == 0
     told = metrist("meta", answers, "--preferences", "--agreement", "--draws", 0, "--format", "json")
     assert told.code == 0, told.err
-    alpha = json.loads(told.out)["rows"][0]["value"]
+    alpha = json.loads(told.out)["tables"][0]["rows"][0]["value"]["value"]
     assert float(agreement["rows"][0]["alpha"]) == pytest.approx(alpha, abs=0.0005)
     assert metrist("annotate", folder, "--export", disputes, "--export-format", "disputes").code == 0
     written = [json.loads(line) for line in disputes.read_text().splitlines()]
