@@ -35,7 +35,7 @@ def make_rows(items: int = 4, systems: tuple[str, ...] = SYSTEMS) -> list[dict[s
 
 
 def make_project(
-    folder: Path, schema: str = "reliability", rows: list[dict[str, Any]] | None = None, **settings: Any
+    folder: Path, schema: str | list[str] = "reliability", rows: list[dict[str, Any]] | None = None, **settings: Any
 ) -> Project:
     """A project of made rows in `folder/project`."""
     write_rows(iter(make_rows() if rows is None else rows), folder / "rows.jsonl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,39 @@ def test_a_project_takes_new_raters_and_no_new_settings(metrist, rows: Path, tmp
     assert "twice" in metrist("annotate", folder, "--add-rater", "ben").err
     assert metrist("annotate", rows, "--add-rater", "ben").code == 2
     assert [rater.name for rater in open_project(folder).raters] == ["ann", "ben"]
+
+
+def test_a_project_that_lost_its_clicks_is_refused(metrist, rows: Path, tmp_path: Path) -> None:
+    folder, answers = tmp_path / "ratings", tmp_path / "answers.jsonl"
+    assert metrist("annotate", rows, "--schema", "likert", "--rater", "ann", "-o", folder, "--no-serve").code == 0
+    answer(folder)
+    (folder / "clicks.sqlite").unlink()
+    for option in (("--export", answers), ("--status",), ("--add-rater", "ben"), ("--no-serve",)):
+        refused = metrist("annotate", folder, *option)
+        assert (refused.code, "40 clicks" in refused.err) == (2, True), option
+    assert not answers.exists()
+
+
+def test_status_says_who_disputes_what_and_the_alpha_of_meta(metrist, rows: Path, tmp_path: Path) -> None:
+    folder, answers, disputes = tmp_path / "choices", tmp_path / "answers.jsonl", tmp_path / "disputes.jsonl"
+    made = make_rows(12)
+    write_rows(iter(made), rows)
+    command = ["annotate", rows, "--schema", "pairwise", "--rater", "ann", "--rater", "ben", "-o", folder]
+    assert metrist(*command, "--no-serve").code == 0
+    project = open_project(folder)
+    picks = {rater.name: random.Random(rater.name) for rater in project.raters}
+    with project.open_store() as store:
+        answer_all(project, Answers(project, store), lambda rater, *_: picks[rater].choice(["left", "right", "tie"]))
+    _, agreement, disputed = json.loads(metrist("annotate", folder, "--status", "--format", "json").out)
+    assert metrist("annotate", folder, "--export", answers).code == 0
+    told = metrist("meta", answers, "--preferences", "--agreement", "--draws", 0, "--format", "json")
+    assert told.code == 0, told.err
+    alpha = json.loads(told.out)["tables"][0]["rows"][0]["value"]["value"]
+    assert float(agreement["rows"][0]["alpha"]) == pytest.approx(alpha, abs=0.0005)
+    assert metrist("annotate", folder, "--export", disputes, "--export-format", "disputes").code == 0
+    written = [json.loads(line) for line in disputes.read_text().splitlines()]
+    assert [f"{row['disagreement']:.2f}" for row in written][:20] == [row["disagreement"] for row in disputed["rows"]]
+    assert all(len({own["values"]["overall"] for own in row["answers"].values()}) == 2 for row in written)
 
 
 def test_a_metric_is_trained_on_choices(metrist, rows: Path, tmp_path: Path, tiny: Callable[[str], Path]) -> None:

@@ -16,6 +16,7 @@ from metrist.web.annotation.plan import ProjectPlan
 from metrist.web.service.settings import ServiceOptions
 
 if TYPE_CHECKING:
+    from metrist.report.tables import Table
     from metrist.web.annotation.answers import Answers
 
 
@@ -89,16 +90,19 @@ def view(
 
 
 #: How answers are exported.
-ExportFormat = Literal["rows", "label-studio"]
+ExportFormat = Literal["rows", "disputes", "label-studio"]
+#: Disputed tasks that --status prints.
+_SHOWN_DISPUTES = 20
 
 
 def annotate(
     inputs: Inputs,
     *,
-    schema: str | None = setting(
-        None,
+    schemas: Names = setting(
+        (),
         "likert, pairwise, errors, questionnaire, a shipped rubric such as reliability (three aspects from 1 "
-        "to 3), or a rubric's .toml file.",
+        "to 3), or a rubric's .toml file; repeatable: ratings and errors, or choices and errors, at once.",
+        "--schema",
         metavar="NAME_OR_FILE",
     ),
     out: Path | None = setting(None, "The new folder of the project.", "-o", metavar="FOLDER"),
@@ -118,11 +122,14 @@ def annotate(
     export: Path | None = setting(
         None, "Instead: write the answers of a project to a .jsonl file (or .json).", metavar="FILE"
     ),
-    export_format: ExportFormat = setting("rows", "Rows that other commands read, or Label Studio's JSON."),
+    export_format: ExportFormat = setting(
+        "rows",
+        "Rows that other commands read; the tasks that raters dispute, with each one's answer; or Label Studio's JSON.",
+    ),
     min_attention: float = setting(
         0.0, "Export only raters who passed at least this share of their attention items.", metavar="SHARE"
     ),
-    status: bool = setting(False, "Instead: print progress and agreement of a project."),
+    status: bool = setting(False, "Instead: print progress, agreement and disputed tasks of a project."),
     reading: ReadingOptions,
     form: Format = TABLE_FORMAT,
 ) -> None:
@@ -132,7 +139,7 @@ def annotate(
 
     check_installed("annotate")
     if len(inputs) == 1 and is_project(inputs[0]):
-        others = {"schema": schema, "out": out, "raters": raters, "number": number != 1}
+        others = {"schema": schemas, "out": out, "raters": raters, "number": number != 1}
         for name in [*list_changed(plan), *(name for name, value in others.items() if value)]:
             if name == "count" and add_raters:  # How many tasks the new rater gets.
                 continue
@@ -145,7 +152,7 @@ def annotate(
                 f"--export, --status and --add-rater need the folder of a project; {inputs[0]} is none",
                 code="missing_value",
             )
-        if schema is None or out is None:
+        if not schemas or out is None:
             raise InputError(
                 "a new project needs --schema (likert, pairwise, errors, …) and a folder: -o FOLDER",
                 code="missing_value",
@@ -153,7 +160,7 @@ def annotate(
         from metrist.web.annotation.setup import set_up
 
         reading.check_system([str(source) for source in inputs])
-        project = set_up(out, inputs, schema, raters=raters or number, **as_arguments(plan), **reading.keywords())
+        project = set_up(out, inputs, schemas, raters=raters or number, **as_arguments(plan), **reading.keywords())
         tasks = format_count(len(project.tasks), "task")
         print_note(f"set up {tasks} for {format_count(len(project.raters), 'rater')} in {out}")
     from metrist.web.annotation.answers import Answers
@@ -178,6 +185,7 @@ def annotate(
 
 def _print_status(answers: Answers, form: Format) -> None:
     from metrist.report.tables import Column, Table
+    from metrist.web.annotation.answers import ALPHA_NOTE
     from metrist.web.annotation.app import describe_progress
 
     progress = Table(
@@ -185,16 +193,6 @@ def _print_status(answers: Answers, form: Format) -> None:
         columns=[Column("rater"), *(Column(name, "right") for name in ("done", "tasks", "attention passed"))],
         rows=describe_progress(answers),
     )
-    rows = [
-        [
-            row["name"],
-            "" if row["alpha"] is None else f"{row['alpha']:.3f}",
-            row["scale"],
-            row["tasks"],
-            row["failure"] or "",
-        ]
-        for row in answers.agreement()
-    ]
     agreement = Table(
         title="Agreement (Krippendorff's alpha)",
         columns=[
@@ -204,9 +202,49 @@ def _print_status(answers: Answers, form: Format) -> None:
             Column("tasks", "right"),
             Column("remark"),
         ],
-        rows=rows,
+        rows=[
+            [
+                row["name"],
+                "" if row["alpha"] is None else f"{row['alpha']:.3f}",
+                row["scale"],
+                row["tasks"],
+                row["failure"] or "",
+            ]
+            for row in answers.agreement()
+        ],
+        notes=[ALPHA_NOTE],
     )
-    print_tables([progress, agreement], form)
+    print_tables([progress, agreement, *_list_disputes(answers)], form)
+
+
+def _list_disputes(answers: Answers) -> list[Table]:
+    from metrist.report.tables import Column, Table
+    from metrist.web.annotation.disputes import describe_dispute, find_disputes
+
+    disputes = find_disputes(answers)
+    if not disputes:
+        return []
+    notes = [
+        "Disagreement is the mean distance of two raters' answers, about the question that they disagree about most."
+    ]
+    if len(disputes) > _SHOWN_DISPUTES:
+        notes.append(f"{len(disputes) - _SHOWN_DISPUTES:,} more: --export FILE --export-format disputes writes all.")
+    return [
+        Table(
+            title="Disputed tasks",
+            columns=[Column("item"), Column("system"), Column("disagreement", "right"), Column("answers")],
+            rows=[
+                [
+                    own.task.item,
+                    ", ".join(record.system for record in own.task.records),
+                    f"{own.disagreement:.2f}",
+                    describe_dispute(answers, own),
+                ]
+                for own in disputes[:_SHOWN_DISPUTES]
+            ],
+            notes=notes,
+        )
+    ]
 
 
 def _serve(answers: Answers, host: str, port: int | None, url: str | None) -> None:

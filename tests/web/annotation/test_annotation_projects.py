@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from metrist.errors import ErrorCode, InputError, RunError, SpecError
 from metrist.evaluate.explain.questionnaire import read_answers, summarise_answers
 from metrist.io.writer import write_rows
 from metrist.web.annotation.answers import Answers, check_click
-from metrist.web.annotation.export import export_rows, write_export
+from metrist.web.annotation.disputes import describe_dispute, find_disputes
+from metrist.web.annotation.export import export_disputes, export_rows, write_export
 from metrist.web.annotation.project import open_project
-from metrist.web.annotation.schemas import Schema, load_schema
+from metrist.web.annotation.schemas import Schema, load_schema, load_schemas
+from metrist.web.annotation.setup import set_up
 from metrist.web.annotation.store import Click
 
 MARK = {"id": "m1", "start": 0, "end": 6, "side": "output", "aspect": "Accuracy", "severity": "major", "note": "no"}
@@ -62,6 +66,32 @@ def test_criteria_give_the_questions() -> None:
     assert (own.text, len(own.choices)) == ("house style", 7)
 
 
+def test_the_points_of_a_scale_have_names_that_fit_the_question() -> None:
+    fluency, own = load_schema("likert", aspects=["fluency", "house style"]).questions
+    assert [choice.meaning for choice in fluency.choices] == [
+        "very low fluency", "low", "medium", "high", "very high fluency",
+    ]  # fmt: skip
+    assert [own.choices[0].meaning, own.choices[-1].meaning] == ["very low", "very high"]
+
+
+@pytest.mark.parametrize(
+    ("names", "settings"),
+    [
+        (["pairwise", "likert"], {}),
+        (["questionnaire", "errors"], {}),
+        (["errors", "errors"], {}),
+        (["likert", "likert"], {}),
+        (["likert", "errors"], {"aspects": ["errors"]}),
+        (["reliability", "likert"], {"aspects": ["overall"]}),
+        (["likert", "pairwise"], {"table": "table.toml"}),
+        ([], {}),
+    ],
+)
+def test_schemas_that_cannot_be_asked_at_once_are_refused(names: list[str], settings: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        load_schemas(names, **settings)
+
+
 # ---- Projects
 
 
@@ -94,7 +124,7 @@ def test_the_folder_is_private_and_opens_again(tmp_path: Path) -> None:
     with raises_code(RunError, "invalid_value", project.folder):
         make_project(tmp_path)
     (project.folder / "tasks.jsonl").write_text('{"id": ')
-    with raises_code(RunError, "run_failed", "tasks.jsonl:1"):
+    with raises_code(RunError, "damaged", "tasks.jsonl"):
         open_project(project.folder)
     with raises_code(RunError, "missing_file", "project.json"):
         open_project(tmp_path)
@@ -116,6 +146,29 @@ def test_settings_that_make_no_sense_are_errors(
 ) -> None:
     with raises_code(InputError, code, value):
         make_project(tmp_path, **settings)
+
+
+@pytest.mark.parametrize("name", ["tasks.jsonl", "project.json"])
+def test_a_changed_byte_in_a_project_is_found(tmp_path: Path, name: str) -> None:
+    project = make_project(tmp_path, "pairwise")
+    path = project.folder / name
+    content = path.read_bytes()
+    for word in (b"Output", b"t1") if name == "tasks.jsonl" else (b"better", b'"t2"', b'"r1"'):
+        place = content.index(word) + 1
+        path.write_bytes(content[:place] + b"#" + content[place + 1 :])
+        with raises_code(RunError, "damaged", name):
+            open_project(project.folder)
+    path.write_bytes(content)
+    assert open_project(project.folder) == project
+
+
+def test_guidelines_are_kept_and_bounded(tmp_path: Path) -> None:
+    (tmp_path / "rules.txt").write_text("Read the source first.\n")
+    project = make_project(tmp_path, guidelines=tmp_path / "rules.txt")
+    assert open_project(project.folder).guidelines == "Read the source first."
+    (tmp_path / "rules.txt").write_text("x" * 200_001)
+    with pytest.raises(InputError):
+        make_project(tmp_path / "project", guidelines=tmp_path / "rules.txt")
 
 
 def test_a_rater_who_comes_later_takes_nothing_from_others(tmp_path: Path) -> None:
@@ -179,10 +232,14 @@ def test_everyone_sees_everything_also_who_comes_later(tmp_path: Path) -> None:
         ("errors", "mark", {**MARK, "side": "reference"}),
         ("errors", "mark", {**MARK, "aspect": ["Accuracy"]}),
         ("errors", "mark", {**MARK, "severity": "worst"}),
+        ("errors", "mark", {**MARK, "side": "left"}),
+        (["pairwise", "errors"], "mark", {**MARK, "side": "source"}),
         ("pairwise", "set", {"name": "overall", "value": "first"}),
     ],
 )
-def test_clicks_that_make_no_sense_are_refused(tmp_path: Path, schema: str, kind: str, content: dict[str, Any]) -> None:
+def test_clicks_that_make_no_sense_are_refused(
+    tmp_path: Path, schema: str | list[str], kind: str, content: dict[str, Any]
+) -> None:
     project = make_project(tmp_path, schema)
     task = project.raters[0].assignments[0].task
     with pytest.raises(InputError):
@@ -231,6 +288,20 @@ def test_answers_are_the_last_clicks_that_were_not_taken_back(tmp_path: Path) ->
             assert own.can_undo("r1")
         click("r1", "t1", "skip", value=True)
         assert answers.is_complete("r1", "t1")
+
+
+def test_an_answer_ends_the_skipping(tmp_path: Path) -> None:
+    project = make_project(tmp_path, "pairwise")
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        click = clicker(project, answers)
+        click("r1", "t1", "skip", value=True)
+        assert list(export_rows(answers)) == []
+        click("r1", "t1", "set", name="overall", value="tie")
+        assert [row["ratings"] for row in export_rows(answers)] == [{"overall": [0]}]
+        store.undo("u1", "r1")
+        answers.refresh()
+        assert answers.find("r1", "t1").skipped
 
 
 def test_agreement_is_that_of_the_statistics(tmp_path: Path) -> None:
@@ -354,6 +425,125 @@ def test_the_questionnaire_asks_about_each_listed_error(tmp_path: Path) -> None:
         write_export(answers, tmp_path / "answers.jsonl")
     shares = {share.question: share.value for share in summarise_answers(read_answers([tmp_path / "answers.jsonl"]))}
     assert shares["errors that are reasonable"] == 0.5
+
+
+def test_ratings_and_errors_are_answered_in_one_pass(tmp_path: Path) -> None:
+    checks = [{"item": "x", "system": "s", "output": "gibberish", "ratings": {"overall": 1}},
+              {"item": "y", "system": "s", "output": "gibberish", "errors": [{"start": 0, "end": 4}]}]  # fmt: skip
+    write_rows(iter(checks), tmp_path / "checks.jsonl")
+    project = make_project(
+        tmp_path, ["likert", "errors"], rows=make_rows(1), attention=[str(tmp_path / "checks.jsonl")]
+    )
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        click = clicker(project, answers)
+        for task in project.tasks:
+            click("r1", task, "set", name="overall", value=4)
+            assert not answers.is_complete("r1", task)
+            click("r1", task, "mark", **{**MARK, "id": task})
+            click("r1", task, "done", value=True)
+        assert answers.attention("r1") == (1, 2)
+        write_export(answers, tmp_path / "rows.jsonl")
+    entries = list(metrist.read_records(tmp_path / "rows.jsonl").entries())
+    assert [[rating.value for rating in entry.ratings] for entry in entries] == [[4.0]] * 3
+    assert [[located.error.text for located in entry.errors] for entry in entries] == [["Output"]] * 3
+
+
+def test_errors_in_a_pair_belong_to_the_system_whichever_side_it_was_on(tmp_path: Path) -> None:
+    project = make_project(tmp_path, ["pairwise", "errors"], raters=2)
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        click = clicker(project, answers)
+        for rater in project.raters:
+            for own in rater.assignments:
+                # Everyone marks the first word of the system that comes first in the alphabet.
+                click(rater.name, own.task, "mark", **{**MARK, "side": "right" if own.swapped else "left"})
+                click(rater.name, own.task, "set", name="overall", value="left" if own.swapped else "right")
+                click(rater.name, own.task, "done", value=True)
+        write_export(answers, tmp_path / "rows.jsonl")
+        with pytest.raises(InputError):
+            write_export(answers, tmp_path / "tasks.json", "label-studio")
+        assert {row["alpha"] for row in answers.agreement()} == {None}  # All say the same.
+    entries = list(metrist.read_records(tmp_path / "rows.jsonl").entries())
+    assert {own.choice for entry in entries for own in entry.preferences} == {"second"}
+    marked = Counter(located.system for entry in entries for located in entry.errors)
+    assert marked == {"a": 2 * 4, "b": 2 * 4}  # The same error in two pairs is one error.
+    assert {located.error.text for entry in entries for located in entry.errors} == {"Output"}
+
+
+# ---- Disputes
+
+
+def test_disputed_tasks_come_first_by_how_far_answers_are_apart(tmp_path: Path) -> None:
+    project = make_project(tmp_path, "likert", rows=make_rows(2), raters=3)
+    grades = {"t1": (5, 5, 5), "t2": (1, 5, 3), "t3": (4, 5, 4), "t4": (1, 1, 5), "t5": (3, 3, 3), "t6": (1, 5, 5)}
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        click = clicker(project, answers)
+        answer_all(project, answers, lambda rater, task, _: grades[task][int(rater[1:]) - 1])
+        click("r1", "t6", "skip", value=True)  # Who cannot judge disputes nothing.
+        disputes = find_disputes(answers)
+        # By hand: the mean of three distances, each out of 4.
+        expected = {"t2": (4 + 2 + 2) / 12, "t4": (0 + 4 + 4) / 12, "t3": (1 + 0 + 1) / 12}
+        assert [own.task.id for own in disputes] == list(expected)
+        assert {own.task.id: own.disagreement for own in disputes} == pytest.approx(expected)
+        assert describe_dispute(answers, disputes[1]) == "overall: r1 1, r2 1, r3 5"
+        assert write_export(answers, tmp_path / "disputes.jsonl", "disputes") == 3
+        _, second, _ = export_disputes(answers)
+    assert second["answers"]["r3"] == {"values": {"overall": 5.0}}
+    # They can be given to another rater, who settles them.
+    again = set_up(tmp_path / "again", [str(tmp_path / "disputes.jsonl")], "likert")
+    assert [task.item for task in again.tasks.values()] == ["i1", "i2", "i1"]
+
+
+def test_choices_and_marks_are_disputed_by_what_they_share(tmp_path: Path) -> None:
+    project = make_project(tmp_path, ["pairwise", "errors"], rows=make_rows(1), raters=2)
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        click = clicker(project, answers)
+        for task, choices in {"t1": ("first", "second"), "t2": ("first", "tie"), "t3": ("tie", "tie")}.items():
+            for number, (rater, choice) in enumerate(zip(("r1", "r2"), choices, strict=True)):
+                swapped = project.assigned[rater, task].swapped
+                side = "right" if swapped else "left"
+                value = (
+                    choice
+                    if choice == "tie"
+                    else side
+                    if choice == "first"
+                    else {"left": "right", "right": "left"}[side]
+                )
+                click(rater, task, "set", name="overall", value=value)
+                if task == "t3":  # 0 to 6 and 3 to 9 of the first output: 3 of 6 + 6 characters are shared.
+                    click(rater, task, "mark", **{**MARK, "side": side, "start": 3 * number, "end": 3 * number + 6})
+                click(rater, task, "done", value=True)
+        found = {own.task.id: own.by_question for own in find_disputes(answers)}
+        assert list(found) == ["t1", "t2", "t3"]
+        assert found == {
+            "t1": {"overall": 1.0, "errors": 0.0},
+            "t2": {"overall": 0.5, "errors": 0.0},
+            "t3": {"overall": 0.0, "errors": 1 - 2 * 3 / 12},
+        }
+        first, *_ = export_disputes(answers)
+        assert [own["values"]["overall"] for own in first["answers"].values()] == ["a", "b"]
+        assert first["systems"] == ["a", "b"]
+
+
+def test_agreement_on_pairs_takes_the_system_whose_name_comes_first(tmp_path: Path) -> None:
+    """As `metrist meta --agreement` does: alpha by its definition on choices between sorted names."""
+    project = make_project(tmp_path, "pairwise", raters=2)
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        picks = {rater.name: random.Random(rater.name) for rater in project.raters}
+        answer_all(project, answers, lambda rater, *_: picks[rater].choice(["left", "tie", "right"]))
+        (row,) = answers.agreement()
+        pairs = []
+        for exported in export_rows(answers):
+            sign = 1 if exported["systems"] == sorted(exported["systems"]) else -1
+            pairs.append(tuple(sign * {1: 1, 2: -1, 0: 0}[choice] for choice in exported["ratings"]["overall"]))
+    flat = Counter(value for pair in pairs for value in pair)
+    expected = sum(flat[a] * flat[b] for a in flat for b in flat if a != b) / (len(pairs) * 2 * (len(pairs) * 2 - 1))
+    alpha = 1 - sum(one != other for one, other in pairs) / len(pairs) / expected
+    assert row["alpha"] == pytest.approx(alpha)
 
 
 @pytest.mark.parametrize("schema", ["reliability", "pairwise", "errors"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import sqlite3
 import subprocess
@@ -16,7 +18,10 @@ import pytest
 
 from error_codes import raises_code
 from metrist.errors import InputError, RunError
+from metrist.web.annotation import store as store_module
 from metrist.web.annotation.store import Click, ClickStore
+
+FORK = multiprocessing.get_context("fork")
 
 
 def click(number: int, rater: str = "r1", **content: Any) -> Click:
@@ -119,3 +124,117 @@ def test_a_changed_click_is_found(tmp_path: Path) -> None:
         raw.commit()
     with ClickStore(path) as store, raises_code(RunError, "damaged", "click 1"):
         store.read()
+
+
+# ---- Clicks that are lost
+
+
+def die(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fill(path: Path, clicks: int, moment: str, prefix: str = "c") -> None:
+    """Store this many clicks, and one more that is killed at this moment."""
+    store = ClickStore(path)
+    for number in range(clicks):
+        store.append(own_click(number, prefix))
+    match moment:
+        case "before the commit":
+            ClickStore._insert = die  # type: ignore[assignment]
+        case "after the commit":
+            ClickStore._raise_count = die  # type: ignore[method-assign]
+        case "before the count is written":
+            store_module.lock = die  # type: ignore[assignment]
+        case "after the count is written":
+            os.fsync = die
+    store.append(own_click(clicks, prefix))
+
+
+MOMENTS = {
+    "before the commit": False,
+    "after the commit": True,
+    "before the count is written": True,
+    "after the count is written": True,
+}
+
+
+@pytest.mark.parametrize(("moment", "stored"), MOMENTS.items())
+@pytest.mark.parametrize("clicks", [0, 3])
+def test_a_log_is_whole_whenever_its_process_is_killed(tmp_path: Path, moment: str, stored: bool, clicks: int) -> None:
+    process = FORK.Process(target=fill, args=(tmp_path / "log", clicks, moment))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    # What was acknowledged is missed before anybody has opened the log again ...
+    lose(tmp_path, clicks)
+    # ... and so is the last click, once it was sent again.
+    with ClickStore(tmp_path / "log") as store:
+        assert len(store.read()) == clicks + stored
+        assert store.append(own_click(clicks)).number == clicks + 1
+    lose(tmp_path, clicks + 1)
+
+
+def own_click(number: int, prefix: str = "c") -> Click:
+    return Click(id=f"{prefix}{number}", rater="r", task="t", kind="set", content={"value": number})
+
+
+def lose(folder: Path, acknowledged: int) -> None:
+    """Check that a log whose clicks are gone is refused, and put it back."""
+    kept = {path: path.read_bytes() for path in folder.iterdir()}
+    for path in kept:
+        if path.suffix != ".count":
+            path.unlink()
+    if acknowledged:
+        with raises_code(RunError, "damaged", "log.count"):
+            ClickStore(folder / "log")
+        assert acknowledged <= int((folder / "log.count").read_text()) <= acknowledged + 1
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+def test_a_log_that_lost_clicks_is_refused_until_its_count_is_deleted(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with ClickStore(path) as store:
+        store.append(click(1))
+    older = path.read_bytes()
+    with ClickStore(path) as store:
+        store.append(click(2))
+        store.append(click(3))
+    whole = path.read_bytes()
+    for content in (None, b"", older, _without(tmp_path, whole, 1), _without(tmp_path, whole, 1, 2, 3)):
+        path.unlink(missing_ok=True)
+        if content is not None:
+            path.write_bytes(content)
+        with raises_code(RunError, "damaged", path, "3 clicks"):
+            ClickStore(path)
+    (tmp_path / "log.count").unlink()
+    for number in (4, 5):
+        with ClickStore(path) as store:
+            store.append(click(number))
+    (tmp_path / "log.count").write_bytes(b"many")
+    with raises_code(RunError, "unreadable", path):
+        ClickStore(path)
+    (tmp_path / "log.count").write_bytes(b"\0" * 20)  # As a power cut leaves a new file.
+    with ClickStore(path) as store:
+        assert [own.id for own in store.read()] == ["c4", "c5"]
+
+
+def _without(folder: Path, content: bytes, *numbers: int) -> bytes:
+    """The log without some clicks, as somebody's SQLite deletes them."""
+    copy = folder / "copy"
+    copy.write_bytes(content)
+    with closing(sqlite3.connect(copy)) as raw:
+        raw.executemany("DELETE FROM clicks WHERE number = ?", [(number,) for number in numbers])
+        raw.commit()
+        raw.execute("PRAGMA journal_mode=DELETE")
+    return copy.read_bytes()
+
+
+def test_processes_that_share_a_log_count_all_clicks(tmp_path: Path) -> None:
+    processes = [FORK.Process(target=fill, args=(tmp_path / "log", 20, "never", prefix)) for prefix in "abc"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert int((tmp_path / "log.count").read_text()) == 63

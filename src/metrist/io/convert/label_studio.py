@@ -249,14 +249,15 @@ def labeling_config(
 ) -> str:
     """Return the labeling configuration (XML) under which Label Studio shows such tasks.
 
-    `kind` is rating, pairwise or errors; `questions` are aspects with the labels of their answers.
+    `kind` is rating, pairwise or errors; `questions` are aspects with the labels of their answers, `aspects` those of
+    errors to mark.
     """
     lines = ["<View>", '  <Text name="source" value="$source"/>']
     if kind == "pairwise":
         lines += ['  <Text name="first" value="$first"/>', '  <Text name="second" value="$second"/>']
     else:
         lines += ['  <Text name="output" value="$output"/>']
-    if kind == "errors":
+    if aspects:
         lines += ['  <Labels name="aspect" toName="output">']
         lines += [f"    <Label value={quoteattr(aspect)}/>" for aspect in aspects]
         lines += ["  </Labels>", '  <Choices name="severity" toName="output" perRegion="true">']

@@ -9,6 +9,9 @@ Clicks are applied in the order of the log, those that were taken back left out:
     done    {"value": true or false}     the rater has marked all errors
     skip    {"value": true or false}     the rater cannot judge this
     undo    {"target": id of a click}
+
+An answer to a task that was skipped ends the skipping. The side of a mark is output or source, or left or right of a
+pair, as the rater saw it.
 """
 
 from __future__ import annotations
@@ -35,11 +38,18 @@ from metrist.web.annotation.project import (
     choose_tasks,
     open_project,
 )
-from metrist.web.annotation.schemas import LEFT, TIE, normalise
+from metrist.web.annotation.schemas import LEFT, RIGHT, TIE, normalise
 from metrist.web.annotation.store import Click, ClickStore
 
 MAX_NOTE = 10_000
+#: What alpha says, for those who read it seldom (Krippendorff, Content Analysis, 2004, names the two limits).
+ALPHA_NOTE = (
+    "Alpha is 1 if raters always agree and 0 if they agree as often as by chance; with less than .8 conclusions are "
+    "tentative, with less than .667 there is little to conclude."
+)
 _MARK_FIELDS = ("id", "start", "end", "side", "aspect", "severity", "note")
+#: The name of the number of errors, among those of questions.
+ERRORS = "errors"
 #: An answer to a pair as a number, for agreement.
 _SIGNS = {"first": 1.0, "second": -1.0, "tie": 0.0}
 
@@ -56,6 +66,8 @@ class Answer:
 
     def apply(self, click: Click) -> None:
         content = click.content
+        if click.kind in ("set", "mark", "done"):
+            self.skipped = False
         match click.kind:
             case "set" if content["value"] is None:
                 self.values.pop(content["name"], None)
@@ -100,7 +112,7 @@ def check_click(project: Project, click: Click) -> None:
                     f"{content['value']!r:.40} is no answer to {content['name']!r:.40}", code="invalid_value"
                 )
         case "mark":
-            _check_mark(project, task, content)
+            _check_mark(project, click)
         case "unmark":
             _check_keys(content, ("id",))
             _check_text(content["id"], "id", 64)
@@ -128,9 +140,9 @@ def _check_text(value: Any, name: str, longest: int) -> None:
         raise InputError(f"{name} must be a text of at most {longest} characters", code="invalid_value")
 
 
-def _check_mark(project: Project, task: AnnotationTask, content: Mapping[str, Any]) -> None:
-    schema = project.schema
-    if schema.kind != "errors":
+def _check_mark(project: Project, click: Click) -> None:
+    schema, content = project.schema, click.content
+    if not schema.marks_errors:
         raise InputError("this schema marks no errors")
     _check_keys(content, _MARK_FIELDS)
     _check_text(content["id"], "id", 64)
@@ -140,9 +152,10 @@ def _check_mark(project: Project, task: AnnotationTask, content: Mapping[str, An
         raise InputError(f"there is no aspect {content['aspect']!r:.40}", code="unknown_name")
     if content["severity"] not in schema.severities:
         raise InputError(f"there is no severity {content['severity']!r:.40}")
-    text = {"output": task.records[0].output, "source": task.records[0].source}.get(str(content["side"]))
+    texts = project.markable_texts(click.rater, click.task)
+    text = texts.get(str(content["side"]))
     if text is None:
-        raise InputError("an error is in the output, or in the source if there is one")
+        raise InputError(f"an error is in one of: {', '.join(texts)}", code="invalid_value")
     start, end = content["start"], content["end"]
     if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
         raise InputError(f"an error lies within the {len(text)} characters of its text")
@@ -219,15 +232,16 @@ class Answers:
 
     def is_complete(self, rater: str, task_id: str) -> bool:
         """Whether the rater has answered all questions of the task, or skipped it."""
-        answer, task, schema = self.find(rater, task_id), self.project.tasks[task_id], self.project.schema
+        answer, schema = self.find(rater, task_id), self.project.schema
         if answer.skipped:
             return True
-        if schema.kind == "errors":
-            return answer.done
-        names = [question.name for question in schema.questions]
-        if schema.each_error is not None:
-            names += [f"error:{number}" for number in range(len(task.errors))]
-        return all(name in answer.values for name in names)
+        names = schema.question_names(len(self.project.tasks[task_id].errors))
+        return all(name in answer.values for name in names) and (answer.done or not schema.marks_errors)
+
+    def counts(self, rater: str, task_id: str) -> bool:
+        """Whether the rater's answer to a task is complete, and not skipped."""
+        own = (rater, task_id) in self.project.assigned
+        return own and self.is_complete(rater, task_id) and not self.find(rater, task_id).skipped
 
     def progress(self, rater: str) -> tuple[int, int]:
         """Return how many of a rater's tasks are complete, and how many there are."""
@@ -242,21 +256,37 @@ class Answers:
         swapped = self.project.assigned[rater, task].swapped
         return "first" if (value == LEFT) != swapped else "second"
 
+    def errors(self, rater: str, task_id: str) -> list[dict[str, Any]]:
+        """Return the errors that a rater marked, in the order of the text: the fields of an error in a row, and which
+        `record` of the task it is in."""
+        texts = self.project.markable_texts(rater, task_id)
+        swapped = self.project.assigned[rater, task_id].swapped
+        places = {LEFT: (int(swapped), "output"), RIGHT: (int(not swapped), "output")}
+        found = []
+        for mark in self.find(rater, task_id).marks.values():
+            record, side = places.get(mark["side"], (0, mark["side"]))
+            start, end = mark["start"], mark["end"]
+            error = {name: mark[name] for name in ("aspect", "severity", "start", "end")}
+            text = texts[mark["side"]][start:end]
+            found.append({**error, "side": side, "text": text, "explanation": mark["note"], "record": record})
+        return sorted(found, key=lambda error: (error["record"], error["side"], error["start"], error["end"]))
+
     def passes(self, rater: str, task: AnnotationTask) -> bool | None:
         """Return whether a rater's answer to an attention item is the expected one; None if it is not complete."""
         if task.expected is None or not self.is_complete(rater, task.id):
             return None
-        answer = self.find(rater, task.id)
-        match self.project.schema.kind:
-            case "errors":
-                marks = [(m["start"], m["end"]) for m in answer.marks.values() if m["side"] == "output"]
-                spans = task.expected["spans"]
-                if not spans or not marks:
-                    return not spans and not marks
-                return all(any(start < last and first < end for start, end in marks) for first, last in spans)
-            case "pairwise":
-                return all(self.choice(rater, task.id, name) == value for name, value in task.expected.items())
-        return all(answer.values.get(name) == value for name, value in task.expected.items())
+        values, spans = task.expected.get("values", {}), task.expected.get("spans")
+        given = self.find(rater, task.id).values
+        if self.project.schema.kind == "pairwise":
+            given = {name: self.choice(rater, task.id, name) for name in values}
+        if any(given.get(name) != value for name, value in values.items()):
+            return False
+        if spans is None:
+            return True
+        marks = [(e["start"], e["end"]) for e in self.errors(rater, task.id) if e["side"] == "output"]
+        if not spans or not marks:
+            return not spans and not marks
+        return all(any(start < last and first < end for start, end in marks) for first, last in spans)
 
     def attention(self, rater: str) -> tuple[int, int]:
         """Return how many attention items a rater passed, and how many are complete."""
@@ -267,22 +297,20 @@ class Answers:
         return sum(known), len(known)
 
     def agreement(self) -> list[dict[str, Any]]:
-        """Return Krippendorff's alpha for each question, or for the number of errors marked."""
+        """Return Krippendorff's alpha for each question, and for the number of errors marked."""
         schema, tasks = self.project.schema, self.project.tasks
         numbers = {task: number for number, task in enumerate(tasks)}
-        names = [question.name for question in schema.questions] or ["errors"]
         found = []
-        for name in names:
+        for name in [*(question.name for question in schema.questions), *([ERRORS] if schema.marks_errors else [])]:
             rows = [
                 (numbers[own.task], code, value)
                 for code, rater in enumerate(self.project.raters)
                 for own in rater.assignments
-                if tasks[own.task].expected is None
-                and not math.isnan(value := self._number(rater.name, own.task, name))
+                if tasks[own.task].expected is None and (value := self.number(rater.name, own.task, name)) is not None
             ]
             output, rater_codes, values = np.array(rows, np.float64).reshape(-1, 3).T
             ratings = Ratings.of(output.astype(np.intp), rater_codes.astype(np.intp), values, len(tasks))
-            scale = "alpha_nominal" if schema.kind == "pairwise" else "alpha_ordinal"
+            scale = "alpha_nominal" if schema.kind == "pairwise" and name != ERRORS else "alpha_ordinal"
             (result,) = agreement(ratings, [scale], 0, np.random.default_rng(0))
             found.append(
                 {
@@ -295,18 +323,20 @@ class Answers:
             )
         return found
 
-    def _number(self, rater: str, task: str, name: str) -> float:
-        """Return an answer as a number; NaN if there is none."""
+    def number(self, rater: str, task: str, name: str) -> float | None:
+        """Return an answer as a number, None if there is none: the grade, the number of errors, or, of a pair, 1 for
+        the system whose name comes first, -1 for the other, 0 for a tie."""
         answer = self.find(rater, task)
         if answer.skipped:
-            return math.nan
-        match self.project.schema.kind:
-            case "errors":
-                return float(len(answer.marks)) if answer.done else math.nan
-            case "pairwise":
-                return _SIGNS.get(self.choice(rater, task, name) or "", math.nan)
-        value = answer.values.get(name)
-        return math.nan if value is None else float(value)
+            return None
+        if name == ERRORS and self.project.schema.marks_errors:
+            return float(len(answer.marks)) if answer.done else None
+        if self.project.schema.kind != "pairwise":
+            value = answer.values.get(name)
+            return None if value is None else float(value)
+        first, second = self.project.tasks[task].records
+        sign = _SIGNS.get(self.choice(rater, task, name) or "")
+        return -sign if sign and first.system > second.system else sign
 
 
 def _stamp_project(project: Project) -> tuple[int, int, int] | None:

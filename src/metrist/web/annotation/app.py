@@ -21,11 +21,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from metrist.errors import RunError
+from metrist.errors import InputError, RunError
 from metrist.io.writer import json_line
 from metrist.ratings import Error
-from metrist.web.annotation.answers import Answers, check_click
-from metrist.web.annotation.export import attention_share, export_label_studio, export_rows, label_studio_config
+from metrist.web.annotation.answers import ALPHA_NOTE, Answers, check_click
+from metrist.web.annotation.disputes import Dispute, find_disputes, give_answer
+from metrist.web.annotation.export import (
+    attention_share,
+    check_label_studio,
+    export_disputes,
+    export_label_studio,
+    export_rows,
+    label_studio_config,
+)
 from metrist.web.annotation.project import AnnotationTask, Project, Rater
 from metrist.web.annotation.store import Click
 from metrist.web.pages import answer_json, read_body, render_page
@@ -33,6 +41,8 @@ from metrist.web.security import OWNER, Access
 from metrist.web.server import create_app
 
 _RATER = "rater:"
+#: Disputed tasks on the owner's page, and characters of each text.
+_SHOWN_DISPUTES, _SHOWN_TEXT = 50, 2000
 
 
 class UndoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,6 +126,7 @@ class Pages:
                     "id": self.project.id,
                     "rater": rater.name,
                     "schema": self.project.schema.to_dict(),
+                    "guidelines": self.project.guidelines,
                     "tasks": [own.task for own in rater.assignments],
                     **self._progress(rater),
                 }
@@ -226,7 +237,7 @@ class Pages:
                 )
             content = {
                 "schema": self.project.schema.name,
-                "kind": self.project.schema.kind,
+                "label_studio": _fits_label_studio(self.project),
                 "about": self.project.schema.about,
                 "folder": str(self.project.folder.resolve()),
                 "pick": None if all(task.weight == 1 for task in self.project.tasks.values()) else self.project.pick,
@@ -234,13 +245,30 @@ class Pages:
                 "attention": sum(task.expected is not None for task in self.project.tasks.values()),
                 "raters": raters,
                 "agreement": self.answers.agreement(),
+                "alpha": ALPHA_NOTE,
+                "disputes": self._describe_disputes(),
             }
         return answer_json(content)
+
+    def _describe_disputes(self) -> dict[str, Any]:
+        """The most disputed tasks with the beginnings of their outputs, and how many there are."""
+        disputes = find_disputes(self.answers)
+        return {"count": len(disputes), "shown": [self._describe_dispute(own) for own in disputes[:_SHOWN_DISPUTES]]}
+
+    def _describe_dispute(self, dispute: Dispute) -> dict[str, Any]:
+        task = dispute.task
+        return {
+            "item": task.item,
+            "outputs": [{"system": record.system, "text": record.output[:_SHOWN_TEXT]} for record in task.records],
+            "disagreement": dispute.disagreement,
+            "disputed": [name for name, disagreement in dispute.by_question.items() if disagreement],
+            "answers": {rater: give_answer(self.answers, rater, task) for rater in dispute.raters},
+        }
 
     def send_export(self, request: Request) -> Response:
         _check_owner(request)
         name = request.path_params["name"]
-        if name not in ("answers.jsonl", "label-studio.json", "label-studio.xml"):
+        if name not in ("answers.jsonl", "disputes.jsonl", "label-studio.json", "label-studio.xml"):
             raise HTTPException(404, "There is no such file.")
         with self._lock:
             self.answers.refresh()
@@ -250,7 +278,8 @@ class Pages:
                 rows = ",\n".join(map(json_line, export_label_studio(self.answers)))
                 content, media_type = f"[{rows}]\n", "application/json"
             else:
-                lines = map(json_line, export_rows(self.answers))
+                rows_of = export_disputes if name == "disputes.jsonl" else export_rows
+                lines = map(json_line, rows_of(self.answers))
                 content, media_type = "".join(f"{line}\n" for line in lines), "application/x-ndjson"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
@@ -286,6 +315,14 @@ def _answer_unavailable() -> Iterator[None]:
 
 def _render(script: str, title: str, heading: str) -> Response:
     return render_page("annotation.html", title, heading=heading, scripts=[script], styles=["annotation.css"])
+
+
+def _fits_label_studio(project: Project) -> bool:
+    try:
+        check_label_studio(project.schema)
+    except InputError:
+        return False
+    return True
 
 
 def _check_owner(request: Request) -> None:

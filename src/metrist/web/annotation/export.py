@@ -16,29 +16,30 @@ from metrist.errors import InputError, RunError
 from metrist.io.convert.label_studio import format_task, labeling_config
 from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.writer import atomic_write, write_rows
-from metrist.records import Record
 from metrist.web.annotation.answers import Answers
+from metrist.web.annotation.disputes import find_disputes, give_answer
 from metrist.web.annotation.project import AnnotationTask, record_to_dict
+from metrist.web.annotation.schemas import Schema
 
-Format = Literal["rows", "label-studio"]
+Format = Literal["rows", "disputes", "label-studio"]
 _CHOICES = {"first": 1, "second": 2, "tie": 0}
 Row = dict[str, Any]
 
 
 def export_rows(answers: Answers, *, min_attention: float = 0.0) -> Iterator[Row]:
     """Yield one row per output, pair or (for the questionnaire) answer, with all raters who passed at least this share
-    of their attention items."""
+    of their attention items. Errors in the outputs of a pair are in a row for each output."""
     project = answers.project
     raters = [rater.name for rater in project.raters if attention_share(answers, rater.name) >= min_attention]
     make: Callable[[Answers, AnnotationTask, list[str]], Iterator[Row]] = {
-        "rating": _rating_rows,
+        "rating": _output_rows,
         "pairwise": _preference_rows,
-        "errors": _error_rows,
+        "errors": _output_rows,
         "questionnaire": _questionnaire_rows,
     }[project.schema.kind]
     for task in project.tasks.values():
         if task.expected is None:
-            own = [rater for rater in raters if _counts(answers, rater, task)]
+            own = [rater for rater in raters if answers.counts(rater, task.id)]
             if own:
                 yield from make(answers, task, own)
 
@@ -52,10 +53,12 @@ def attention_share(answers: Answers, rater: str) -> float:
 def write_export(
     answers: Answers, out: str | os.PathLike[str], form: Format = "rows", *, min_attention: float = 0.0
 ) -> int:
-    """Write the answers to a file and return the number of rows or Label Studio tasks."""
+    """Write the answers, or those that raters dispute, to a file and return the number of rows or tasks."""
     answers.refresh()
     if form == "rows":
         return write_rows(export_rows(answers, min_attention=min_attention), out)
+    if form == "disputes":
+        return write_rows(export_disputes(answers), out)
     if Path(out).suffix != ".json":
         raise RunError(f"{out}: Label Studio's tasks are one JSON list; name the file .json", code="cannot_write")
     tasks = export_label_studio(answers)
@@ -64,54 +67,38 @@ def write_export(
     return len(tasks)
 
 
-def _counts(answers: Answers, rater: str, task: AnnotationTask) -> bool:
-    if (rater, task.id) not in answers.project.assigned:
-        return False
-    return answers.is_complete(rater, task.id) and not answers.find(rater, task.id).skipped
+def _output_rows(answers: Answers, task: AnnotationTask, raters: list[str]) -> Iterator[Row]:
+    schema = answers.project.schema
+    row = {**_describe_texts(task), SAMPLING_WEIGHT: task.weight}
+    if schema.questions:
+        row["ratings"] = {
+            question.name: [answers.find(rater, task.id).values[question.name] for rater in raters]
+            for question in schema.questions
+        }
+    if schema.marks_errors:
+        row["errors"] = _list_errors(answers, task, raters)
+    yield {**row, "raters": raters, **_notes(answers, task, raters)}
 
 
-def _rating_rows(answers: Answers, task: AnnotationTask, raters: list[str]) -> Iterator[Row]:
-    names = [question.name for question in answers.project.schema.questions]
-    values = {name: [answers.find(rater, task.id).values[name] for rater in raters] for name in names}
-    yield {**_describe(task, task.records[0]), "ratings": values, "raters": raters, **_notes(answers, task, raters)}
+def _list_errors(answers: Answers, task: AnnotationTask, raters: list[str], record: int = 0) -> list[Row]:
+    """Return the errors in an output of a task, by rater."""
+    return [
+        {"rater": rater, **{name: value for name, value in error.items() if name != "record"}}
+        for rater in raters
+        for error in answers.errors(rater, task.id)
+        if error["record"] == record
+    ]
 
 
 def _preference_rows(answers: Answers, task: AnnotationTask, raters: list[str]) -> Iterator[Row]:
-    row = _describe(task, task.records[0])
-    first, second = task.records
-    row.pop("system"), row.pop("output")
     names = [question.name for question in answers.project.schema.questions]
     choices = {name: [_CHOICES[answers.choice(rater, task.id, name) or "tie"] for rater in raters] for name in names}
-    yield {
-        **row,
-        "systems": [first.system, second.system],
-        "outputs": [first.output, second.output],
-        "ratings": choices,
-        "raters": raters,
-        **_notes(answers, task, raters),
-    }
-
-
-def _error_rows(answers: Answers, task: AnnotationTask, raters: list[str]) -> Iterator[Row]:
-    record = task.records[0]
-    texts = {"output": record.output, "source": record.source or ""}
-    errors = [
-        {
-            "rater": rater,
-            "aspect": mark["aspect"],
-            "severity": mark["severity"],
-            "start": mark["start"],
-            "end": mark["end"],
-            "side": mark["side"],
-            "text": texts[mark["side"]][mark["start"] : mark["end"]],
-            "explanation": mark["note"],
-        }
-        for rater in raters
-        for mark in sorted(
-            answers.find(rater, task.id).marks.values(), key=lambda mark: (mark["side"], mark["start"], mark["end"])
-        )
-    ]
-    yield {**_describe(task, record), "errors": errors, "raters": raters, **_notes(answers, task, raters)}
+    row = {**_describe_texts(task), SAMPLING_WEIGHT: task.weight}
+    yield {**row, "ratings": choices, "raters": raters, **_notes(answers, task, raters)}
+    if answers.project.schema.marks_errors:
+        for number, record in enumerate(task.records):
+            # Without a weight: the sample is one of pairs.
+            yield {**record_to_dict(record), "errors": _list_errors(answers, task, raters, number), "raters": raters}
 
 
 def _questionnaire_rows(answers: Answers, task: AnnotationTask, raters: list[str]) -> Iterator[Row]:
@@ -126,13 +113,28 @@ def _questionnaire_rows(answers: Answers, task: AnnotationTask, raters: list[str
         yield {**row, SAMPLING_WEIGHT: task.weight}
 
 
-def _describe(task: AnnotationTask, record: Record) -> Row:
-    return {**record_to_dict(record), SAMPLING_WEIGHT: task.weight}
+def _describe_texts(task: AnnotationTask) -> Row:
+    """Return what a task shows, as the row of one output or of two."""
+    row = record_to_dict(task.records[0])
+    if len(task.records) == 2:
+        row.pop("system"), row.pop("output")
+        row["systems"] = [record.system for record in task.records]
+        row["outputs"] = [record.output for record in task.records]
+    return row
 
 
 def _notes(answers: Answers, task: AnnotationTask, raters: list[str]) -> Row:
     notes = {rater: note for rater in raters if (note := answers.find(rater, task.id).note)}
     return {"rater_notes": notes} if notes else {}
+
+
+def export_disputes(answers: Answers) -> Iterator[Row]:
+    """Yield the tasks that raters answer differently, most disputed first, with each rater's answer."""
+    for dispute in find_disputes(answers):
+        task = dispute.task
+        texts = _describe_texts(task)
+        given = {rater: give_answer(answers, rater, task) for rater in dispute.raters}
+        yield {**texts, "disagreement": round(dispute.disagreement, 4), "answers": given}
 
 
 # ---- Label Studio
@@ -142,23 +144,31 @@ def export_label_studio(answers: Answers) -> list[Row]:
     """Return the tasks with all complete answers, as Label Studio imports them under the labeling configuration of
     `label_studio_config`."""
     project = answers.project
-    if project.schema.kind == "questionnaire":
-        raise InputError("the questionnaire asks about each listed error, which Label Studio has no form for")
+    check_label_studio(project.schema)
     tasks = []
     for number, task in enumerate(project.tasks.values(), 1):
         if task.expected is None:
             given = {
                 rater.name: _label_studio_answer(answers, rater.name, task)
                 for rater in project.raters
-                if _counts(answers, rater.name, task)
+                if answers.counts(rater.name, task.id)
             }
             tasks.append(format_task(number, [record_to_dict(r) for r in task.records], given, task.weight))
     return tasks
 
 
+def check_label_studio(schema: Schema) -> None:
+    """Raise InputError if Label Studio has no form for what the schema asks."""
+    if schema.kind == "questionnaire":
+        raise InputError("the questionnaire asks about each listed error, which Label Studio has no form for")
+    if schema.kind == "pairwise" and schema.marks_errors:
+        raise InputError("choices with errors in either output have no form in Label Studio's JSON: export rows")
+
+
 def label_studio_config(answers: Answers) -> str:
     """Return the labeling configuration of the project's schema."""
     schema = answers.project.schema
+    check_label_studio(schema)
     questions: Mapping[str, tuple[str, ...]] = {
         question.name: tuple(choice.label for choice in question.choices) for question in schema.questions
     }
@@ -168,8 +178,7 @@ def label_studio_config(answers: Answers) -> str:
 def _label_studio_answer(answers: Answers, rater: str, task: AnnotationTask) -> Row:
     """Return an answer in the words of metrist's rows, which `format_task` turns into Label Studio's results."""
     answer, schema = answers.find(rater, task.id), answers.project.schema
-    if schema.kind == "errors":
-        return {"errors": list(answer.marks.values())}
     if schema.kind == "pairwise":
         return {"choices": {q.name: answers.choice(rater, task.id, q.name) for q in schema.questions}}
-    return {"ratings": {question.name: answer.values[question.name] for question in schema.questions}}
+    ratings = {question.name: answer.values[question.name] for question in schema.questions}
+    return {"ratings": ratings, "errors": list(answer.marks.values())}

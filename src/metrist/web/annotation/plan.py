@@ -18,7 +18,7 @@ class ProjectPlan:
 
     aspects: Names = setting(
         (),
-        "A criterion to rate or choose by, or an aspect of the rubric or of errors; repeatable.",
+        "A criterion to rate or choose by, or an aspect of the rubric or of errors (of the first schema); repeatable.",
         "--aspect",
         metavar="A",
         shown="overall; all of a rubric",
@@ -50,6 +50,9 @@ class ProjectPlan:
         (),
         "Attention items: records whose ratings, preferences or errors are the right answers; repeatable.",
         metavar="FILE",
+    )
+    guidelines: str | None = setting(
+        None, "A text file that raters read first and can open at any time.", metavar="FILE"
     )
     show_references: bool = setting(False, "Show raters the references, too.")
     seed: int = setting(0, "Seed of the sample and of all orders.", min=0)

@@ -1,13 +1,16 @@
 """An annotation project: a folder with its tasks, who gets which of them, and the log of clicks.
 
 project.json   the schema, the raters with their links, the order of each rater's tasks; readable by its owner only. It
-               is replaced as a whole when a rater comes later; nothing else ever changes
+               is replaced as a whole when a rater comes later; nothing else ever changes. It has checksums of itself
+               and of the tasks
 tasks.jsonl    the texts of each task with its sampling weight
 clicks.sqlite  every click
+clicks.count   how many clicks there are
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -27,19 +30,22 @@ import numpy as np
 from metrist.documents import check_folder, parse_json, read_json, read_text
 from metrist.errors import InputError, RunError, format_count
 from metrist.io import ParsedRow
+from metrist.io.hashes import hash_file
 from metrist.io.writer import atomic_write, json_line
 from metrist.ratings import Error
 from metrist.records import TEXT_FIELDS, Record
 from metrist.web.annotation.sampling import Unit
-from metrist.web.annotation.schemas import Schema
-from metrist.web.annotation.store import ClickStore
+from metrist.web.annotation.schemas import LEFT, RIGHT, Schema
+from metrist.web.annotation.store import ClickStore, count_path
 
 #: Bytes of all texts of a project.
 _LARGEST_TASKS = 1 << 30
 PROJECT, TASKS, CLICKS = "project.json", "tasks.jsonl", "clicks.sqlite"
-_VERSION = 1
+_VERSION = 2
 _MAX_RATERS = 1000
 _MAX_NAME = 100
+#: Bytes of the guidelines that the owner wrote.
+_LARGEST_GUIDELINES = 200_000
 _ERROR_FIELDS = ("aspect", "severity", "explanation", "revision", "text", "start", "end", "side")
 
 
@@ -90,6 +96,7 @@ class Project:
     seed: int = 0
     inputs: tuple[str, ...] = ()
     show_references: bool = False
+    guidelines: str = ""
 
     @cached_property
     def raters_by_name(self) -> Mapping[str, Rater]:
@@ -99,6 +106,15 @@ class Project:
     def assigned(self) -> Mapping[tuple[str, str], Assignment]:
         """Assignments by rater and task."""
         return {(rater.name, own.task): own for rater in self.raters for own in rater.assignments}
+
+    def markable_texts(self, rater: str, task_id: str) -> dict[str, str]:
+        """Return the texts in which a rater marks errors, by side: those of a pair are left and right, as shown."""
+        records = self.tasks[task_id].records
+        if len(records) == 2:
+            left, right = records[::-1] if self.assigned[rater, task_id].swapped else records
+            return {LEFT: left.output, RIGHT: right.output}
+        source = {} if records[0].source is None else {"source": records[0].source}
+        return {"output": records[0].output, **source}
 
     def open_store(self) -> ClickStore:
         return ClickStore(self.folder / CLICKS)
@@ -112,7 +128,8 @@ class Project:
                 yield store
             return
         with tempfile.TemporaryDirectory(prefix="metrist-") as folder:
-            for name in (CLICKS, f"{CLICKS}-wal"):
+            # The count first: it must not be ahead of the log.
+            for name in (count_path(Path(CLICKS)).name, CLICKS, f"{CLICKS}-wal"):
                 with suppress(FileNotFoundError):
                     shutil.copyfile(self.folder / name, Path(folder, name))
             with ClickStore(Path(folder, CLICKS)) as store:
@@ -167,15 +184,22 @@ def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[Annotat
 
 
 def _expected_answer(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
+    """Return the known answers under `values`, and the places of errors under `spans`: none if errors are all that the
+    schema asks for, or if the row has no answer to anything else."""
     if schema.kind == "questionnaire":
         raise InputError("the questionnaire takes no attention items", code="invalid_value")
-    if schema.kind == "errors":
-        spans = [
+    values = _expected_values(entry, schema)
+    expected: dict[str, Any] = {"values": values} if values else {}
+    if schema.marks_errors and schema.kind != "pairwise" and (entry.errors or schema.kind == "errors"):
+        expected["spans"] = [
             [located.error.start, located.error.end]
             for located in entry.errors
             if located.error.start is not None and located.error.side == "output"
         ]
-        return {"spans": spans}
+    return expected
+
+
+def _expected_values(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
     names = {question.name for question in schema.questions}
     if schema.kind == "pairwise":
         return {own.aspect: own.choice for own in entry.preferences if own.aspect in names}
@@ -187,6 +211,11 @@ def _expected_answer(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
                 f"{entry.location}: {value:g} is no answer to {name!r} of the schema", code="invalid_value"
             )
     return answer
+
+
+def read_guidelines(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file with guidelines for raters."""
+    return read_text(Path(path), InputError, largest=_LARGEST_GUIDELINES).strip()
 
 
 def assign_tasks(
@@ -305,6 +334,7 @@ def create_project(
     seed: int,
     inputs: Sequence[str] = (),
     show_references: bool = False,
+    guidelines: str = "",
 ) -> Project:
     """Write a project into a new or empty folder and return it."""
     path = Path(folder)
@@ -321,12 +351,14 @@ def create_project(
             file.write(f"{json_line(_task_to_dict(task))}\n")
     content = {
         "metrist_annotation": _VERSION,
+        "tasks_sha256": hash_file(str(path / TASKS)),
         "id": secrets.token_hex(8),
         "schema": schema.to_dict(),
         "pick": pick,
         "seed": seed,
         "inputs": list(inputs),
         "show_references": show_references,
+        "guidelines": guidelines,
         "owner_token": secrets.token_urlsafe(18),
         "raters": [_new_rater(name, assigned) for name, assigned in assignments.items()],
     }
@@ -337,7 +369,7 @@ def create_project(
 def append_rater(project: Project, store: ClickStore, name: str, assignments: Sequence[Assignment]) -> Project:
     """Add a rater to the project's file, and return the project as it is then. What others have and did stays."""
     with store.lock():  # Of two processes that do this at once, one waits for the other.
-        content = json.loads((project.folder / PROJECT).read_text(encoding="utf-8"))
+        content = _read_project(project.folder)
         check_names([*(rater["name"] for rater in content["raters"]), name])
         content["raters"].append(_new_rater(name, assignments))
         _write_project(project.folder, content)
@@ -356,7 +388,30 @@ def _new_rater(name: str, assignments: Sequence[Assignment]) -> dict[str, Any]:
 def _write_project(folder: Path, content: Mapping[str, Any]) -> None:
     with atomic_write(folder / PROJECT) as file:
         os.fchmod(file.fileno(), 0o600)
-        json.dump(content, file, ensure_ascii=False, indent=1)
+        json.dump({**content, "sha256": _hash_content(content)}, file, ensure_ascii=False, indent=1)
+
+
+def _read_project(folder: Path) -> dict[str, Any]:
+    """Return what is in the project's file; RunError if anything in it was changed."""
+    path = folder / PROJECT
+    content = read_json(path, RunError)
+    if not isinstance(content, dict) or content.get("metrist_annotation") != _VERSION:
+        version = content.get("metrist_annotation") if isinstance(content, dict) else None
+        raise RunError(f"{path} is of version {version!r}, expected {_VERSION}", code="invalid_value")
+    if content.pop("sha256", None) != _hash_content(content):
+        raise _tell_damage(path)
+    return content
+
+
+def _hash_content(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _tell_damage(path: Path) -> RunError:
+    return RunError(
+        f"{path} does not match its checksum, and answers would be about something else: restore it from a copy",
+        code="damaged",
+    )
 
 
 def open_project(folder: str | os.PathLike[str]) -> Project:
@@ -365,15 +420,14 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
     for name in (PROJECT, TASKS):
         if not (path / name).exists():
             raise RunError(f"{path} is no annotation project: it has no {name}", code="missing_file")
-    check_folder(path, (PROJECT, TASKS, CLICKS, f"{CLICKS}-wal", f"{CLICKS}-shm"), RunError)
+    clicks = CLICKS, f"{CLICKS}-wal", f"{CLICKS}-shm", count_path(Path(CLICKS)).name
+    check_folder(path, (PROJECT, TASKS, *clicks), RunError)
     try:
-        content = read_json(path / PROJECT, RunError)
-        if content.get("metrist_annotation") != _VERSION:
-            raise RunError(
-                f"{path / PROJECT} is of version {content.get('metrist_annotation')!r}, expected {_VERSION}",
-                code="invalid_value",
-            )
-        lines = read_text(path / TASKS, RunError, largest=_LARGEST_TASKS).rstrip("\n").split("\n")
+        content = _read_project(path)
+        text = read_text(path / TASKS, RunError, largest=_LARGEST_TASKS)
+        if hashlib.sha256(text.encode()).hexdigest() != content["tasks_sha256"]:
+            raise _tell_damage(path / TASKS)
+        lines = text.rstrip("\n").split("\n")
         tasks = [_task_from_dict(parse_json(line, f"{path / TASKS}:{n}", RunError)) for n, line in enumerate(lines, 1)]
         return Project(
             folder=path,
@@ -383,6 +437,7 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
             owner_token=content["owner_token"],
             id=content["id"],
             show_references=content["show_references"],
+            guidelines=content["guidelines"],
             pick=content["pick"],
             seed=content["seed"],
             inputs=tuple(content["inputs"]),

@@ -4,6 +4,8 @@ rating         one grade for each aspect of an output, on the levels of a rubric
 pairwise       which of two outputs is better, for each aspect, or a tie; raters do not see the systems
 errors         spans of the output, or of the source, with aspect, severity and a note
 questionnaire  what the listed errors of an analysis are worth (TIGERScore paper, Tables 16 and 17)
+
+One project may ask several of them at once: any ratings, and errors; or choices, and errors in either output.
 """
 
 from __future__ import annotations
@@ -25,10 +27,18 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 #: What `--schema` takes besides a rubric.
 NAMES = ("likert", "pairwise", "errors", "questionnaire")
 SEVERITIES = ("minor", "major", "critical")
-#: The answers to a pair, as raters see it.
+#: The answers to a pair, and its outputs, as raters see it: A is on the left, or above where there is little room.
 LEFT, RIGHT, TIE = "left", "right", "tie"
 _OVERALL = "overall"
 _MAX_POINTS = 11
+#: The points of Likert scales by their number; longer ones have names at their ends.
+_POINT_NAMES: Mapping[int, tuple[str, ...]] = {
+    2: ("low", "high"),
+    3: ("low", "medium", "high"),
+    4: ("very low", "low", "high", "very high"),
+    5: ("very low", "low", "medium", "high", "very high"),
+    7: ("very low", "low", "rather low", "medium", "rather high", "high", "very high"),
+}
 #: No answer is larger.
 _LARGE = 2**53
 
@@ -57,7 +67,8 @@ class SchemaQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """What raters are asked. `aspects` and `severities` are those of errors to mark, with their definitions.
+    """What raters are asked. `kind` says what a task shows: one output, two, or an analysis; it is `errors` if there
+    are no questions. `aspects` and `severities` are those of errors to mark, with their definitions.
 
     A questionnaire asks `each_error` about every listed error besides its questions.
     """
@@ -69,7 +80,16 @@ class Schema:
     aspects: Mapping[str, str] | None = None
     severities: tuple[str, ...] = ()
     each_error: SchemaQuestion | None = None
-    higher_is_better: bool = True
+
+    @property
+    def marks_errors(self) -> bool:
+        """Whether raters mark errors, besides the questions if there are any."""
+        return self.aspects is not None
+
+    def question_names(self, errors: int = 0) -> list[str]:
+        """Return the names of all questions about a task with this number of listed errors."""
+        each = [] if self.each_error is None else [f"error:{number}" for number in range(errors)]
+        return [question.name for question in self.questions] + each
 
     def question(self, name: str, errors: int = 0) -> SchemaQuestion | None:
         """Return the question of this name; `error:2` is the one about the third listed error."""
@@ -89,6 +109,54 @@ class Schema:
         return msgspec.convert(content, Schema)
 
 
+def load_schemas(
+    names: Sequence[str],
+    *,
+    aspects: Sequence[str] = (),
+    points: int = 5,
+    table: str | None = None,
+    task: str | None = None,
+) -> Schema:
+    """Return what these schemas ask together; `aspects` are those of the first. The rest is that of `load_schema`."""
+    if not names:
+        raise SpecError("a project needs a schema", code="missing_value")
+    if table is not None and "errors" not in names:
+        raise SpecError(f"an aspect table says which errors to mark; {', '.join(names)} marks none")
+    schemas = [
+        load_schema(
+            name,
+            aspects=aspects if number == 0 else (),
+            points=points,
+            table=table if name == "errors" else None,
+            task=task,
+        )
+        for number, name in enumerate(names)
+    ]
+    if len(schemas) == 1:
+        return schemas[0]
+    kinds = [schema.kind for schema in schemas]
+    asked = [schema for schema in schemas if schema.kind != "errors"]
+    if "questionnaire" in kinds or len({schema.kind for schema in asked}) != 1 or kinds.count("errors") > 1:
+        raise SpecError(
+            f"{' and '.join(names)} cannot be asked at once: ratings go with ratings and with errors, choices with "
+            "errors; make a project for each",
+            code="conflict",
+        )
+    questions = tuple(question for schema in asked for question in schema.questions)
+    marking = next((schema for schema in schemas if schema.marks_errors), None)
+    asked_about = [question.name for question in questions] + [schema.name for schema in schemas if schema is marking]
+    if len(set(asked_about)) < len(asked_about):
+        raise SpecError(f"{' and '.join(names)} ask about the same aspect: leave one out", code="conflict")
+    return Schema(
+        kind=asked[0].kind,
+        name=" and ".join(schema.name for schema in schemas),
+        about=asked[0].about,
+        questions=questions,
+        aspects=marking.aspects if marking else None,
+        severities=marking.severities if marking else (),
+    )
+
+
 def load_schema(
     name: str, *, aspects: Sequence[str] = (), points: int = 5, table: str | None = None, task: str | None = None
 ) -> Schema:
@@ -98,8 +166,6 @@ def load_schema(
     `points` is the length of the Likert scale. The errors to mark are those of the aspect table in the file `table`, or
     of the shipped table of the `task`.
     """
-    if table is not None and name != "errors":
-        raise SpecError(f"an aspect table says which errors to mark; the schema {name!r} marks none")
     match name:
         case "likert":
             return _make_likert(aspects or (_OVERALL,), points)
@@ -123,19 +189,26 @@ def load_schema(
 def _make_likert(aspects: Sequence[str], points: int) -> Schema:
     if not 2 <= points <= _MAX_POINTS:
         raise SpecError(f"a Likert scale has 2 to {_MAX_POINTS} points, got {points}")
-    ends = {1: "very bad", points: "very good"}
-    choices = tuple(
-        Choice(value=float(point), label=str(point), meaning=ends.get(point, "")) for point in range(1, points + 1)
+    questions = tuple(
+        SchemaQuestion(name=name, text=_describe(name), choices=_name_points(name, points))
+        for name in _distinct(aspects)
     )
-    questions = tuple(SchemaQuestion(name=name, text=_describe(name), choices=choices) for name in _distinct(aspects))
     return Schema(kind="rating", name="likert", about="How good is the output?", questions=questions)
+
+
+def _name_points(aspect: str, points: int) -> tuple[Choice, ...]:
+    """Return the points of a scale; its ends say what a known criterion has more or less of."""
+    names = list(_POINT_NAMES.get(points, ["very low", *[""] * (points - 2), "very high"]))
+    if criterion := criteria.known(aspect):
+        names[0], names[-1] = f"{names[0]} {criterion.higher}", f"{names[-1]} {criterion.higher}"
+    return tuple(Choice(value=float(n), label=str(n), meaning=name) for n, name in enumerate(names, 1))
 
 
 def _make_pairwise(aspects: Sequence[str]) -> Schema:
     choices = (
-        Choice(value=LEFT, label="Left is better"),
+        Choice(value=LEFT, label="A is better"),
         Choice(value=TIE, label="Tie"),
-        Choice(value=RIGHT, label="Right is better"),
+        Choice(value=RIGHT, label="B is better"),
     )
     questions = tuple(SchemaQuestion(name=name, text=_ask_which(name), choices=choices) for name in _distinct(aspects))
     return Schema(kind="pairwise", name="pairwise", about="Which of the two outputs is better?", questions=questions)
@@ -159,7 +232,6 @@ def _make_rating(rubric_name: str, aspects: Sequence[str]) -> Schema:
         name=rubric_name,
         about=rubric.about,
         questions=questions,
-        higher_is_better=rubric.higher_is_better,
     )
 
 

@@ -17,9 +17,16 @@ from metrist.run.inputs import read_inputs
 from metrist.run.results import Results
 from metrist.run.run import is_run
 from metrist.web.annotation.plan import Pick
-from metrist.web.annotation.project import Project, assign_tasks, create_project, make_tasks, read_attention
+from metrist.web.annotation.project import (
+    Project,
+    assign_tasks,
+    create_project,
+    make_tasks,
+    read_attention,
+    read_guidelines,
+)
 from metrist.web.annotation.sampling import list_units, measure_disagreement, sample_units
-from metrist.web.annotation.schemas import load_schema
+from metrist.web.annotation.schemas import load_schemas
 
 #: (item, system)
 Key = tuple[str, str]
@@ -28,7 +35,7 @@ Key = tuple[str, str]
 def set_up(
     folder: str | os.PathLike[str],
     files: Sequence[str] | Reader,
-    schema: str,
+    schema: str | Sequence[str],
     *,
     raters: int | Sequence[str] = 1,
     aspects: Sequence[str] = (),
@@ -42,27 +49,31 @@ def set_up(
     overlap: int | None = None,
     share: float = 1.0,
     attention: Sequence[str] = (),
+    guidelines: str | os.PathLike[str] | None = None,
     show_references: bool = False,
     seed: int = 0,
     **reading: Any,
 ) -> Project:
     """Create a project in a new folder.
 
-    `files` may be a run folder, whose inputs are read then. `raters` are names, or a number of raters named r1, r2 and
-    so on. `pick="disagreement"` needs a run with the scores of two metrics, and the questionnaire one with a metric
-    that lists errors, unless the files have errors. The other settings are those of `load_schema`, `sample_units` and
-    `assign_tasks`; `reading` are options of `read_records`.
+    `files` may be a run folder, whose inputs are read then. What several schemas ask is asked at once. `raters` are
+    names, or a number of raters named r1, r2 and so on. `pick="disagreement"` needs a run with the scores of two
+    metrics, and the questionnaire one with a metric that lists errors, unless the files have errors. `guidelines` is a
+    text file. The other settings are those of `load_schemas`, `sample_units` and `assign_tasks`; `reading` are options
+    of `read_records`.
     """
     if isinstance(files, list | tuple) and len(files) == 1 and is_run(files[0]):
         run = run or files[0]
         files = read_inputs(files[0], **reading)
     reader = files if isinstance(files, Reader) else read_records(list(files), **reading)
-    if schema == "errors" and table is None:
+    names = [schema] if isinstance(schema, str) else list(schema)
+    text = read_guidelines(guidelines) if guidelines is not None else ""
+    if "errors" in names and table is None:
         records, analyses, task = _read(reader, systems)
-        loaded = load_schema(schema, aspects=aspects, task=task)
+        loaded = load_schemas(names, aspects=aspects, points=points, task=task)
     else:
         # The schema first: a mistake in it is found before a long file is read.
-        loaded = load_schema(schema, aspects=aspects, points=points, table=table)
+        loaded = load_schemas(names, aspects=aspects, points=points, table=table)
         records, analyses, _ = _read(reader, systems)
     results = load(run) if run is not None else None
     if loaded.kind == "questionnaire":
@@ -84,8 +95,8 @@ def set_up(
     sample = sample_units(units, count, pick, for_sample, disagreement)
     checks = read_attention(list(read_records(list(attention)).entries()) if attention else [], loaded)
     tasks = make_tasks(sample, analyses if loaded.kind == "questionnaire" else None, checks)
-    names = [f"r{number}" for number in range(1, raters + 1)] if isinstance(raters, int) else list(raters)
-    assignments = assign_tasks(tasks, names, for_order, overlap=overlap, share=share)
+    people = [f"r{number}" for number in range(1, raters + 1)] if isinstance(raters, int) else list(raters)
+    assignments = assign_tasks(tasks, people, for_order, overlap=overlap, share=share)
     return create_project(
         folder,
         loaded,
@@ -95,6 +106,7 @@ def set_up(
         seed=seed,
         inputs=reader.names,
         show_references=show_references,
+        guidelines=text,
     )
 
 

@@ -2,6 +2,10 @@
 
 A click has an id that the page chose. A page that got no answer sends the click again under the same id, and it counts
 once. Nothing is ever changed or deleted: taking a click back is another click. Several processes may use one log.
+
+A small file beside the log says how many clicks it has, so that a log that was deleted, emptied or replaced by an older
+one is not taken for a new one. It is written after the commit and before the click is acknowledged: it never says more
+than is on disk, and never less than was acknowledged, whenever the process is killed.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from metrist.errors import InputError, RunError
+from metrist.io.locks import lock
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _BUSY_SECONDS = 30.0
@@ -35,6 +40,9 @@ CREATE TABLE IF NOT EXISTS clicks (
     checksum INTEGER
 ) STRICT
 """
+#: The number of the last click that there ever was.
+_LAST = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'clicks'"
+_COUNT_DIGITS = 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +66,13 @@ class ClickStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._count_path = count_path(self.path)
         self._lock = threading.Lock()
         try:
+            # Before clicks are counted: others may add some meanwhile.
+            acknowledged = self._read_count()
+            if acknowledged and not (self.path.exists() and self.path.stat().st_size):
+                raise self._miss(0, acknowledged)  # SQLite would make a new one, and delete a journal without its log.
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -73,6 +86,14 @@ class ClickStore:
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.execute(_TABLE)
             self._inode = self.path.stat().st_ino
+            (stored,) = self._connection.execute("SELECT count(*) FROM clicks").fetchone()
+            if stored < acknowledged:
+                self._connection.close()
+                raise self._miss(stored, acknowledged)
+            #: Numbers whose clicks somebody deleted, and then the count, to go on without them.
+            self._deleted = self._last_number() - stored
+            if stored > acknowledged:
+                self._raise_count()
         except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: a damaged file's schema is no UTF-8.
             if hasattr(self, "_connection"):
                 self._connection.close()  # It may hold a lock on the file.
@@ -156,12 +177,41 @@ class ClickStore:
                     self._connection.execute("ROLLBACK")
                     raise
                 self._connection.execute("COMMIT")
+                self._raise_count()
             except (sqlite3.Error, OSError) as error:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise RunError(
                     f"{self.path}: the log of clicks cannot be written: {error}", code="cannot_write"
                 ) from None
+
+    def _raise_count(self) -> None:
+        """Note how many clicks are on disk, unless another process has noted more."""
+        count = self._last_number() - self._deleted
+        handle = os.open(self._count_path, os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(handle, "r+b", buffering=0) as file:
+            lock(file, wait=True)
+            if count > _parse_count(file.read(_COUNT_DIGITS)):
+                # In place and of one width: a file that is killed here has the old number or the new one.
+                file.seek(0)
+                file.write(f"{count:0{_COUNT_DIGITS}}\n".encode())
+                os.fsync(file.fileno())
+
+    def _last_number(self) -> int:
+        (number,) = self._connection.execute(_LAST).fetchone()
+        return int(number)
+
+    def _read_count(self) -> int:
+        with suppress(FileNotFoundError):
+            return _parse_count(self._count_path.read_bytes()[:_COUNT_DIGITS])
+        return 0
+
+    def _miss(self, stored: int, acknowledged: int) -> RunError:
+        return RunError(
+            f"{self.path}: {acknowledged:,} clicks were acknowledged, and the log has {stored:,}: restore it from a "
+            f"copy, or delete {self._count_path} to go on without the others",
+            code="damaged",
+        )
 
     def _check_file(self) -> None:
         """Raise OSError if the file was deleted or replaced: SQLite would go on writing to what nobody can read."""
@@ -180,6 +230,16 @@ class ClickStore:
             (click.id, click.rater, click.task, click.kind, content, now, _sum_up(click, content)),
         )
         return replace(click, number=cursor.lastrowid or 0, time=now)
+
+
+def count_path(path: Path) -> Path:
+    """Return the file that says how many clicks a log has."""
+    return path.with_suffix(".count")
+
+
+def _parse_count(content: bytes) -> int:
+    """Return the number in a count file; 0 if it was created and not written. ValueError if it is another file."""
+    return int(content.strip(b"\0 \n") or b"0")
 
 
 def _check_id(click_id: str) -> None:

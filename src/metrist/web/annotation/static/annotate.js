@@ -1,9 +1,8 @@
 // The page of a rater: one task at a time. Every click is kept here until the server has acknowledged it.
-import { element, safeName } from "/static/elements.js";
+import { element, safeName, textNodes } from "/static/elements.js";
 import { isShortcut, request } from "/static/page.js";
 import { ClickQueue } from "/static/clicks.js";
-import { pairTask, ratingTask, reviewTask, textPart } from "/static/questions.js";
-import { markTask } from "/static/marks.js";
+import { judgeTask, reviewTask, textPart } from "/static/questions.js";
 
 const bar = document.getElementById("bar");
 const main = document.getElementById("main");
@@ -23,9 +22,10 @@ const progressText = element("span", {});
 const progressBar = element("progress", { value: 0, max: 1, "aria-label": "Tasks done" });
 const saved = element("span", { class: "saved", role: "status" });
 const undoButton = element("button", { type: "button", disabled: true, onclick: undo, title: "Take back the last click (Z)" }, "Undo");
+const guideButton = element("button", { type: "button", class: "plain", onclick: () => guide.showModal(), title: "Guidelines (G)" }, "Guidelines");
 const helpButton = element("button", { type: "button", class: "plain", onclick: () => help.showModal(), title: "Keys (?)" }, "Keys");
 bar.append(
-  element("span", { class: "end row" }, progressText, progressBar, saved, undoButton, helpButton),
+  element("span", { class: "end row" }, progressText, progressBar, saved, undoButton, guideButton, helpButton),
 );
 
 const keyLine = ([key, text]) => [element("dt", {}, element("kbd", {}, key)), element("dd", {}, text)];
@@ -38,10 +38,32 @@ const help = element("dialog", { "aria-labelledby": "help-title" },
     ["Z", "undo"],
     ["S", "cannot judge this"],
     ["N", "write a remark"],
+    ["G", "guidelines"],
   ].map(keyLine)),
   element("form", { method: "dialog" }, element("button", { class: "primary" }, "Close")),
 );
-document.body.append(help);
+const guide = element("dialog", { "aria-labelledby": "guide-title" });
+document.body.append(help, guide);
+
+/** What raters should know: what the owner wrote, then the questions with the meanings of their answers. */
+function fillGuide() {
+  const { schema, guidelines } = project;
+  const defined = (entries) => element("dl", {}, entries.map(([name, meaning]) => [element("dt", {}, name), element("dd", {}, meaning)]));
+  const asked = [...schema.questions, ...(schema.each_error ? [schema.each_error] : [])];
+  guide.replaceChildren(element("div", {},
+    element("h2", { id: "guide-title", tabindex: -1, autofocus: true }, "Guidelines"),
+    guidelines ? element("div", { class: "text own" }, textNodes(guidelines)) : null,
+    asked.map((question) => [
+      element("h3", {}, question.text),
+      question.choices.some((choice) => choice.meaning) ? defined(question.choices.map((choice) => [choice.label, choice.meaning])) : null,
+    ]),
+    schema.aspects ? [
+      element("h3", {}, "Errors to mark"),
+      element("p", { class: "soft" }, `Each error is ${schema.severities.join(", ").replace(/, ([^,]*)$/, " or $1")}.`),
+      defined(Object.entries(schema.aspects).map(([name, meaning]) => [safeName(name), meaning])),
+    ] : null,
+    element("form", { method: "dialog" }, element("button", { class: "primary" }, "Close"))));
+}
 
 function showProgress() {
   const total = project.tasks.length;
@@ -67,6 +89,7 @@ function send(kind, content) {
 
 /** Apply a click to an answer as the server will. */
 function apply(answer, kind, content) {
+  if (["set", "mark", "done"].includes(kind)) answer.skipped = false;
   if (kind === "set" && content.value === null) delete answer.values[content.name];
   else if (kind === "set") answer.values[content.name] = content.value;
   else if (kind === "mark") {
@@ -124,8 +147,7 @@ function draw() {
   const context = [];
   if (task.instruction) context.push(textPart("Instruction", task.instruction));
   const tools = { send: (kind, content) => send(kind, content), task, schema };
-  const make = { rating: ratingTask, pairwise: pairTask, errors: markTask, questionnaire: reviewTask }[schema.kind];
-  view = make(tools);
+  view = schema.kind === "questionnaire" ? reviewTask(tools) : judgeTask(tools);
   if (task.source !== null && !view.showsSource) context.push(textPart("Source", task.source));
   task.references.forEach((text, number) =>
     context.push(textPart(task.references.length > 1 ? `Reference ${number + 1}` : "Reference", text)));
@@ -199,11 +221,15 @@ async function finish() {
     return;
   }
   main.replaceChildren(
-    element("div", { class: "notice" },
-      element("h2", { tabindex: -1, id: "task-title" }, "All tasks are done"),
-      element("p", {}, "Thank you. Everything is saved; you can close this page, or go back and change answers."),
-      element("button", { type: "button", onclick: () => open(position) }, "Back to the tasks")),
+    element("div", { class: "notice finished" },
+      element("h2", { tabindex: -1, id: "task-title" }, "You are done"),
+      element("p", {}, `All ${project.tasks.length === 1 ? "" : `${project.tasks.length} `}tasks are answered and saved. Thank you! You can close this page.`),
+      element("p", { class: "soft" }, "Answers can still be changed: this link stays yours."),
+      element("div", { class: "row" },
+        element("button", { type: "button", onclick: () => open(0) }, "Go through the answers"),
+        element("button", { type: "button", class: "plain", onclick: () => open(position) }, "Back to the last task"))),
   );
+  history.replaceState(null, "", location.pathname);
   view = null;
   document.getElementById("task-title").focus();
 }
@@ -226,9 +252,10 @@ document.addEventListener("keydown", (event) => {
   if (!(isShortcut(event) || onRadio) || !project) return;
   const onButton = /^(BUTTON|A|SUMMARY)$/.test(event.target.tagName);
   if (event.key === "ArrowRight" || (event.key === "Enter" && !onButton)) next();
-  else if (event.key === "ArrowLeft" && position > 0) open(position - 1);
+  else if (event.key === "ArrowLeft" && (position > 0 || !view)) open(view ? position - 1 : position);
   else if (event.key === "z") undo();
   else if (event.key === "?") help.showModal();
+  else if (event.key === "g") guide.showModal();
   else if (!view) return;
   else if (event.key === "u") {
     const left = project.tasks.findIndex((id) => !complete.has(id));
@@ -273,9 +300,11 @@ async function start() {
     return;
   }
   heading.textContent = project.schema.about;
-  const own = project.schema.kind === "errors"
-    ? [["M", "type words to mark"], ["D", "all errors are marked"]]
-    : [["1 … 9", "answer the marked question"]];
+  const own = [
+    ...(project.schema.questions.length ? [["1 … 9", "answer the marked question, also to correct it"], ["J, K", "next, previous question"]] : []),
+    ...(project.schema.aspects ? [["M", "type words to mark"], ["D", "all errors are marked"]] : []),
+  ];
+  fillGuide();
   help.querySelector("dl").prepend(...own.map(keyLine).flat());
   document.title = safeName(`${project.schema.about} – ${project.rater}`);
   complete = new Set(project.complete);
@@ -288,8 +317,11 @@ async function start() {
   await queue.resend();
   const asked = Number(location.hash.slice(1)) - 1;
   const left = project.tasks.findIndex((id) => !complete.has(id));
-  await open(Number.isInteger(asked) && asked >= 0 && asked < project.tasks.length ? asked : Math.max(0, left));
+  if (Number.isInteger(asked) && asked >= 0 && asked < project.tasks.length) await open(asked);
+  else if (left >= 0) await open(left);
+  else await finish();
   showProgress();
+  if (project.guidelines && !complete.size && !canUndo) guide.showModal(); // The first visit.
 }
 
 window.addEventListener("hashchange", () => {

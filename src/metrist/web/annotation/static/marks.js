@@ -1,4 +1,5 @@
-// Marking errors: select words with the mouse, or type them; then say what is wrong with them and how badly.
+// Marking errors: select words, or type them; then say what is wrong with them and how badly. The form opens beside the
+// text, and where there is little room over the lower part of the page, so that the words stay in view.
 import { element, safeName, SHOWN_CHARACTERS } from "/static/elements.js";
 import { markedBox, part } from "/static/output_card.js";
 import { newId } from "/static/clicks.js";
@@ -34,30 +35,27 @@ function offsetIn(box, node, place) {
 
 /** A text whose marks are underlined. Very long ones are shown in parts. */
 class MarkedText {
-  constructor(side, title, text, pick) {
+  constructor({ side, title, text }) {
     this.characters = [...text];
     this.side = side;
     this.shown = SHOWN_CHARACTERS;
-    this.pick = pick;
-    this.marks = [];
     this.box = element("div", { class: "text markable", dir: "auto", tabindex: 0, role: "group", "aria-label": `${title}, in which words can be marked` });
-    this.node = element("div", { class: side }, part(title, this.box));
-    this.box.addEventListener("mouseup", () => setTimeout(() => this.select(), 0));
-    this.box.addEventListener("touchend", () => setTimeout(() => this.select(), 0));
-    this.box.addEventListener("keyup", (event) => { if (event.shiftKey) this.select(); });
+    this.title = title;
+    this.node = element("div", { class: side === "source" ? "source" : "output" }, part(title, this.box));
   }
 
-  select() {
+  /** The selected words, null if there are none in this text. */
+  selected() {
     const selection = document.getSelection();
-    if (!selection.rangeCount || selection.isCollapsed) return;
+    if (!selection.rangeCount || selection.isCollapsed) return null;
     const range = selection.getRangeAt(0);
-    if (!this.box.contains(range.startContainer) || !this.box.contains(range.endContainer)) return;
+    if (!this.box.contains(range.startContainer) || !this.box.contains(range.endContainer)) return null;
     let start = offsetIn(this.box, range.startContainer, range.startOffset);
     let end = offsetIn(this.box, range.endContainer, range.endOffset);
-    if (start === null || end === null) return;
+    if (start === null || end === null) return null;
     while (start < end && /\s/.test(this.characters[start])) start += 1;
     while (end > start && /\s/.test(this.characters[end - 1])) end -= 1;
-    if (start < end) this.pick({ side: this.side, start, end });
+    return start < end ? { side: this.side, start, end } : null;
   }
 
   words(start, end) {
@@ -92,14 +90,17 @@ class MarkedText {
   }
 }
 
-export function markTask({ send, task, schema }) {
+/** How long a selection must rest before it is taken: on a phone, its ends are drawn one after the other. */
+const REST = 200;
+
+/** The texts, and the panel with the form and the list of marked errors. */
+export function makeMarking({ send, schema }, outputs, source) {
   let marks = [];
   let chosen = null; // The words that the form is about: { side, start, end }, with an id if they are marked already.
-  const texts = { output: new MarkedText("output", "Output", task.outputs[0], choose) };
-  if (task.source !== null) texts.source = new MarkedText("source", "Source", task.source, choose);
+  const texts = Object.fromEntries([...outputs, ...source].map((own) => [own.side, new MarkedText(own)]));
 
   const words = element("input", { type: "text", id: "mark-words", autocomplete: "off", spellcheck: "false" });
-  const place = element("p", { class: "small soft", id: "mark-place", role: "status" }, "Select words in the text, or type them here and press Find.");
+  const place = element("p", { class: "small soft", id: "mark-place", role: "status" }, "");
   const find = element("button", { type: "button", onclick: findWords }, "Find");
   const aspect = element("select", { id: "mark-aspect" }, Object.keys(schema.aspects).map((name) => element("option", { value: name }, safeName(name))));
   const definition = element("p", { class: "small soft" });
@@ -107,10 +108,10 @@ export function markTask({ send, task, schema }) {
     const input = element("input", { type: "radio", name: "severity", value: name, checked: number === 1 });
     return { input, label: element("label", {}, input, name) };
   });
-  const note = element("textarea", { id: "mark-note", rows: 2, maxlength: 10000 });
+  const note = element("textarea", { id: "mark-note", rows: 1, maxlength: 10000 });
   const keep = element("button", { type: "submit", class: "primary" }, "Mark");
-  const cancel = element("button", { type: "button", onclick: clear }, "Clear");
-  const form = element("form", { class: "mark-form", "aria-label": "An error", onsubmit: submit },
+  const cancel = element("button", { type: "button", onclick: clear }, "Cancel");
+  const form = element("form", { class: "mark-form", "aria-label": "An error", hidden: true, onsubmit: submit, onfocusin: redraw, onkeydown: (event) => { if (event.key === "Escape") clear(); } },
     element("div", { class: "row" }, element("label", { class: "above grow", for: "mark-words" }, "Words", words), find),
     place,
     element("div", { class: "row" },
@@ -120,8 +121,9 @@ export function markTask({ send, task, schema }) {
     element("label", { class: "above", for: "mark-note" }, "Note", note),
     element("div", { class: "row" }, keep, cancel));
   const list = element("ol", { class: "marks", "aria-label": "Marked errors" });
-  const none = element("p", { class: "soft small" }, "No error is marked.");
-  const done = element("button", { type: "button", id: "done", "aria-pressed": "false", onclick: () => send("done", { value: !finished }) }, "All errors are marked");
+  const hint = element("p", { class: "soft small" }, "Select the words that are wrong, ",
+    element("button", { type: "button", class: "plain inline", onclick: type }, "or type them"), ".");
+  const done = element("button", { type: "button", id: "done", "aria-pressed": "false", onclick: () => send("done", { value: !finished }) });
   let finished = false;
   aspect.addEventListener("change", showDefinition);
   words.addEventListener("keydown", (event) => {
@@ -136,15 +138,49 @@ export function markTask({ send, task, schema }) {
     return chosen && texts[chosen.side].words(chosen.start, chosen.end) === words.value;
   }
 
+  function show(span) {
+    words.value = texts[span.side].words(span.start, span.end);
+    place.textContent = `In “${texts[span.side].title}”, characters ${span.start + 1} to ${span.end}.`;
+    form.hidden = false;
+    hint.hidden = true;
+  }
+
   function choose(span) {
     chosen = { ...chosen, ...span };
-    words.value = texts[span.side].words(span.start, span.end);
-    place.textContent = `In the ${span.side}, characters ${span.start + 1} to ${span.end}.`;
+    show(span);
     redraw();
+    reveal();
+  }
+
+  /** Keep the chosen words in view beside the form. */
+  function reveal() {
+    texts[chosen.side].box.querySelector("mark.pending")?.scrollIntoView({ block: "nearest" });
+  }
+
+  function type() {
+    form.hidden = false;
+    hint.hidden = true;
+    words.focus();
+  }
+
+  // The selection stays as it is, so that it can still be extended: the text is drawn again when the form has the focus.
+  let waiting = 0;
+  function followSelection() {
+    if (!panel.isConnected) {
+      document.removeEventListener("selectionchange", followSelection);
+      return;
+    }
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      const span = Object.values(texts).map((text) => text.selected()).find((found) => found);
+      if (!span) return;
+      chosen = { ...chosen, ...span };
+      show(span);
+    }, REST);
   }
 
   function findWords() {
-    const order = chosen?.side === "source" ? ["source", "output"] : ["output", "source"];
+    const order = Object.keys(texts).sort((first, second) => (second === chosen?.side) - (first === chosen?.side));
     for (const side of order) {
       const from = chosen?.side === side ? chosen.start + 1 : 0;
       const span = texts[side]?.find(words.value, from);
@@ -161,18 +197,20 @@ export function markTask({ send, task, schema }) {
     words.value = "";
     note.value = "";
     keep.textContent = "Mark";
-    place.textContent = "Select words in the text, or type them here and press Find.";
+    place.textContent = "";
+    form.hidden = true;
+    hint.hidden = false;
+    document.getSelection().removeAllRanges();
     redraw();
   }
 
   function edit(mark) {
     chosen = { id: mark.id, side: mark.side, start: mark.start, end: mark.end };
-    words.value = texts[mark.side].words(mark.start, mark.end);
+    show(mark);
     aspect.value = mark.aspect;
     for (const { input } of severities) input.checked = input.value === mark.severity;
     note.value = mark.note;
     keep.textContent = "Save";
-    place.textContent = `In the ${mark.side}, characters ${mark.start + 1} to ${mark.end}.`;
     showDefinition();
     redraw();
     aspect.focus();
@@ -194,7 +232,6 @@ export function markTask({ send, task, schema }) {
       severity: severities.find(({ input }) => input.checked).input.value,
       note: note.value,
     });
-    document.getSelection().removeAllRanges();
     clear();
   }
 
@@ -202,25 +239,26 @@ export function markTask({ send, task, schema }) {
     for (const text of Object.values(texts)) text.draw(marks, chosen, edit);
     list.replaceChildren(...marks.map((mark) => element("li", {},
       element("span", { class: `chip severity-${mark.severity}` }, mark.severity), " ",
-      element("strong", {}, safeName(mark.aspect)), " ",
+      element("strong", {}, safeName(mark.aspect)), outputs.length > 1 ? ` in ${texts[mark.side]?.title}` : "", " ",
       element("q", { class: "name", dir: "auto" }, safeName(texts[mark.side]?.words(mark.start, Math.min(mark.end, mark.start + 200)) ?? "")),
       mark.note ? element("div", { class: "name", dir: "auto" }, safeName(mark.note)) : null,
       element("span", { class: "row" },
         element("button", { type: "button", class: "plain", onclick: () => edit(mark) }, "Edit"),
         element("button", { type: "button", class: "plain", onclick: () => { if (chosen?.id === mark.id) clear(); send("unmark", { id: mark.id }); } }, "Remove")))));
-    none.hidden = marks.length > 0;
     list.hidden = marks.length === 0;
+    done.textContent = marks.length ? "All errors are marked" : "There is no error";
   }
 
   showDefinition();
-  const node = element("div", { class: "marking" },
-    element("div", { class: "texts" },
-      texts.output.node,
-      texts.source ? element("details", { open: true }, element("summary", {}, "Source"), texts.source.node) : null),
-    element("div", {}, form, element("h3", {}, "Marked errors"), none, list, element("p", {}, done)));
+  document.addEventListener("selectionchange", followSelection);
+  const shown = outputs.map(({ side }) => texts[side].node);
+  const panel = element("div", { class: "mark-panel" },
+    element("h3", {}, "Errors"), hint, form, list, element("p", {}, done));
   return {
-    node,
-    showsSource: true,
+    texts: element("div", { class: "texts" },
+      outputs.length > 1 ? element("div", { class: "pair" }, shown) : shown,
+      texts.source ? element("details", { open: true }, element("summary", {}, "Source"), texts.source.node) : null),
+    panel,
     update(answer) {
       marks = [...answer.marks].sort((a, b) => (a.side > b.side ? 1 : a.side < b.side ? -1 : a.start - b.start));
       finished = answer.done;
@@ -228,7 +266,7 @@ export function markTask({ send, task, schema }) {
       redraw();
     },
     keys(event) {
-      if (event.key === "m") words.focus();
+      if (event.key === "m") type();
       else if (event.key === "d") send("done", { value: !finished });
       else return false;
       return true;

@@ -1,6 +1,7 @@
 // The owner's page: links, progress, agreement, attention items and exports, refreshed every few seconds.
 import { element, safeName } from "/static/elements.js";
 import { request } from "/static/page.js";
+import { markedBox, part } from "/static/output_card.js";
 
 const REFRESH = 5000;
 const numeric = ["Attention passed", "α", "Tasks with two answers"];
@@ -49,6 +50,32 @@ function agreementRow(row) {
     cell(row.failure ?? "", { class: "soft" }));
 }
 
+function describeErrors(errors) {
+  return errors.length ? element("ul", { class: "plain" }, errors.map((error) => element("li", {},
+    element("q", { class: "name", dir: "auto" }, safeName(error.text.slice(0, 200))),
+    element("span", { class: "soft" }, ` ${safeName(error.aspect)}, ${error.severity}`)))) : "none";
+}
+
+/** The tasks that raters answer differently: the outputs, and a row per question with a column per rater. */
+function drawDisputes({ count, shown }) {
+  if (!count) return [element("p", { class: "soft" }, "None: no task has two raters with different answers.")];
+  const heading = `${count === 1 ? "One task" : `${count} tasks`} with different answers, the most disputed first${count > shown.length ? `; the first ${shown.length} of them` : ""}. `
+    + "Disagreement is the mean distance of two raters’ answers, from 0 to 1.";
+  return [element("p", { class: "soft small" }, heading), ...shown.map((own) => {
+    const raters = Object.keys(own.answers);
+    const remarks = raters.filter((rater) => own.answers[rater].note);
+    const value = (answer, name) => name === "errors" && answer.errors ? describeErrors(answer.errors) : safeName(String(answer.values[name]));
+    return element("details", { class: "dispute" },
+      element("summary", {}, element("strong", {}, own.disagreement.toFixed(2)), ` ${safeName(own.item)} `,
+        element("span", { class: "soft" }, own.outputs.map(({ system }) => safeName(system)).join(" or "))),
+      element("div", { class: own.outputs.length > 1 ? "pair" : undefined }, own.outputs.map(({ system, text }) => part(safeName(system), markedBox(text)))),
+      table("Answers", ["", ...raters.map(safeName)], own.disputed.map((name) => element("tr", {},
+        element("th", { scope: "row" }, safeName(name)),
+        raters.map((rater) => cell(value(own.answers[rater], name)))))),
+      remarks.map((rater) => element("p", { class: "name" }, element("strong", {}, safeName(rater)), ": ", safeName(own.answers[rater].note))));
+  })];
+}
+
 function table(caption, heads, rows) {
   return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, element("table", {},
     element("caption", { class: "visually-hidden" }, caption),
@@ -92,12 +119,16 @@ function draw(overview) {
     table("Raters", ["Rater", "Done", "Attention passed", "Last click", "Personal link"], overview.raters.map(raterRow)));
   tail.replaceChildren(
     element("h2", {}, "Agreement (Krippendorff’s α)"),
+    element("p", { class: "soft small" }, overview.alpha),
     table("Agreement", ["Question", "α", "Scale", "Tasks with two answers", "Remark"], overview.agreement.map(agreementRow)),
+    element("h2", {}, "Disputed tasks"),
+    ...drawDisputes(overview.disputes),
     element("h2", {}, "Export"),
     element("p", { class: "row" },
       element("a", { class: "button primary", href: "/export/answers.jsonl", download: "" }, "Answers (.jsonl)"),
-      overview.kind === "questionnaire" ? null : element("a", { class: "button", href: "/export/label-studio.json", download: "" }, "Label Studio (.json)"),
-      overview.kind === "questionnaire" ? null : element("a", { class: "button", href: "/export/label-studio.xml", download: "" }, "Its labeling configuration (.xml)")));
+      overview.disputes.count ? element("a", { class: "button", href: "/export/disputes.jsonl", download: "" }, "Disputed tasks (.jsonl)") : null,
+      !overview.label_studio ? null : element("a", { class: "button", href: "/export/label-studio.json", download: "" }, "Label Studio (.json)"),
+      !overview.label_studio ? null : element("a", { class: "button", href: "/export/label-studio.xml", download: "" }, "Its labeling configuration (.xml)")));
   if (!form.isConnected) main.replaceChildren(head, form, tail);
 }
 
