@@ -114,7 +114,9 @@ def everything_said(url: str, api_version: str | None = None, conversations: int
         texts.append(repr(completion))
 
     try:
-        texts.append(repr(llm.complete_batch([(Message("user", "hello"),)] * conversations, Sampling(), DeliverTo(arrived))))
+        texts.append(
+            repr(llm.complete_batch([(Message("user", "hello"),)] * conversations, Sampling(), DeliverTo(arrived)))
+        )
     except ModelError as fault:
         texts += traceback.TracebackException.from_exception(fault, capture_locals=True).format()
         texts += ["chained"] * (fault.__cause__ is not None or fault.__context__ is not None)
