@@ -6,16 +6,22 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from error_codes import raises_code
+from fault_server import FaultServer, answer
 from metrist.errors import ModelError, RunError
 from metrist.llm import budget, gateway
 from metrist.llm.budget import Budget
 from metrist.llm.cache import AnswerCache, open_cache
 from metrist.llm.messages import Sampling
+from metrist.llm.openai import OpenAI
+from metrist.metrics.base import Shard
+from metrist.metrics.llm_metric import LLMMetric
+from metrist.records import Record
 from metrist.runtime import VARIABLES, Runtime
 from scripted_llm import Scripted, read_log, say
 
@@ -125,6 +131,10 @@ sys.path.insert(0, sys.argv[1])
 from metrist.errors import ModelError, RunError
 from metrist.llm import gateway
 from metrist.llm.messages import Sampling
+from metrist.llm.openai import OpenAI
+from metrist.metrics.base import Shard
+from metrist.metrics.llm_metric import LLMMetric
+from metrist.records import Record
 from scripted_llm import Scripted, say
 llm = Scripted(log=sys.argv[2], tokens=(20, 10))
 try:
@@ -172,3 +182,29 @@ def test_amounts_and_limits_that_cannot_be_are_refused():
         Runtime(max_cost=-1)
     with raises_code(RunError, "invalid_value", "concurrency", 0):
         Runtime(concurrency=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(LLMMetric):
+    """Asks for a number."""
+
+    bounds = (0.0, 1.0)
+
+    def prompt(self, record):
+        return f"Grade {record.output}."
+
+    def parse(self, text):
+        return float(text)
+
+
+def test_an_absurd_token_count_does_not_spend_the_budget(monkeypatch):
+    monkeypatch.setenv("METRIST_MAX_COST", "400")
+    absurd = answer("0.5", usage={"prompt_tokens": 1_000_000, "completion_tokens": 3})
+    with FaultServer(lambda _: absurd) as server:
+        metric = Number(llm=OpenAI(model="m", url=server.url), max_tokens=100)
+        scores = metric.score(Shard([Record(item=name, system="s", output=name) for name in "abcd"]))
+    assert list(scores.values) == [0.5] * 4
+    # A request of some 150 bytes holds at most that many tokens, and those that the server adds to it: 4,096.
+    cost = sum(usage["cost"] for usage in scores.usages.values())
+    assert 4 * 40.96 < cost < 4 * 45
+    assert len([remark for remark in metric.remarks(scores) if "4 calls cannot be right" in remark]) == 1

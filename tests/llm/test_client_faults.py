@@ -223,8 +223,8 @@ def test_what_a_terminal_would_obey_is_escaped_in_messages(act: Act, monkeypatch
     assert not set(message) & set("\x1b\x07\x9b\u202e")
 
 
-@pytest.mark.parametrize("count", [10**400, -1, 12.0, float("nan"), True, "12", [12], 10**10])
-def test_a_token_count_that_cannot_be_right_is_unknown(count: object) -> None:
+@pytest.mark.parametrize("count", [-1, 12.0, float("nan"), True, "12", [12]])
+def test_a_token_count_that_is_none_is_unknown(count: object) -> None:
     usage = {"prompt_tokens": count, "completion_tokens": 3}
     with FaultServer(lambda _: answer("hello", usage=usage)) as server:
         (result,) = ask(server.url)
@@ -232,6 +232,28 @@ def test_a_token_count_that_cannot_be_right_is_unknown(count: object) -> None:
     with FaultServer(lambda _: answer("hello", usage={"completion_tokens": 3})) as server:
         (result,) = ask(server.url)
     assert not result.usage.unusable
+
+
+@pytest.mark.parametrize("count", [10**400, 10**10, 1_000_000], ids=["400 digits", "11 digits", "a million"])
+def test_no_more_tokens_are_counted_than_the_texts_can_hold(count: int) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": count}
+    with FaultServer(lambda _: answer("hello", usage=usage)) as server:
+        (result,) = ask(server.url)
+    # The request and the answer have some hundred bytes each; the rest is for the chat template, and max_tokens.
+    assert result.usage.prompt_tokens is not None
+    assert result.usage.completion_tokens is not None
+    assert 4096 < result.usage.prompt_tokens < 4096 + 1000
+    assert result.usage.completion_tokens <= Sampling().max_tokens
+    assert (result.usage.unusable, result.usage.estimated) == (True, True)
+
+
+def test_a_long_template_and_a_long_unseen_thought_are_counted_as_the_server_does() -> None:
+    for prompt, output in ((4000, 3), (12, Sampling().max_tokens), (0, 0)):
+        usage = {"prompt_tokens": prompt, "completion_tokens": output}
+        with FaultServer(lambda _, usage=usage: answer("hello", usage=usage)) as server:  # type: ignore[misc]
+            (result,) = ask(server.url)
+        assert (result.usage.prompt_tokens, result.usage.completion_tokens) == (prompt, output)
+        assert not result.usage.unusable
 
 
 def test_the_server_says_when_to_come_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import logging
 import re
@@ -10,10 +11,11 @@ import socket
 import traceback
 from collections.abc import Callable
 from functools import partial
-from urllib.parse import quote, unquote
+from urllib.parse import quote, quote_plus, unquote
 
 import pytest
 
+from error_codes import raises_code
 from fault_server import CLOSED, SILENT, Act, FaultServer, Request, answer, cut_off, error, status
 from metrist.errors import ModelError
 from metrist.llm import openai
@@ -39,17 +41,38 @@ def answering(code: int, request: Request) -> Act:
     return status(code, echoed(request).encode())
 
 
-def encodings(text: str) -> str:
-    """A text in the forms in which servers and proxies repeat it, alone and as part of more."""
-    encoded = [base64.b64encode(prefix + text.encode() + b"\xff\xfe") for prefix in (b"", b"me:", b"Bearer ")]
-    return " ".join([text, quote(text, safe=""), *(code.decode() for code in encoded)])
+def json_forms(text: str) -> list[str]:
+    """A text in JSON, as several encoders write it: .NET's escapes all but letters and digits."""
+    escaped = ["".join(sign if sign.isalnum() else f"\\u{ord(sign):{x}}" for sign in text) for x in ("04x", "04X")]
+    return [json.dumps(text), json.dumps(text).replace("/", "\\/"), *(f'"{form}"' for form in escaped)]
+
+
+def forms(text: str) -> list[str]:
+    """A text as servers, proxies and libraries repeat it, alone and as part of more."""
+    data = [prefix + text.encode() + b"\xff\xfe" for prefix in (b"", b"me:", b"Bearer ", b"\xfb")]
+    codes = [encode(part).decode() for part in data for encode in (base64.b64encode, base64.urlsafe_b64encode)]
+    url = quote(text, safe="")
+    return [
+        *(text, repr(text.encode()), html.escape(text), quote(text), url, quote(url, safe=""), quote_plus(text)),
+        re.sub("%..", lambda match: match[0].lower(), url),
+        "".join(sign if sign.isalnum() else f"%{ord(sign):02X}" for sign in text),
+        "".join(sign if sign.isalnum() else f"&#{ord(sign)};" for sign in text),
+        "".join(sign if sign.isalnum() else f"&#x{ord(sign):x};" for sign in text),
+        *json_forms(text),
+        *codes,
+        *(quote(code, safe="") for code in codes),
+    ]
 
 
 def decoded(text: str) -> str:
-    """All that can be decoded from a text: each run of characters in base64, at each of its first four characters, and
-    in percent signs."""
-    found = [text, unquote(text)]
-    for run in re.findall(r"[A-Za-z0-9+/]{16,}", text):
+    """All that can be decoded from a text: with escapes resolved, and each run of characters in base64, at each of its
+    first four characters."""
+    found = [text]
+    for _ in range(3):
+        text = re.sub(r"\\+u00(..)", lambda match: chr(int(match[1], 16)), html.unescape(unquote(text)))
+        found.append(re.sub(r"\\+", "", text))
+    for run in re.findall(r"[A-Za-z0-9+/_-]{16,}", " ".join(found)):
+        run = run.replace("-", "+").replace("_", "/")
         found += [base64.b64decode(run[start:][: (len(run) - start) // 4 * 4]).decode("latin-1") for start in range(4)]
     return " ".join(found)
 
@@ -82,7 +105,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.DEBUG)
 
 
-def everything_said(url: str, api_version: str | None = None) -> str:
+def everything_said(url: str, api_version: str | None = None, conversations: int = 3) -> str:
     """What a caller can come to see: texts, completions, and the traceback with all variables of all its frames."""
     llm = OpenAI(model="m", url=url, key="PLANTED_KEY", headers=("X-Gate: $GATE_KEY",), api_version=api_version)
     texts = [repr(llm), str(llm), repr(llm.facts())]
@@ -91,7 +114,9 @@ def everything_said(url: str, api_version: str | None = None) -> str:
         texts.append(repr(completion))
 
     try:
-        texts.append(repr(llm.complete_batch([(Message("user", "hello"),)] * 3, Sampling(), DeliverTo(arrived))))
+        texts.append(
+            repr(llm.complete_batch([(Message("user", "hello"),)] * conversations, Sampling(), DeliverTo(arrived)))
+        )
     except ModelError as fault:
         texts += traceback.TracebackException.from_exception(fault, capture_locals=True).format()
         texts += ["chained"] * (fault.__cause__ is not None or fault.__context__ is not None)
@@ -119,24 +144,63 @@ def test_a_key_is_seen_nowhere(
     assert "the model 'm'" in texts or "Completion" in texts
 
 
-@pytest.mark.parametrize("key", [KEY, "k/+~?>=:;plum-1234567890"])
+@pytest.mark.parametrize("key", [KEY, "k/+~?>=:;'&-\"<plum-1234567890", "AAAA//++AAAA//++_.-"])
 def test_a_key_is_seen_nowhere_in_another_form(
     key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PLANTED_KEY", key)
-    assert key in decoded(encodings(key))  # The forms can be decoded where they are not masked.
-    for act in (
-        answer(encodings(key)),
-        error(400, encodings(key)),
-        status(200, json.dumps({"error": key}).replace("/", "\\/").encode()),
-        status(302, b"", headers={"Location": f"https://there.example/?key={quote(key, safe='')}"}),
-        status(302, b"", headers={"Location": f"https://there.example/{key}"}),
-        status(200, b"", headers={"Content-Encoding": key}),
-    ):
+    monkeypatch.setenv("METRIST_LLM_ATTEMPTS", "1")
+    for form in forms(key):
+        assert key in decoded(form)  # It can be decoded where it is not masked.
+    text = " ".join(forms(key))
+    plain = text.encode("latin-1")
+    escaped = f"[{', '.join(json_forms(key))}]"
+    acts = [
+        answer(text),
+        *(error(code, text) for code in (400, 403, 500)),
+        status(400, b"<p>" + plain),
+        status(400, escaped.encode()),
+        status(200, f'{{"error": {escaped}}}'.encode("utf-16")),
+        status(302, b"", headers={"Location": f"https://there.example/?key={text}"}),
+        status(307, b"", headers={"Location": f"https://{text}:port/"}),
+        status(418, b"", headers={"Retry-After": text, "X-Form": text}),
+        *(status(200, b"", headers={"Content-Encoding": f"{'x' * 40}{form}"}) for form in forms(key)[:8]),
+        Act(b"HTTP/1.1 401 " + plain + b"\r\nContent-Length: 0\r\n\r\n"),
+        Act(b"HTTP/1.1 200 OK\r\n" + plain + b"\r\n\r\n", closes=True),
+        Act(plain + b" HTTP/1.1 200 OK\r\n\r\n", closes=True),
+        Act(b"HTTP/1.1 200 OK\r\nContent-Length: " + plain + b"\r\n\r\n", closes=True),
+    ]
+    for act in acts:
+        caplog.clear()
         with FaultServer(partial(lambda act, _: act, act)) as server:
-            texts = everything_said(server.url)
-        assert "***" in texts
+            texts = everything_said(server.url, conversations=1)
         assert key not in decoded(texts + caplog.text)
+        assert GATE not in texts + caplog.text
+
+
+def test_a_key_is_not_seen_without_the_word_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATE_KEY", f"Bearer {GATE}")
+    with FaultServer(lambda _: error(401, f"the key {GATE} is unknown")) as server:
+        texts = everything_said(server.url)
+    assert "the key *** is unknown" in texts
+    assert GATE not in texts
+
+
+def test_a_key_that_begins_as_another_is_masked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGER_KEY", f"{KEY}-and-more")
+    for variables in (("PLANTED_KEY", "LONGER_KEY"), ("LONGER_KEY", "PLANTED_KEY")):
+        secrets = Credentials()
+        for variable in variables:
+            secrets.add(f"X-{variable}", variable, "a test")
+        assert secrets.mask(f"{KEY} {KEY}-and-more") == "*** ***"
+
+
+def test_a_redirect_to_a_long_address_is_reported_in_one_line() -> None:
+    with FaultServer(lambda _: status(301, b"", headers={"Location": f"https://there.example/{'x' * 9999}"})) as server:
+        llm = OpenAI(model="m", url=server.url)
+        with raises_code(ModelError, "model_unusable", "https://there.example/xxx") as caught:
+            llm.complete([(Message("user", "hello"),)], Sampling())
+    assert len(str(caught.value)) < 600
 
 
 def test_tokens_of_an_answer_that_repeats_a_key_are_dropped() -> None:

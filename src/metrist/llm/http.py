@@ -7,6 +7,7 @@ shuts the connection of a request down at its deadline.
 from __future__ import annotations
 
 import base64
+import html
 import json
 import logging
 import os
@@ -20,9 +21,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from metrist._version import __version__
 from metrist.errors import MissingExtra, ModelError, escape_controls
@@ -134,7 +135,7 @@ class Credentials:
         self._headers: dict[str, str] = {}
         #: The names of the environment variables that hold the keys.
         self.variables: list[str] = []
-        self._forms: set[str] = set()
+        self._patterns: list[re.Pattern[str]] = []
 
     def __repr__(self) -> str:
         return f"Credentials({', '.join(self._headers) or 'none'})"
@@ -152,8 +153,12 @@ class Credentials:
             )
         self.variables.append(variable)
         self._headers[header.lower()] = prefix + os.environ[variable].strip()
-        if len(os.environ[variable].strip()) >= _SHORTEST_SECRET:
-            self._forms |= set(_list_forms(os.environ[variable].strip()))
+        # Servers quote a key also without the word before it, such as the Bearer of a header.
+        for secret in {os.environ[variable].strip(), *os.environ[variable].split()}:
+            if len(secret) >= _SHORTEST_SECRET:
+                self._patterns += map(re.compile, _list_patterns(secret))
+        # One key can be the beginning of another.
+        self._patterns.sort(key=lambda pattern: -len(pattern.pattern))
 
     def authorize(self, request: httpx2.Request) -> httpx2.Request:
         """Add the secret headers to a request."""
@@ -162,34 +167,54 @@ class Credentials:
 
     def mask(self, text: str) -> str:
         """The text with all secrets masked: servers and libraries quote them in error messages."""
-        for form in sorted(self._forms, key=len, reverse=True):
-            text = text.replace(form, _MASK)
+        for pattern in self._patterns:
+            text = pattern.sub(_MASK, text)
         return text
 
     def mask_response(self, status: int, headers: Mapping[str, str], body: bytes) -> Response:
         """A response without secrets: all that is stored or shown of what a server sends comes from here."""
-        masked = body
-        if any(form.encode() in body for form in self._forms):
-            masked = self.mask(body.decode("utf-8", "replace")).encode()
+        text = body.decode(json.detect_encoding(body), "replace")
+        masked = self.mask(text)
         return Response(
             status=status,
             headers={name: self.mask(value) for name, value in headers.items()},
-            body=masked,
-            is_masked=masked is not body,
+            body=body if masked == text else masked.encode(),
+            is_masked=masked != text,
         )
 
 
-def _list_forms(secret: str) -> Iterator[str]:
-    """The secret as servers repeat it: plain, in JSON with escaped slashes, in a URL, and in base64 as part of any
-    text."""
-    yield from (secret, secret.replace("/", "\\/"), quote(secret, safe=""))
+def _list_patterns(secret: str) -> Iterator[str]:
+    """Patterns of the secret as servers repeat it: as it is, and in base64 as part of any text."""
+    yield _match_escaped(secret)
     data = secret.encode()
     for shift in range(3):
         # Base64 takes three bytes at a time: what stands before the secret decides which of three forms it has. The
         # characters at both ends that also depend on its neighbours are left out.
         encoded = base64.b64encode(bytes(shift) + data).decode().rstrip("=")
         end = len(encoded) - ((shift + len(data)) % 3 != 0)
-        yield encoded[(0, 2, 3)[shift] : end]
+        yield _match_escaped(encoded[(0, 2, 3)[shift] : end], {"+": "+-", "/": "/_"})
+
+
+def _match_escaped(text: str, variants: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A pattern of the text, with what is no letter or digit as it is or escaped, as in URLs, JSON, HTML and Python.
+    `variants` has the characters that may stand for one."""
+
+    def match(character: str) -> str:
+        number = ord(character)
+        return "|".join(
+            (
+                rf"\\{{0,32}}{re.escape(character)}",
+                rf"\\{{1,32}}u00{number:02x}",
+                rf"%(?:25){{0,4}}{number:02x}",
+                rf"&\#(?:0{{0,4}}{number}|x0{{0,4}}{number:x});",
+                re.escape(html.escape(character)),
+            )
+        )
+
+    return "".join(
+        character if character.isalnum() else f"(?i:{'|'.join(map(match, variants.get(character, character)))})"
+        for character in text
+    )
 
 
 class _MaskFilter(logging.Filter):
@@ -280,10 +305,9 @@ class HttpClient:
     def _post(self, connection: _Connection, body: bytes) -> Response | TransportError:
         extensions = {"trace": connection.trace}
         with connection.client.stream("POST", self._url, content=body, extensions=extensions) as response:
-            encoding = response.headers.get("content-encoding", "").strip().lower()
-            if encoding not in _ENCODINGS:
-                quoted = self.credentials.mask(f"{encoding!r:.60}")
-                return TransportError(f"the response is encoded as {quoted}, expected gzip, deflate or none")
+            encoding = self.credentials.mask(response.headers.get("content-encoding", "").strip())
+            if encoding.lower() not in _ENCODINGS:
+                return TransportError(f"the response is encoded as {encoding!r:.60}, expected gzip, deflate or none")
             content = bytearray()
             for chunk in response.iter_bytes():
                 content += chunk

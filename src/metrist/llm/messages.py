@@ -42,25 +42,15 @@ class Sampling:
     sample: int = 0
 
 
-#: More tokens than any request has: a greater count is an error of the server, and would overflow a cost.
-_MAX_TOKENS = 10**9
-
-
-def is_token_count(value: object) -> bool:
-    """Whether this can be the number of tokens of a request or an answer."""
-    return type(value) is int and 0 <= value <= _MAX_TOKENS
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What a completion consumed.
 
     `cost` is in US dollars, None if no price is known. `cached` completions cost nothing now: `saved` is what they
     would cost, and `repeated` marks those that answer an equal request of the same call. `estimated` marks token
-    counts computed from the text's length because the server reported none, or such as no request has (`unusable`).
-    `calls` is 1 plus the requests that the
-    LLM sent on its own account for this completion, such as a probe of the server's features; tokens, cost and
-    attempts include them.
+    counts computed from the text's length because the server reported none, or more than the texts can hold
+    (`unusable`). `calls` is 1 plus the requests that the LLM sent on its own account for this completion, such as a
+    probe of the server's features; tokens, cost and attempts include them.
     """
 
     prompt_tokens: int | None = None

@@ -35,6 +35,7 @@ from metrist.llm.openai_format import (
     OMITTABLE,
     RESERVED_FIELDS,
     RequestShape,
+    bound_usage,
     build_body,
     parse_chat_completion,
     parse_text_completion,
@@ -449,7 +450,7 @@ class ChatClient:
             self._wait(self._limiter.book(tokens))
             started = started or time.monotonic()
             attempts += 1
-            outcome = self._send(body, optional)
+            outcome = self._send(body, optional, max_tokens)
             seconds = time.monotonic() - started
             # Replace the booked number of tokens by the number that the server counted.
             if not isinstance(outcome, Success):
@@ -472,7 +473,7 @@ class ChatClient:
         if self.stop.wait(seconds) if seconds > 0 else self.stop.is_set():
             raise Stopped
 
-    def _send(self, body: bytes, optional: list[str]) -> Outcome:
+    def _send(self, body: bytes, optional: list[str], max_tokens: int) -> Outcome:
         """Send once, and read what the server answers."""
         response = self.http.send(body)
         if isinstance(response, TransportError):
@@ -487,8 +488,12 @@ class ChatClient:
                 completion = parse(response.data)
             except UnreadableResponse as error:
                 return RetryableError(f"the server answered {response.status}, but {error}")
+            usage = bound_usage(
+                completion.usage, request_bytes=len(body), answer_bytes=len(response.body), max_tokens=max_tokens
+            )
             # The tokens of an answer that repeats a key hold its pieces.
-            return Success(replace(completion, tokens=None) if response.is_masked else completion)
+            tokens = None if response.is_masked else completion.tokens
+            return Success(replace(completion, usage=usage, tokens=tokens))
         outcome = classify_error(response, self._llm.model, optional)
         if isinstance(outcome, FatalError) and plain and response.status in (404, 405):
             return FatalError(f"{outcome.reason}; turns='none' needs /completions, which not every server has")

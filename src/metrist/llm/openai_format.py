@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from metrist.llm.http import UnreadableResponse
@@ -19,7 +19,6 @@ from metrist.llm.messages import (
     TokenChoice,
     Turns,
     Usage,
-    is_token_count,
     join_text,
 )
 from metrist.scores import Failure, FailureKind
@@ -223,15 +222,28 @@ def _parse_text_logprobs(logprobs: Any) -> tuple[TokenChoice, ...] | None:
 
 
 def _parse_usage(data: Any) -> Usage:
-    """The token counts; those that cannot be right are unknown, and marked so."""
+    """The token counts; those that are none are unknown, and marked so."""
     if not isinstance(data, dict):
         return Usage()
-    prompt, output = data.get("prompt_tokens"), data.get("completion_tokens")
-    if is_token_count(prompt) and is_token_count(output):
-        return Usage(prompt_tokens=prompt, completion_tokens=output)
-    prompt_tokens, completion_tokens = (value if is_token_count(value) else None for value in (prompt, output))
-    unusable = (prompt, output) != (prompt_tokens, completion_tokens)
-    return Usage(prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, unusable=unusable)
+    reported = [data.get("prompt_tokens"), data.get("completion_tokens")]
+    prompt, output = (value if type(value) is int and value >= 0 else None for value in reported)
+    return Usage(prompt_tokens=prompt, completion_tokens=output, unusable=reported != [prompt, output])
+
+
+#: Tokens of a prompt that the request does not hold: the chat template, and what a server puts before the messages.
+_TEMPLATE_TOKENS = 4096
+
+
+def bound_usage(usage: Usage, *, request_bytes: int, answer_bytes: int, max_tokens: int) -> Usage:
+    """The token counts, at most as many as the request and the answer can hold: no current tokenizer makes more tokens
+    than a text has bytes. What a model thinks unseen counts towards max_tokens."""
+    prompt, output = usage.prompt_tokens, usage.completion_tokens
+    bounded = replace(
+        usage,
+        prompt_tokens=None if prompt is None else min(prompt, request_bytes + _TEMPLATE_TOKENS),
+        completion_tokens=None if output is None else min(output, max(answer_bytes, max_tokens)),
+    )
+    return usage if bounded == usage else replace(bounded, estimated=True, unusable=True)
 
 
 def _parse_finish(reason: Any) -> Finish:

@@ -208,7 +208,8 @@ def _classify_bad_request(error: ServerError, model: str, optional: Sequence[str
 
 def _suggest_remedy(status: int, response: Response) -> str:
     if status < 400:
-        return f"it redirects to {response.headers.get('location', 'another address')!r}; give that address as url=…"
+        address = _shorten(response.headers.get("location", "another address"))
+        return f"it redirects to {address!r}; give that address as url=…"
     remedies = {
         401: "the key is wrong or missing: check the environment variable that key=… names",
         402: "check the account's balance",

@@ -409,7 +409,9 @@ def describe_usage(name: str, total: Mapping[str, Any], metric: Metric | None = 
     remarks += describe_replay(name, total)
     if unusable := total.get("unusable"):
         calls = format_count(unusable, "call")
-        remarks.append(f"{name}: the server's token counts of {calls} cannot be right and were estimated")
+        remarks.append(
+            f"{name}: the server's token counts of {calls} cannot be right; estimates from the texts are billed"
+        )
     return remarks
 
 

@@ -36,6 +36,8 @@ REMINDER = (
 )
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 _MARK_LENGTH = 6
+#: Marks of one length that are tried. A text with a million of them holds 32 in a row with probability 0.13^32.
+_ATTEMPTS = 32
 _INVISIBLE = "\u200b"
 #: Control tokens of chat formats, and whatever resembles one.
 _CONTROL = re.compile(
@@ -91,7 +93,11 @@ def make_mark(texts: Iterable[str]) -> str:
     # The lengths separate the texts, so that moving a boundary between two texts changes the mark.
     key = "\0".join([*(str(len(text)) for text in all_texts), *all_texts]).encode("utf-8", "surrogatepass")
     folded = fold_lookalikes("\n".join(all_texts))
-    marks = (hashlib.sha256(b"%d\0" % attempt + key).hexdigest()[:_MARK_LENGTH] for attempt in itertools.count())
+    # A text can hold all marks of one length, so the mark grows after many attempts.
+    marks = (
+        hashlib.sha256(b"%d\0" % attempt + key).hexdigest()[: _MARK_LENGTH + attempt // _ATTEMPTS]
+        for attempt in itertools.count()
+    )
     # Digits alone could be a number, and letters alone a word.
     return next(mark for mark in marks if mark not in folded and not mark.isdigit() and not mark.isalpha())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import re
 from dataclasses import replace
 
@@ -159,11 +160,37 @@ def test_a_text_that_knows_how_marks_are_made_cannot_hold_its_own():
 def test_a_mark_that_a_text_holds_is_passed_over_in_any_disguise(dress, monkeypatch):
     # With marks of two letters, a text can hold most of them.
     monkeypatch.setattr(prompt_layout, "_MARK_LENGTH", 2)
+    monkeypatch.setattr(prompt_layout, "_ATTEMPTS", 10_000)
     marks = [f"{a}{b}" for a in "0123456789abcdef" for b in "0123456789abcdef"]
     free = {"c7", "d4", "5e"}
     for number in range(40):
         text = f"{number} " + " ".join(dress(mark) for mark in marks if mark not in free and mark[::-1] not in free)
         assert make_mark([text]) in {*free, *(mark[::-1] for mark in free)}
+
+
+def test_a_text_with_every_mark_of_a_length_gets_a_longer_one(monkeypatch):
+    # As for marks of six letters, with fewer to write down: a text of 17 MB holds all of those.
+    monkeypatch.setattr(prompt_layout, "_MARK_LENGTH", 3)
+    every = "".join(f"{number:03x} " for number in range(16**3))
+    mark = make_mark([every])
+    assert len(mark) == 4
+    assert mark not in every
+    assert mark == make_mark([every])
+
+
+def test_a_mark_that_a_search_of_one_length_finds_stays(monkeypatch):
+    # Written down before marks could become longer: cached answers belong to prompts with these.
+    text = "Yes."
+    for expected in ("b36c78", "4456c8", "9960af", "7ee08c", "a00d60", "1a115a"):
+        mark = make_mark([text])
+        assert mark == expected
+        text += f" {mark}"
+    # A text that holds three of four marks, so that several are passed over.
+    monkeypatch.setattr(prompt_layout, "_MARK_LENGTH", 4)
+    rng = random.Random(0)
+    digits = "".join(rng.choice("0123456789abcdef") for _ in range(100_000))
+    marks = [make_mark([f"{number} {digits}"]) for number in range(6)]
+    assert marks == ["38bc", "f6a0", "53aa", "52ed", "68ff", "7be2"]
 
 
 def test_the_same_texts_are_laid_out_the_same_and_a_moved_border_makes_another_mark():
