@@ -210,14 +210,14 @@ def warn_off_scale(metric: Metric, kind: Literal["minimum", "maximum"], threshol
 def choose_decimals(metric: Metric, *scores: float) -> int:
     """The number of decimals for a metric's scores, by its bounds, or by these scores if it is unbounded."""
     bounds = metric.bounds if all(map(math.isfinite, metric.bounds)) else scores
-    return decimals_for(min(bounds), max(bounds))
+    return decimals_for(min(bounds), max(bounds)) if bounds else 3
 
 
 def find_decimals(metric: Metric, runs: Sequence[Results]) -> int:
     """The number of decimals for a metric's scores in these runs."""
     values = np.concatenate([run[metric].values for run in runs if has_metric(run, metric)])
     finite = values[np.isfinite(values)]
-    return choose_decimals(metric, finite.min(), finite.max()) if len(finite) else 3
+    return choose_decimals(metric, *((finite.min(), finite.max()) if len(finite) else ()))
 
 
 def list_decimals(runs: Sequence[Results]) -> dict[str, int]:

@@ -59,6 +59,16 @@ class WinRates:
     games: Codes
 
 
+def orient_choices(first: Sequence[str], second: Sequence[str], choice: ArrayLike) -> Floats:
+    """Return the choices (1 first, -1 second, 0 tie) as if each pair had been named in the order of its systems' names.
+
+    Chance-corrected agreement takes first and second as two values, so that it depends on which output of a pair is
+    the first: that must not follow the order of a file's rows.
+    """
+    choices = np.asarray(choice, np.float64)
+    return np.where(np.asarray(first, np.str_) > np.asarray(second, np.str_), -choices, choices)
+
+
 def shares_won(first: ArrayLike, second: ArrayLike, choice: ArrayLike, size: int) -> Floats:
     """Return the share of its preferences that each side won, by code (of systems, or of outputs); NaN without
     preferences."""

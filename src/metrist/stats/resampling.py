@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -39,6 +40,8 @@ CHUNK = 1 << 21
 Over = Literal["items", "systems", "both"]
 #: Draws that equal what was observed must count, although their sums were rounded differently.
 _SLACK = 1e-12
+#: Scores whose spread is less than this share of them are centred before they are tested.
+_FAR = 1e-6
 _MANTISSA = 53
 _NARROW = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.int32))
 #: Numbers up to which columns are kept as one matrix of doubles (16 MiB).
@@ -151,6 +154,17 @@ def rounding_slack(first: Floats, second: Floats) -> Floats:
     return _SLACK * np.maximum(np.abs(first), np.abs(second))
 
 
+def find_origin(values: Floats) -> float:
+    """Return a number to subtract from scores before their means are tested, 0 for ordinary scores.
+
+    Scores that lie a million times as far from 0 as from each other would differ by less than `rounding_slack`.
+    """
+    if not values.size:
+        return 0.0
+    low, high = float(values.min()), float(values.max())
+    return low if 0 < high - low < min(abs(low), abs(high)) * _FAR else 0.0
+
+
 def resample_counts(items: int, draws: int, rng: np.random.Generator, rows: int) -> Iterator[Floats]:
     """Yield bootstrap weights: how often each item was picked, at most `rows` draws at a time."""
     for size in (min(rows, draws - start) for start in range(0, draws, rows)):
@@ -213,7 +227,14 @@ class ExactSums:
             column = narrow_numbers(np.ascontiguousarray(rows[:, number]))
             if not np.isfinite(column).all():
                 raise RunError("statistics to pool must be finite numbers, got NaN or infinity", code="invalid_value")
-            _, exponent = np.frexp(max(float(column.max(initial=0)), -float(column.min(initial=0))))
+            largest = max(float(column.max(initial=0)), -float(column.min(initial=0)))
+            _, exponent = np.frexp(largest)
+            if exponent + self.items.bit_length() > sys.float_info.max_exp:
+                raise RunError(
+                    f"{self.items:,} scores or statistics of up to {largest:.3g} cannot be added up, because no number "
+                    f"is above {sys.float_info.max:.2g}: give the metric a smaller unit",
+                    code="invalid_value",
+                )
             shift, has_rest = self._room - int(exponent), False
             if column.dtype != np.float64 and shift < 0:  # Sums of small whole numbers only are exact as they are.
                 column = column.astype(np.float64)
@@ -377,35 +398,17 @@ class PairTest:
     p: dict[Test, float]
 
 
-def pair_tests(
-    stats: Floats,
-    pairs: Sequence[tuple[int, int]],
-    pool: Pool,
-    draws: int,
-    rng: np.random.Generator,
-    tests: Collection[Test] = ("bootstrap", "randomisation"),
-    alternative: Alternative = "two-sided",
-    confidence: float = 0.95,
-) -> list[PairTest]:
-    """Compare each pair of systems on the items that all share, rows (systems, items, k).
-
-    All pairs share the draws, so that a pair's numbers do not depend on the other pairs.
-    """
-    (results,) = pair_tests_together(
-        [Contestants(sums=ExactSums(stats), pairs=pairs, pool=pool)], draws, rng, tests, alternative, confidence
-    )
-    return results
-
-
 class Contestants(NamedTuple):
-    """Systems under one metric, on items that all of them share, and the pairs of them to test."""
+    """Systems under one metric, on items that all of them share, and the pairs of them to test. `origin` was subtracted
+    from their scores, see `find_origin`."""
 
     sums: ExactSums
     pairs: Sequence[tuple[int, int]]
     pool: Pool
+    origin: float = 0.0
 
 
-def pair_tests_together(
+def pair_tests(
     contestants: Sequence[Contestants],
     draws: int,
     rng: np.random.Generator,
@@ -414,9 +417,11 @@ def pair_tests_together(
     confidence: float = 0.95,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[PairTest]]:
-    """The tests of several metrics, or of several groups of systems, on equally many items each. All share the draws,
-    the costly part; the numbers are those of `pair_tests` for each of them. `progress` is called with the draws done
-    since the call before."""
+    """Compare the pairs of several metrics, or of several groups of systems, on equally many items each.
+
+    All share the draws, the costly part, so that a pair's numbers do not depend on the others. `progress` is called
+    with the draws done since the call before.
+    """
     for_resamples, for_tosses = rng.spawn(2)
     (items,) = {each.sums.items for each in contestants}
     all_sums = [each.sums for each in contestants]
@@ -462,7 +467,7 @@ def pair_tests_together(
     return [
         [
             _describe_pair(
-                pair, scores[n], resampled[n], confidence, items, {test: float(v[i]) for test, v in p[n].items()}
+                pair, scores[n], resampled[n], confidence, items, {t: float(v[i]) for t, v in p[n].items()}, each.origin
             )
             for i, pair in enumerate(each.pairs)
         ]
@@ -471,11 +476,22 @@ def pair_tests_together(
 
 
 def _describe_pair(
-    pair: tuple[int, int], scores: Floats, resampled: Floats, confidence: float, items: int, p: dict[Test, float]
+    pair: tuple[int, int],
+    scores: Floats,
+    resampled: Floats,
+    confidence: float,
+    items: int,
+    p: dict[Test, float],
+    origin: float,
 ) -> PairTest:
     first, second = pair
     difference = float(scores[first] - scores[second])
     low, high = interval(resampled[:, first] - resampled[:, second], confidence, items, difference)
     return PairTest(
-        first=float(scores[first]), second=float(scores[second]), difference=difference, low=low, high=high, p=p
+        first=float(scores[first]) + origin,
+        second=float(scores[second]) + origin,
+        difference=difference,
+        low=low,
+        high=high,
+        p=p,
     )

@@ -53,6 +53,23 @@ def test_numbers_equal_those_of_the_tests_on_each_pair() -> None:
         assert [contest.adjusted[test] for contest in comparison.contests] == holm(alone).tolist()
 
 
+def test_scores_far_from_0_have_the_p_values_of_the_same_scores_near_0() -> None:
+    # Multiples of 2^-12, so that adding 2^40 rounds nothing.
+    near = {name: (np.round(np.array(values) * 2**12) / 2**12).tolist() for name, values in THREE.items()}
+    far = {name: [value + 2.0**40 for value in values] for name, values in near.items()}
+    for one, other in zip(compare(make_run(errors=near)).contests, compare(make_run(errors=far)).contests, strict=True):
+        assert other.test.p == one.test.p
+        assert other.test.first == one.test.first + 2.0**40
+        assert other.test.difference == pytest.approx(one.test.difference, rel=1e-12)
+    assert [contest.winner for contest in compare(make_run(errors=far)).contests] == ["b", "c", None]
+
+
+def test_a_metric_without_any_score_has_a_table() -> None:
+    comparison = compare(make_run(errors={"a": [None] * 5, "b": [None] * 5}), draws=100)
+    assert comparison.contests[0].verdict == "not tested"
+    assert comparison.system_table().to_dict()["rows"][0]["errors"]["value"] is None
+
+
 def test_lower_wins_where_lower_is_better() -> None:
     comparison = compare(make_run(errors={"a": noisy(60, 1, spread=5), "b": noisy(50, 2, spread=5)}), draws=500)
     assert comparison.contests[0].winner == "b"

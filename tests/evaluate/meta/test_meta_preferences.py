@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 from collections import Counter
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,33 @@ def test_raters_may_agree_on_choices() -> None:
     assert [line[1] for line in unnamed.rows][-1] == "Fleiss' κ"
     assert "better: agreement between raters needs named raters" in unnamed.notes[0]
     assert "Left out: Cohen's κ" in unnamed.notes[0]
+
+
+def test_agreement_on_choices_does_not_depend_on_the_order_of_rows_and_pairs() -> None:
+    rows = three_systems()
+    turned = [
+        {
+            **row,
+            "systems": row["systems"][::-1],
+            "outputs": row["outputs"][::-1],
+            "ratings": {"better": [{1: 2, 2: 1}.get(choice, 0) for choice in row["ratings"]["better"]]},
+        }
+        if number % 3
+        else row
+        for number, row in enumerate(rows)
+    ]
+    shuffled = [turned[at] for at in np.random.default_rng(2).permutation(len(turned))]
+    # Krippendorff (2011) by hand: pairs of ratings within a pair of outputs, against pairs of all ratings.
+    chosen = []
+    for row in rows:
+        is_sorted = row["systems"][0] < row["systems"][1]
+        chosen.append([choice if is_sorted else {1: 2, 2: 1}.get(choice, 0) for choice in row["ratings"]["better"]])
+    observed = np.mean([a != b for own in chosen for a, b in permutations(own, 2)])
+    expected = np.mean([a != b for a, b in permutations(sum(chosen, []), 2)])
+    for data in (rows, turned, shuffled):
+        (table,) = analyse(meta_evaluate(data, preferences=True, draws=0), "agreement")
+        value = {line[1]: line[2].value for line in table.rows}
+        assert value["Krippendorff's α, nominal"] == pytest.approx(1 - observed / expected)
 
 
 def test_people_can_be_looked_at_without_any_metric() -> None:

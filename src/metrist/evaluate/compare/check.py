@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
-from metrist.evaluate.compare.comparison import PairFacts, align_scores
+from metrist.evaluate.compare.comparison import PairFacts, align_scores, set_up_tests
 from metrist.evaluate.compare.results import describe_sources
 from metrist.evaluate.selection import (
     check_signatures,
@@ -505,13 +505,14 @@ def _test_regression(
     aligned = align_scores(metric, [(now, {pair[0]: _NOW}), (before, {pair[1]: _BEFORE})])
     indices = aligned.grid.systems.index(_NOW), aligned.grid.systems.index(_BEFORE)
     shared, facts = aligned.pair(*indices)
-    rows = np.stack([aligned.read(system, shared) for system in indices])
     side: Literal["less", "greater"] = "less" if metric.higher_is_better else "greater"
     rng = np.random.default_rng(seed)
     # The bootstrap is overconfident on few items; randomisation keeps its level on any number.
     tests: tuple[Test, ...] = ("randomisation",)
-    (test,) = pair_tests(rows, [(0, 1)], metric.pool, draws, rng, tests, alternative=side)
-    changed = int(np.count_nonzero((rows[0] != rows[1]).any(axis=-1)))
+    contestants = set_up_tests(metric, aligned, indices, shared, [(0, 1)])
+    ((test,),) = pair_tests([contestants], draws, rng, tests, alternative=side)
+    first, second = (aligned.read(system, shared) for system in indices)
+    changed = int(np.count_nonzero((first != second).any(axis=-1)))
     return _Regression(metric, pair[0], test, facts, changed)
 
 

@@ -23,6 +23,7 @@ from metrist.evaluate.selection import (
     has_metric,
     list_names,
     open_run,
+    pools_to_mean,
     select_metrics,
     select_systems,
 )
@@ -31,7 +32,15 @@ from metrist.io.dedup import OTHER_ITEMS
 from metrist.metrics.base import Metric
 from metrist.names import NameColumn, concatenate_names, encode_names, list_distinct, select_names, take_names
 from metrist.scores import FailureKind, Scores, take_stats
-from metrist.stats.resampling import Contestants, ExactSums, PairTest, Test, pair_tests_together, smallest_p
+from metrist.stats.resampling import (
+    Contestants,
+    ExactSums,
+    PairTest,
+    Test,
+    find_origin,
+    pair_tests,
+    smallest_p,
+)
 from metrist.stats.significance import holm
 
 if TYPE_CHECKING:
@@ -238,14 +247,18 @@ def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tupl
         shared = np.frombuffer(mask, np.bool_)
         members = sorted({system for number in numbers for system in indices[number]})
         local = [(members.index(indices[n][0]), members.index(indices[n][1])) for n in numbers]
-        sums = _sum_rows(aligned, members, shared)
-        groups.append(_PairGroup(numbers, Contestants(sums=sums, pairs=local, pool=metric.pool)))
+        groups.append(_PairGroup(numbers, set_up_tests(metric, aligned, members, shared, local)))
     return _MetricPairs(metric, facts, groups)
 
 
-def _sum_rows(aligned: AlignedScores, systems: Sequence[int], items: NDArray[np.bool_]) -> ExactSums:
+def set_up_tests(
+    metric: Metric, aligned: AlignedScores, systems: Sequence[int], items: Mask, pairs: Sequence[tuple[int, int]]
+) -> Contestants:
+    """Systems on items for which all have a score, and pairs of their positions; means are tested about an origin."""
     count = int(np.count_nonzero(items))
-    return ExactSums.of(len(systems), count, aligned.width, lambda number: aligned.read(systems[number], items))
+    origin = find_origin(aligned.grid.values[np.ix_(systems, items)]) if pools_to_mean(metric) else 0.0
+    sums = ExactSums.of(len(systems), count, aligned.width, lambda n: aligned.read(systems[n], items, origin))
+    return Contestants(sums=sums, pairs=pairs, pool=metric.pool, origin=origin)
 
 
 def _test_together(
@@ -271,7 +284,7 @@ def _test_together(
     report_draws(0)
     for members in by_items.values():
         # A new generator each time: a pair's numbers depend on the count of its items and the seed, not on other pairs.
-        results = pair_tests_together(
+        results = pair_tests(
             [group.contestants for _, group in members],
             plan.draws,
             np.random.default_rng(plan.seed),
@@ -379,14 +392,17 @@ class AlignedScores:
         """The number of statistics. A run in which every output failed does not know it."""
         return max(part.scores.width for part in self.stats)
 
-    def read(self, system: int, items: Mask) -> Floats:
-        """Statistics (items, k) of one system's cells that all have a score."""
+    def read(self, system: int, items: Mask, origin: float = 0.0) -> Floats:
+        """Statistics (items, k) of one system's cells that all have a score; `origin` is subtracted from scores whose
+        mean is pooled."""
         cells = self.grid.rows[system, items]
         rows = np.zeros((len(cells), self.width))
         for part in self.stats:
             in_part = (cells >= part.start) & (cells < part.start + len(part.positions))
             at = part.positions[cells[in_part] - part.start]
             rows[in_part, : part.scores.width] = take_stats(part.scores, at)
+        if origin:
+            rows[:, 0] -= origin * rows[:, 1]
         return rows
 
 

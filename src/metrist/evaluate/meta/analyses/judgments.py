@@ -29,7 +29,14 @@ from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names
 from metrist.stats.error_spans import UNSTATED, ErrorColumns, error_agreement, reduction_shares
 from metrist.stats.gold import Ratings
-from metrist.stats.preferences import CHOICES, Preferences, bootstrap_strengths, bradley_terry, win_rates
+from metrist.stats.preferences import (
+    CHOICES,
+    Preferences,
+    bootstrap_strengths,
+    bradley_terry,
+    orient_choices,
+    win_rates,
+)
 from metrist.stats.resampling import interval
 
 # ---- Agreement among raters
@@ -85,13 +92,15 @@ def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
 
 def _iterate_ratings(evaluation: MetaEvaluation) -> Iterator[tuple[str, Ratings, Codes]]:
     """Yield each aspect with its ratings of outputs and the outputs' items; of preferences, the choices of all raters
-    as ratings of pairs, on the levels second, tie, first."""
+    as ratings of pairs, on the levels second, tie, first in the order of the systems' names."""
     dataset, plan = evaluation.dataset, replace(evaluation.plan, gold="majority")
     if plan.preferences:
         for aspect in preference_aspects(dataset, plan.aspects):
             choices = select_choices(dataset, plan, aspect)
             pairs, pair_of, choice = distinct_pairs(choices)
-            ratings = Ratings.of(pair_of, choices.rater, choice, pairs.shape[1])
+            first, second = np.array(dataset.systems.names, np.str_)[dataset.systems.codes[pairs]]
+            oriented = orient_choices(first[pair_of], second[pair_of], choice)
+            ratings = Ratings.of(pair_of, choices.rater, oriented, pairs.shape[1])
             yield aspect, ratings, dataset.items.codes[pairs[0]]
     else:
         for aspect, outputs in evaluation.outputs.items():
