@@ -27,6 +27,7 @@ FAULTS = (
     "kill -9: a worker of serve under load",
     "kill -9: serve under load",
     "SIGTERM: serve under load",
+    "hostile clients: metrist serve",
     "kill -9: Ray workers, nodes and driver",
     "disk full: score",
     "disk full: score, LLM cache",

@@ -341,9 +341,14 @@ def _item(unit: Unit) -> str:
 def count_characters(units: Sequence[Unit]) -> int:
     """The characters of all texts that metrics see."""
     if not isinstance(units, RecordColumns):
-        units = RecordColumns.of([record for unit in units for record in list_records(unit)])
+        return sum(_count_characters(record) for unit in units for record in list_records(unit))
     total = sum(map(len, chain(units.outputs, chain.from_iterable(units.references))))
     return total + sum(map(len, filter(None, (*units.sources, *units.instructions))))
+
+
+def _count_characters(record: Record) -> int:
+    texts = (record.output, *record.references, record.source or "", record.instruction or "")
+    return sum(map(len, texts))
 
 
 class NeedsCheck:

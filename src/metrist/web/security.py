@@ -18,6 +18,7 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -154,6 +155,7 @@ def _is_root_url(url: str) -> bool:
     )
 
 
+@lru_cache(maxsize=16)
 def _split_host(header: str) -> str | None:
     """The name or address in a Host header, without its port; None if it is malformed."""
     try:

@@ -115,6 +115,7 @@ class LimitedProtocol(_Protocol):  # type: ignore[misc]
     """uvicorn's protocol with limits that it leaves open: the time and size of a request's headers, and the time that a
     client does not read its answer."""
 
+    app: ASGIApp
     _header_bytes = 0
     _header_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None

@@ -6,8 +6,10 @@ import asyncio
 import io
 import json
 import sys
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,9 +20,10 @@ from asgi_calls import Reply, call
 from metrist.web.service import models
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
+from metrist.web.service.guards import Pace
 from metrist.web.service.settings import AccessTokens, Check, ServiceSettings
 from metrist.web.service.telemetry import Log, Tracing
-from service_metrics import GATE
+from service_metrics import GATE, Timed
 
 _T = TypeVar("_T")
 TOKEN = "a-token-of-24-characters"
@@ -213,6 +216,58 @@ def test_a_check_without_a_score_is_left_to_the_policy() -> None:
     assert (none.code, empty.status) == ("no_checks", 422)
 
 
+def test_what_metrics_take_decides_the_budget_and_which_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Timed` takes 0.1 ms per character, so 4,000 characters take 400 ms, which is half of 800 ms."""
+    clock = SimpleNamespace(perf_counter=lambda: Timed.now, monotonic=time.monotonic)
+    monkeypatch.setattr("metrist.web.service.guards.time", clock)
+    checks = (Check.parse("service_metrics.Timed>=0"),)
+    log = io.BytesIO()
+    for given, budget, fits in ((None, 800.0, 4000), (0.2, 200.0, 1000)):
+        with serving("length", "service_metrics.Timed", checks=checks, guard_budget=given, log=log) as service:
+            run(service._warm())
+            served = ask(service, "/v1/metrics").json()["guard"]
+            records = [{"output": "a" * 100, "source": "b" * (fits - 100 + more)} for more in (-50, 50)]
+            before = Timed.now
+            inside, outside = (ask(service, "/v1/guard", {"record": record}).json() for record in records)
+            both = [{"metric": "length", "max": 0}, {"metric": "service_metrics.Timed", "min": 0}]
+            failed = ask(service, "/v1/guard", {"record": records[1], "checks": both}).json()
+        assert served["budget_ms"] == inside["budget_ms"] == budget
+        assert served["characters"]["service_metrics.Timed"] == pytest.approx(fits, abs=2)
+        assert (inside["verdict"], inside["checks"][0]["result"]) == ("pass", "pass")
+        assert (outside["verdict"], outside["decided_by"]) == ("fail", "policy")
+        assert outside["checks"][0]["result"] == "too_long"
+        assert outside["checks"][0]["needed_ms"] == pytest.approx((fits + 50) / 10, abs=1)
+        assert Timed.now == pytest.approx(before + (fits - 50) / 10_000)  # It was not asked a second time.
+        assert [check["result"] for check in failed["checks"]] == ["fail", "skipped"]
+        models.GuardVerdict.model_validate(outside)
+    (said, _) = (json.loads(line) for line in log.getvalue().splitlines() if b'"event":"guard"' in line)
+    assert said["budget_ms"] == 800.0
+    assert set(said["characters"]) == {"length", "service_metrics.Timed"}
+
+
+def test_a_shorter_text_takes_no_longer_than_a_longer_one() -> None:
+    pace = Pace([1000, 2000, 4000], [0.9, 0.2, 0.5])
+    assert [pace.estimate(n) for n in (0, 500, 1000, 2000, 3000, 8000)] == pytest.approx([0, 0.1, 0.2, 0.2, 0.35, 1.0])
+    assert [pace.fit(seconds) for seconds in (0.1, 0.35, 1.0)] == [500, 3000, 8000]
+
+
+def test_a_guard_does_not_wait_for_another_request() -> None:
+    async def ask_both(service: Service) -> tuple[dict[str, Any], Reply]:
+        body = {"records": [{"output": "long"}], "metrics": ["service_metrics.Held"]}
+        score = asyncio.create_task(call(service, "/v1/score", body))
+        await asyncio.sleep(0.1)
+        guard = {"record": {"output": "short"}, "checks": [{"metric": "service_metrics.Held", "min": 1}]}
+        verdict = (await call(service, "/v1/guard", {**guard, "budget_ms": 5000})).json()
+        assert not score.done()
+        GATE.set()
+        return verdict, await score
+
+    with serving("service_metrics.Held") as service:
+        verdict, scored = run(ask_both(service))
+    assert (verdict["verdict"], verdict["decided_by"]) == ("pass", "checks")
+    assert scored.json()["results"][0]["scores"]["service_metrics.Held"]["value"] == 4
+
+
 # ---- Requests that are refused
 
 
@@ -273,6 +328,26 @@ def test_a_record_that_breaks_a_metric_does_not_spoil_the_answers_to_others() ->
     scores = [reply.json()["results"][0]["scores"] for reply in replies if reply.status == 200]
     assert [score["service_metrics.Breaking"]["value"] for score in scores] == [3, 5, 4]
     assert b"secret words" not in log.getvalue() + replies[1].body
+
+
+def test_what_a_metric_says_is_in_the_log_and_not_in_the_answer() -> None:
+    """Its message may quote a server, such as the address with a key that a redirect names."""
+    metric = "service_metrics.Redirected"
+    record = {"output": "a"}
+    log = io.BytesIO()
+    with serving(metric, log=log) as service:
+        replies = [
+            ask(service, "/v1/score", {"records": [record]}),
+            ask(service, "/v1/score", {"records": [record], "stream": True}),
+            ask(service, "/v1/guard", {"record": record, "checks": [{"metric": metric, "min": 0}], "budget_ms": 9000}),
+        ]
+    faults = {line["id"]: line["reason"] for line in map(json.loads, log.getvalue().splitlines()) if "reason" in line}
+    assert [reply.status for reply in replies] == [502, 502, 200]
+    assert "model_unusable" in replies[0].json()["error"]["message"]
+    for reply in replies:
+        assert b"redirects" not in reply.body
+        assert b"secret" not in reply.body
+        assert "it redirects" in faults[reply.headers["x-request-id"]]
 
 
 # ---- Limits
@@ -451,7 +526,7 @@ def test_the_document_describes_what_the_service_answers() -> None:
         document = ask(service, "/openapi.json").json()
         metrics = ask(service, "/v1/metrics").json()
         scored = ask(service, "/v1/score", {"records": [texts(1)], "details": True}).json()
-    assert set(document["paths"]) == {route.path for route in service._make_routes()}
+    assert set(document["paths"]) == set(service._handlers)
     schemas = document["components"]["schemas"]
     assert schemas["ScoreRequest"]["properties"]["records"]["maxItems"] == 77
     for name, value in (("MetricsResponse", metrics), ("ScoreResponse", scored)):

@@ -28,6 +28,7 @@ from metrist.web.service.app import Service
 from metrist.web.service.catalog import Catalog, build_catalog
 from metrist.web.service.server import ServiceServer, _configure
 from metrist.web.service.settings import TOKENS_VARIABLE, AccessTokens, Check, ServiceSettings, read_tokens
+from metrist.web.service.telemetry import FOLDER_VARIABLE
 from web_server import RunningServer
 
 SLOW_METRIC = """
@@ -187,6 +188,70 @@ def test_the_end_answers_what_was_accepted_and_what_waits() -> None:
     assert not thread.is_alive()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def test_a_request_whose_body_is_still_coming_at_the_end_gets_a_problem() -> None:
+    """Its body may come for as long as accepted requests have to end."""
+    service = Service(Catalog([Held()]), ServiceSettings(log="off", anonymous=True))
+    Held.may_end.set()
+    listener = bind("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    server = ServiceServer(_configure(lambda: service, grace=2, workers=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    body = json.dumps({"records": [{"output": "four"}]}).encode()
+    connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(2)]
+    for connection in connections:
+        connection.putrequest("POST", "/v1/score")
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body[:5])
+    while service.counters.total("metrist_requests_in_progress") < 2:
+        time.sleep(0.01)
+    server.should_exit = True
+    while not service.closing:
+        time.sleep(0.01)
+    finished, unfinished = connections
+    finished.send(body[5:])
+    answers = [connection.getresponse() for connection in (finished, unfinished)]
+    assert [answer.status for answer in answers] == [200, 503]
+    assert json.load(answers[0])["results"]
+    problem = json.load(answers[1])["error"]
+    assert problem["code"] == "shutting_down"
+    assert problem["request_id"] == answers[1].getheader("x-request-id")
+    for connection in connections:
+        connection.close()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="workers share a folder with locks")
+def test_a_worker_counts_no_more_once_it_has_died(tmp_path: Path) -> None:
+    """Also while its parent has not noted its end: here it is a child that nobody has waited for."""
+    program = (
+        "import sys, time\n"
+        "from metrist.web.service.telemetry import Counters\n"
+        f"counters = Counters({str(tmp_path)!r})\n"
+        "counters.workers_ready.inc()\n"
+        "print(int(counters.total('metrist_workers_ready')), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = {**os.environ, FOLDER_VARIABLE: str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    workers = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for worker in workers:
+            assert worker.stdout is not None
+            assert worker.stdout.readline().strip() in (b"1", b"2")
+        workers[0].kill()
+        os.waitid(os.P_PID, workers[0].pid, os.WEXITED | os.WNOWAIT)
+        last = program.replace("counters.workers_ready.inc()\n", "").replace("time.sleep(60)\n", "")
+        done = subprocess.run([*command[:2], last], env=environment, capture_output=True, check=True)
+        assert done.stdout.strip() == b"1"
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
 
 
 def test_slow_headers_and_large_requests(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The service as an ASGI app on Starlette: who may ask, and what every answer and every error looks like."""
+"""The service as an ASGI app: who may ask, and what every answer and every error looks like."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from starlette.datastructures import Headers
-from starlette.exceptions import HTTPException
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from metrist.errors import MetristError
@@ -35,7 +32,9 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
 #: A batch that runs this many times longer than a request may take will not end: the process must be replaced.
 _STALLED = 10
-#: Seconds in which a client must have taken the last line of a stream that was given up.
+#: Makes the response to a request.
+Handler = Callable[[Request, ServedRequest], Awaitable[Response]]
+#: Seconds in which a client must have taken an error, such as the last line of a stream that was given up.
 _LAST_LINE_SECONDS = 1.0
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _UNKNOWN = "other"
@@ -78,9 +77,7 @@ class Service:
         self._endpoints = Endpoints(
             catalog, lanes, self._guards, self.settings, self.counters, self._capacity, self._note_fault
         )
-        # Without starlette.applications.Starlette, which raises an exception again after it has been answered.
-        router = Router(self._make_routes(), redirect_slashes=False, lifespan=self._live)
-        self._app = ExceptionMiddleware(router, {HTTPException: self._answer_error, Exception: self._answer_error})
+        self._handlers = self._make_handlers()
 
     def _make_lane(self, name: str, batch_records: int | None = None) -> Lane:
         return Lane(
@@ -93,7 +90,7 @@ class Service:
             batch_records=batch_records,
         )
 
-    def _make_routes(self) -> list[Route]:
+    def _make_handlers(self) -> dict[str, Handler]:
         document = encode(describe_api(self.settings))
         endpoints = self._endpoints
         gets: dict[str, Callable[[], bytes]] = {
@@ -110,19 +107,15 @@ class Service:
             "/v1/compare": endpoints.compare,
             "/v1/guard": endpoints.guard,
         }
-        routes = []
-        for path, operation in OPERATIONS.items():
-            if operation.request is None:
-                routes.append(Route(path, _make_get(gets[path], operation.media_type), methods=["GET"]))
-            else:
-                routes.append(Route(path, self._make_post(operation.request, posts[path]), methods=["POST"]))
-        return routes
+        return {
+            path: _make_get(gets[path], operation.media_type)
+            if operation.request is None
+            else self._make_post(operation.request, posts[path])
+            for path, operation in OPERATIONS.items()
+        }
 
-    def _make_post(
-        self, model: type[BaseModel], handle: Callable[[Any, ServedRequest], Awaitable[Answer]]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def endpoint(request: Request) -> Response:
-            call: ServedRequest = request.scope["metrist.call"]
+    def _make_post(self, model: type[BaseModel], handle: Callable[[Any, ServedRequest], Awaitable[Answer]]) -> Handler:
+        async def respond(request: Request, call: ServedRequest) -> Response:
             if not _JSON.fullmatch(request.headers.get("content-type", "")):
                 raise ApiError(415, "unsupported_media_type", "expected a body of application/json")
             if request.headers.get("content-encoding", "identity").lower() != "identity":
@@ -136,15 +129,18 @@ class Service:
             call.streams = True
             return StreamingResponse(self._stream(call, first, answer), media_type="application/x-ndjson")
 
-        return endpoint
+        return respond
 
-    @asynccontextmanager
-    async def _live(self, app: object) -> AsyncIterator[None]:  # noqa: ARG002
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Begin and end with the server."""
+        await receive()
         self.counters.worker_starts.inc()
         warming = asyncio.create_task(self._warm())
-        yield
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
         warming.cancel()
         self.close()
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def _warm(self) -> None:
         """Load the metrics' models and time them, while the server answers GET /readyz with 503."""
@@ -175,16 +171,16 @@ class Service:
     # ---- One request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self  # Starlette's routes then raise what is wrong with a request.
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
             return
-        headers = Headers(scope=scope)
+        request = Request(scope, receive)
+        headers = request.headers
         request_id = headers.get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = secrets.token_hex(8)
         endpoint = scope["path"] if scope["path"] in OPERATIONS else _UNKNOWN
-        call = scope["metrist.call"] = ServedRequest(request_id, endpoint)
+        call = ServedRequest(request_id, endpoint)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -206,15 +202,26 @@ class Service:
                 try:
                     async with asyncio.timeout(self.settings.time_limit):  # Sending included: a client may not read.
                         self._check_access(headers, call)
-                        await self._app(scope, receive, send_with_headers)
+                        response = await self._respond(request, call)
+                        await response(scope, receive, send_with_headers)
                 except (Exception, asyncio.CancelledError) as error:
-                    await self._end(scope, error, receive, send_with_headers)
+                    await self._end(request, call, error, send_with_headers)
                 if span is not None:
                     span.set_attribute("http.response.status_code", call.status)
                     span.set_attribute("metrist.records", call.notes.get("records", 0))
         finally:
             self._capacity.release(call)
             self._note(call, scope["method"])
+
+    async def _respond(self, request: Request, call: ServedRequest) -> Response:
+        if call.endpoint == _UNKNOWN:
+            text = "there is no such path; GET /openapi.json describes those there are"
+            raise ApiError(404, "not_found", text)
+        methods = ("GET", "HEAD") if OPERATIONS[call.endpoint].request is None else ("POST",)
+        if request.method not in methods:
+            allowed = ", ".join(methods)
+            raise ApiError(405, "method_not_allowed", f"expected {allowed}", headers={"Allow": allowed})
+        return await self._handlers[call.endpoint](request, call)
 
     def _check_access(self, headers: Headers, call: ServedRequest) -> None:
         """Refuse a request by its headers alone, before anything is counted or awaited. Only what says nothing about
@@ -262,38 +269,26 @@ class Service:
         except Exception as error:
             yield _write_error(call, self._explain_error(call, error)) + b"\n"
 
-    async def _end(self, scope: Scope, error: BaseException, receive: Receive, send: Send) -> None:
-        """Answer a request that ended outside of Starlette's handlers: no access, out of time, the end of the service,
-        or a fault."""
-        call: ServedRequest = scope["metrist.call"]
-        if not call.started:
-            response = await self._answer_error(Request(scope), error)
-            await response(scope, receive, send)
-            return
-        line = _write_error(call, self._explain_error(call, error)) + b"\n"
-        if not call.streams:
+    async def _end(self, request: Request, call: ServedRequest, error: BaseException, send: Send) -> None:
+        """Answer a request that cannot be answered otherwise. Where a stream has begun, the error is its last line."""
+        problem = self._explain_error(call, error)
+        body = _write_error(call, problem)
+        if call.started and not call.streams:
             raise error
-        with suppress(TimeoutError):  # The status is out: the error is the last line of the stream.
+        with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_LINE_SECONDS):
-                await send({"type": "http.response.body", "body": line})
+                if call.started:
+                    await send({"type": "http.response.body", "body": body + b"\n"})
+                else:
+                    response = Response(body, problem.status, problem.headers, "application/json")
+                    await response(request.scope, request.receive, send)
                 return
         raise error  # The server closes the connection of a client that does not read.
-
-    async def _answer_error(self, request: Request, error: BaseException) -> Response:
-        call: ServedRequest = request.scope["metrist.call"]
-        problem = self._explain_error(call, error)
-        return Response(_write_error(call, problem), problem.status_code, problem.headers, "application/json")
 
     def _explain_error(self, call: ServedRequest, error: BaseException) -> ApiError:
         """What a client is told about an error."""
         if isinstance(error, ApiError):
             return error
-        if isinstance(error, HTTPException):  # Of Starlette's routes: 404 or 405.
-            if error.status_code == 404:
-                text = "there is no such path; GET /openapi.json describes those there are"
-                return ApiError(404, "not_found", text)
-            allowed = error.headers or {}
-            return ApiError(405, "method_not_allowed", f"expected {allowed.get('Allow')}", headers=allowed)
         if isinstance(error, ClientDisconnect):
             return ApiError(400, "invalid_request", "the client is gone")
         if isinstance(error, asyncio.CancelledError):  # By the server, at the end of its time for accepted requests.
@@ -357,17 +352,17 @@ class Service:
         return encode({"status": "ready"})
 
 
-def _make_get(make: Callable[[], bytes], media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:  # noqa: ARG001
+def _make_get(make: Callable[[], bytes], media_type: str) -> Handler:
+    async def respond(request: Request, call: ServedRequest) -> Response:  # noqa: ARG001
         return Response(make(), media_type=media_type)
 
-    return endpoint
+    return respond
 
 
 def _write_error(call: ServedRequest, problem: ApiError) -> bytes:
     """The body of an error, which is noted in the call."""
-    call.status, call.code = problem.status_code, problem.code
-    body = {"code": problem.code, "message": problem.detail, "request_id": call.request_id}
+    call.status, call.code = problem.status, problem.code
+    body = {"code": problem.code, "message": problem.message, "request_id": call.request_id}
     if problem.field is not None:
         body["field"] = problem.field
     return encode({"error": body})

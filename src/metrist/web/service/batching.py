@@ -213,6 +213,6 @@ class Lane:
 
 
 def _lower_priority() -> None:
-    """Give way to other threads of the process, which only Linux can do. The threads that this one starts do so, too."""
+    """Give way to other threads of the process, with all threads that this one starts. Only Linux can do it."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + _NICENESS)

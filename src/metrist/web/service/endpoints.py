@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
-from starlette.exceptions import HTTPException
 
 from metrist._version import __version__
 from metrist.errors import MetristError, RunError
@@ -41,7 +40,7 @@ _MAX_COMPARISONS = 4
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class ApiError(HTTPException):
+class ApiError(Exception):
     """An answer other than success: a status, a code for programs and a message for people."""
 
     def __init__(
@@ -53,8 +52,11 @@ class ApiError(HTTPException):
         field: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(status, message, headers)
+        super().__init__(message)
+        self.status = status
         self.code = code
+        self.message = message
+        self.headers = headers
         self.field = field
 
 
