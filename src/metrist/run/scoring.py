@@ -26,7 +26,7 @@ from metrist.run.results import NothingScored, Results
 from metrist.run.tasks import Executor
 from metrist.runtime import Runtime
 from metrist.scores import Scores
-from metrist.settings import LLMSettings, ModelSettings, select_arguments
+from metrist.settings import LLMSettings, ModelSettings, check_types, select_arguments
 
 if TYPE_CHECKING:
     from metrist.run.store import Store
@@ -108,6 +108,7 @@ def score(
     (`rpm`, `tpm`). `fresh` requests all LLM answers again that are stored already, `retry_failed` those that failed or
     could not be read.
     """
+    check_types(score, {name: value for name, value in locals().items() if name not in ("metrics", "reading")})
     if reading:
         check_keywords(score, reading)
     runtime = (runtime or Runtime.current()).override(
