@@ -189,11 +189,15 @@ def _is_of(value: Any, annotation: Any) -> bool:
     if kind is str:
         return isinstance(value, str) and value != ""
     if kind is Mapping:
-        return isinstance(value, Mapping) and all(_is_of(key, members[0]) for key in value) and all(
-            isinstance(one, members[1]) for one in value.values()
+        return (
+            isinstance(value, Mapping)
+            and all(_is_of(key, members[0]) for key in value)
+            and all(isinstance(one, members[1]) for one in value.values())
         )
     if kind is Sequence:
-        return isinstance(value, Sequence) and not isinstance(value, str) and all(_is_of(one, members[0]) for one in value)
+        return (
+            isinstance(value, Sequence) and not isinstance(value, str) and all(_is_of(one, members[0]) for one in value)
+        )
     if kind is Literal:
         return value in members
     if getattr(kind, "_is_protocol", False):  # One with methods is checked where it is used.

@@ -127,7 +127,12 @@ class Findings:
     @property
     def shared_state(self) -> tuple[Any, ...]:
         """What reading the whole file would have found once for all of its rows."""
-        return [reading for reading, _ in self.readings[-1:]], self.fields_by_column, self.items_are_named, self.needs_item_check
+        return (
+            [reading for reading, _ in self.readings[-1:]],
+            self.fields_by_column,
+            self.items_are_named,
+            self.needs_item_check,
+        )
 
 
 @dataclass(eq=False, kw_only=True)

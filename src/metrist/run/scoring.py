@@ -19,7 +19,7 @@ from metrist.metrics.registry import MetricList, build_all
 from metrist.records import records_from_lists
 from metrist.report.progress import Progress, shows_progress
 from metrist.report.scores import describe_total_failure
-from metrist.run.flat_file import check_writable, flat_suffix
+from metrist.run.flat_file import check_replaceable, check_writable, flat_suffix
 from metrist.run.inputs import ScoredInput
 from metrist.run.pipeline import Pipeline
 from metrist.run.results import NothingScored, Results
@@ -200,6 +200,7 @@ def resolve_destination(
     suffix = flat_suffix(path) if path.suffix else None
     if suffix in formats:
         check_writable(path)
+        check_replaceable(path)
         return path, None
     is_url = isinstance(out, str) and is_remote(out)
     named_as_folder = is_url or os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
