@@ -72,7 +72,7 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("name, value", [(name, value) for name, values in WRONG.items() for value in values])
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_wrong_argument_of_score_is_an_error_with_a_code(name: str, value: Any) -> None:
     arguments: dict[str, Any] = {"records": [{"output": "x", "references": ["x"]}], "metrics": ["chrf"], name: value}
     if name == "predictions":

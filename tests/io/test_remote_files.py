@@ -54,7 +54,7 @@ def test_patterns_and_flat_files(store: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url, code",
+    ("url", "code"),
     [
         ("ftp://127.0.0.1:1/x.jsonl", "unreadable"),
         ("jupyter://host/x.jsonl", "unreadable"),
