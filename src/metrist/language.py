@@ -78,6 +78,12 @@ def is_other_language(record: Record) -> bool:
     return bool(_judge(record))
 
 
+def is_english(record: Record) -> bool | None:
+    """Whether an output is surely in English, or surely not; None where that cannot be told."""
+    name = _judge(record)
+    return None if name is None else not name
+
+
 def _judge_together(records: Sequence[Record]) -> str | None:
     """The language of outputs that are too short to be judged one by one, if most of them have its function words."""
     texts = [record.output for record in records]

@@ -17,9 +17,11 @@ cyclopts, tyro and simple-parsing make options from dataclasses, but replace typ
 from __future__ import annotations
 
 import functools
+import inspect
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -164,6 +166,45 @@ def check_settings(plan: Any, error: type[MetristError] = RunError) -> None:
             raise error(f"`{name}` must be {setting.describe_limits()}, got {value!r}", code="invalid_value")
 
 
+def check_types(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise InputError for an argument that is not of the type which the function declares, and for an empty text."""
+    hints = _read_hints(function)
+    for name, value in arguments.items():
+        if name in hints and not _is_of(value, hints[name]):
+            shown = f"{value!r:.60} ({type(value).__name__})"
+            expected = str(inspect.signature(function).parameters[name].annotation).replace(" | None", "")
+            rule = "not be empty" if value == "" else f"be {expected}, got {shown}"
+            raise InputError(f"`{name}` must {rule}", code="invalid_value")
+
+
+_read_hints = functools.cache(get_type_hints)
+
+
+def _is_of(value: Any, annotation: Any) -> bool:
+    kind, members = get_origin(annotation) or annotation, get_args(annotation)
+    if kind in (Union, UnionType):
+        return any(_is_of(value, member) for member in members)
+    if kind in (int, float):
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    if kind is str:
+        return isinstance(value, str) and value != ""
+    if kind is Mapping:
+        return (
+            isinstance(value, Mapping)
+            and all(_is_of(key, members[0]) for key in value)
+            and all(isinstance(one, members[1]) for one in value.values())
+        )
+    if kind is Sequence:
+        return (
+            isinstance(value, Sequence) and not isinstance(value, str) and all(_is_of(one, members[0]) for one in value)
+        )
+    if kind is Literal:
+        return value in members
+    if getattr(kind, "_is_protocol", False):  # One with methods is checked where it is used.
+        return callable(value) or "__call__" not in vars(kind)
+    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+
+
 # ---- Tables of TOML files
 
 
@@ -226,7 +267,10 @@ def _accepts(annotation: Any, setting: Setting, value: Any) -> bool:
 
 def split_key(texts: list[str]) -> tuple[str, ...]:
     """Parse `["doc+segment"]` as the fields that together identify an item."""
-    return tuple(part for text in texts for part in text.split("+") if part)
+    names = tuple(part for text in texts for part in text.split("+"))
+    if not all(names):
+        raise SpecError(f"must name fields, such as doc+segment, got {'+'.join(texts)!r}")
+    return names
 
 
 def split_commas(texts: list[str]) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ def _repeat(text: str, rows: int, *, in_list: bool = False) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "text, in_list",
+    ("text", "in_list"),
     [
         pytest.param("a" * (3 << 20), False, id="a text that is too long"),
         pytest.param("".join(map(chr, range(0x4E00, 0x9000))) * 9, True, id="a list of too many texts"),

@@ -290,7 +290,9 @@ def test_a_wide_table_without_flags_is_refused_with_the_columns_that_may_be_outp
     reader = read_records(path)
     with raises_code(InputError, "invalid_row", "`outputs=", "'the v2'"):
         list(reader)
-    assert reader.readings == [f"reading {path}: item = id, source = article, references = reference, not used = year, v1, the v2"]
+    assert reader.readings == [
+        f"reading {path}: item = id, source = article, references = reference, not used = year, v1, the v2"
+    ]
     with pytest.raises(InputError) as error:
         list(read_records([{"item": "1", "text1": "a"}]))
     assert "`outputs=" not in str(error.value)

@@ -54,7 +54,7 @@ def test_patterns_and_flat_files(store: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url, code",
+    ("url", "code"),
     [
         ("ftp://127.0.0.1:1/x.jsonl", "unreadable"),
         ("jupyter://host/x.jsonl", "unreadable"),
@@ -65,7 +65,10 @@ def test_patterns_and_flat_files(store: Any, tmp_path: Path) -> None:
         ("unknown://host/x.jsonl", "unsupported"),
         ("my_store://host/x.jsonl", "unsupported"),
         ("S3://bucket/x.jsonl", "unsupported"),
-        *((f"{scheme}://x/y.jsonl", "unsupported") for scheme in ("zip", "tar", "dir", "data", "reference", "simplecache")),
+        *(
+            (f"{scheme}://x/y.jsonl", "unsupported")
+            for scheme in ("zip", "tar", "dir", "data", "reference", "simplecache")
+        ),
         ("zip://x.jsonl::file://y.zip", "invalid_value"),
         *((f"{scheme}://x/y.jsonl", None) for scheme in ("sftp", "gs", "abfs", "hdfs", "git", "smb", "webhdfs", "oss")),
         ("http://127.0.0.1:1/x.jsonl", None),

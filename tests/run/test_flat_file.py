@@ -130,12 +130,13 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, flat: Flat, na
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path, flat: Flat, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "x.jsonl").write_text("before")
+    write_flat(tmp_path / "x.jsonl", flat)
+    before = (tmp_path / "x.jsonl").read_text()
     monkeypatch.setattr(flat_module, "CHUNK", 1)
     broken = Flat(items=flat.items, systems=flat.systems[:2], scores=flat.scores, signatures=flat.signatures)
     with pytest.raises(ValueError, match=r"than rows|shorter than"):
         write_flat(tmp_path / "x.jsonl", broken)
-    assert (tmp_path / "x.jsonl").read_text() == "before"
+    assert (tmp_path / "x.jsonl").read_text() == before
     assert os.listdir(tmp_path) == ["x.jsonl"]
 
 
@@ -168,3 +169,36 @@ def test_statistics_of_a_run_folder_are_an_array(tmp_path: Path) -> None:
         stats = results.scores[label].stats
         assert isinstance(stats, np.ndarray)
         np.testing.assert_array_equal(stats, in_memory.scores[label].stats)
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.csv", "r.parquet", "r.jsonl.gz"])
+def test_only_files_of_results_are_replaced(name: str, tmp_path: Path) -> None:
+    path, rows = tmp_path / name, [{"item": "1", "output": "a", "references": ["a"]}]
+    path.touch()  # As mktemp makes it.
+    for metric in ("exact", "chrf"):
+        metrist.score(rows, [metric], out=path)
+    metrist.score(rows, ["exact"], out=tmp_path / "run")
+    metrist.export(tmp_path / "run", path)
+    before = path.read_bytes()
+    assert [row["metric"] for _, row in read_rows(path)] == ["exact"]
+    for content in (b'{"item": "1", "output": "a"}\n', b"item,output\n1,a\n", b"# Notes\n", b"\x00\xff"):
+        path.write_bytes(content)
+        for write in (
+            lambda: metrist.score(rows, ["exact"], out=path),
+            lambda: metrist.export(tmp_path / "run", path),
+        ):
+            with raises_code(RunError, "cannot_write", path):
+                write()
+        assert path.read_bytes() == content
+    path.unlink()
+    metrist.export(tmp_path / "run", path)
+    assert path.read_bytes() == before
+
+
+def test_preferences_replace_preferences(tmp_path: Path) -> None:
+    rows = [{"item": "1", "system": system, "output": system, "references": ["a"]} for system in "ab"]
+    for _ in range(2):
+        metrist.prefer(rows, ["exact"], out=tmp_path / "p.jsonl")
+    (tmp_path / "p.jsonl").write_text('{"item": "1"}\n')
+    with raises_code(RunError, "cannot_write", "p.jsonl"):
+        metrist.prefer(rows, ["exact"], out=tmp_path / "p.jsonl")

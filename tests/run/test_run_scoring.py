@@ -15,7 +15,7 @@ import pytest
 
 import metrist
 from error_codes import raises_code
-from metrist import Metric, Record, Shard, read_records
+from metrist import Metric, Record, Shard, open_run, read_records
 from metrist.errors import ErrorCode, InputError, NeedsError, RunError
 from metrist.run import export, load, score
 from metrist.run.executors import Processes, Serial, Task, TaskResult
@@ -555,6 +555,26 @@ def test_outputs_of_an_item_that_lie_apart_share_its_source() -> None:
     pace.measure(_share_source(980, 2), 1.2)
     pace.measure(_share_source(980, 2), 1.2)
     assert pace.cut([*one, *two]) == 4
+
+
+@pytest.mark.parametrize("executor", ["serial", "processes"])
+def test_a_run_keeps_how_many_rows_of_each_file_were_left_out(executor: str, tmp_path: Path) -> None:
+    text = "many words of a long output " * 20
+    for name, bad in (("a", 3), ("b", 0), ("c", 1)):
+        rows = [{"item": str(n), "system": name, "output": text} for n in range(3000)]
+        rows += [{"item": "x", "system": name, "output": 1.5}] * bad  # type: ignore[dict-item]
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    files = [tmp_path / f"{name}.jsonl" for name in "abc"]
+    for texts in (True, False):
+        score(files, ["length"], out=tmp_path / f"run-{texts}", skip_bad=True, texts=texts, executor=executor)
+        run = open_run(tmp_path / f"run-{texts}")
+        assert [one.skipped for one in run.manifest.inputs] == [3, 0, 1]
+        notes = [note for note in load(tmp_path / f"run-{texts}").notes if "left out" in note]
+        assert [("a.jsonl: 3 bad" in note, "c.jsonl: 1 bad" in note) for note in notes] == [
+            (True, False),
+            (False, True),
+        ]
+        assert all(one.notes[0].startswith("4 bad rows were skipped") for one in run.manifest.inputs)
 
 
 @pytest.mark.parametrize("skipped", [1, 2])

@@ -29,6 +29,8 @@ from metrist.errors import RunError
 from metrist.records import hash_units
 from metrist.run import compaction, export, load, score
 from metrist.run.manifest import Damaged, Rows, StoredMetric, folder_name, read_log
+from metrist.run.prefer import prefer
+from metrist.run.removal import plan_removal
 from metrist.run.score_tables import scores_table
 from metrist.run.store import Store
 from metrist.scores import Scores
@@ -129,6 +131,25 @@ def test_a_run_of_another_format_names_the_command_that_converts_it(run: Path) -
     change_manifest(run, lambda facts: facts.update(format=2))
     with raises_code(RunError, "unsupported", "version"):
         load(run)
+
+
+@pytest.mark.parametrize("form", [1, 2, 4, 10**6])
+def test_a_manifest_of_another_format_is_never_written_again(form: int, run: Path) -> None:
+    change_manifest(run, lambda facts: facts.update(format=form, unknown={"a": 1}))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    calls: list[Callable[[], Any]] = [
+        lambda: load(run),
+        lambda: open_run(run),
+        lambda: score(ROWS, ["chrf"], out=run),
+        lambda: score(ROWS, ["rougeL"], out=run, texts=False),
+        lambda: prefer(ROWS, ["chrf"], out=run),
+        lambda: plan_removal(str(run), metrics=["chrf"]),
+        lambda: export(run, run.parent / "flat.jsonl"),
+    ]
+    for call in calls:
+        with raises_code(RunError, "unsupported", "version"):
+            call()
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 def test_scores_without_a_manifest_are_not_taken_for_a_new_run(run: Path) -> None:

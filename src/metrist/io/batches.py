@@ -16,12 +16,15 @@ from metrist.io.row_model import CompleteRows, ParsedRow, PlainRow, RatedRow, Ro
 from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
 from metrist.io.rows import RowSource
 from metrist.io.table_rows import Cells
+from metrist.language import is_english
 from metrist.records import Hashes, RecordColumns
 
 if TYPE_CHECKING:
     from metrist.io.layouts import RowLayout
 
 _KEPT_MESSAGES = 20
+#: Outputs of a block whose language is looked at; how many of them, and which share, must be in another one.
+_LOOKED_AT, _FEWEST_OTHERS, _SHARE_OF_OTHERS = 32, 3, 0.1
 #: Records of a batch, and about how many characters of text.
 BATCH_RECORDS, BATCH_CHARACTERS = 8192, 8_000_000
 #: Judgments are not looked at; left out where they cannot be parsed; or errors there.
@@ -66,8 +69,10 @@ class Skipped:
 
     def describe(self) -> list[str]:
         """A note for the user; none where no row was skipped."""
-        rows = agree(self.count, "1 bad row was", f"{self.count:,} bad rows were")
-        return [f"{rows} skipped; the first: {self.messages[0]}"] if self.count else []
+        return [f"{self.describe_count()}; the first: {self.messages[0]}"] if self.count else []
+
+    def describe_count(self) -> str:
+        return agree(self.count, "1 bad row was skipped", f"{self.count:,} bad rows were skipped")
 
 
 @dataclass(slots=True)
@@ -75,18 +80,25 @@ class Observations:
     """What the rows of all sources showed, for notes to the user."""
 
     skipped: Skipped = field(default_factory=Skipped)
+    skipped_by_source: dict[int, int] = field(default_factory=dict)
     #: Rows whose judgments cannot be read, where that is no error.
     left_out: Skipped = field(default_factory=Skipped)
     #: Of tables, where a cell may be empty by mistake.
     empty_outputs: int = 0
     #: Rows that hold nothing but what an earlier row holds.
     repeats: int = 0
+    #: Of the outputs that were looked at, those surely in English, and those surely not.
+    english: int = 0
+    foreign: int = 0
     source_check: SourceCheck = field(default_factory=SourceCheck)
     item_check: ItemCheck = field(default_factory=ItemCheck)
     layout_remarks: list[str] = field(default_factory=list)
 
     def add(self, block: Block, *, compare_sources: bool) -> None:
         columns = block.columns
+        judged = [is_english(columns[n]) for n in range(0, len(columns), max(1, len(columns) // _LOOKED_AT))]
+        self.english += judged.count(True)
+        self.foreign += judged.count(False)
         if block.is_table:
             self.empty_outputs += sum(not output for output in columns.outputs)
         if compare_sources:
@@ -109,6 +121,12 @@ class Observations:
         if self.left_out.count:
             rows = agree(self.left_out.count, "1 row is", f"{self.left_out.count:,} rows are")
             remarks.append(f"the judgments of {rows} left out; the first: {self.left_out.messages[0]}")
+        least = max(_FEWEST_OTHERS, _SHARE_OF_OTHERS * (self.english + self.foreign))
+        if min(self.english, self.foreign) >= least:
+            remarks.append(
+                f"outputs are in several languages: of {self.english + self.foreign:,} that were looked at, "
+                f"{self.english:,} are in English and {self.foreign:,} are not; their scores may not be comparable"
+            )
         remarks += self.source_check.describe()
         if self.item_check.disjoint:
             remarks.append(

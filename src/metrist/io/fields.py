@@ -78,7 +78,19 @@ _OWN_NUMBERED = re.compile(r"reference_\d{1,9}")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS = re.compile(r"[\s\-./]+")
 _ANY_NAME = frozenset(
-    (*FIELDS, "text", *_ITEM, *_COUNTERS, *_SYSTEM, *_OUTPUT, *_REFERENCES, *_MATERIAL, *_QUESTION, *_CONTEXT, *_PASSAGES)
+    (
+        *FIELDS,
+        "text",
+        *_ITEM,
+        *_COUNTERS,
+        *_SYSTEM,
+        *_OUTPUT,
+        *_REFERENCES,
+        *_MATERIAL,
+        *_QUESTION,
+        *_CONTEXT,
+        *_PASSAGES,
+    )
 ).union(_INSTRUCTION)
 #: Columns whose values may be lists of texts, or of objects with a text under one of these names.
 _PASSAGE_COLUMNS = _PASSAGES | {"context", "passage", "document"}
@@ -246,8 +258,12 @@ class ColumnMap:
             mapped.append(f"references = {', '.join(own)}")
         unread = [f"{self.unread} is not read (`system`)"] if self.unread else []
         if self._numbers_items:
-            ids = [c for c in self.unused if _OTHER_ITEM.fullmatch(normalise_name(c)) and _fits("item", self.samples[c])]
-            unread += [f"rows are numbered ({name_field('item', column)} if {column} names the item)" for column in ids[:1]]
+            ids = [
+                c for c in self.unused if _OTHER_ITEM.fullmatch(normalise_name(c)) and _fits("item", self.samples[c])
+            ]
+            unread += [
+                f"rows are numbered ({name_field('item', column)} if {column} names the item)" for column in ids[:1]
+            ]
         return [*mapped, *unread]
 
     @property
@@ -409,7 +425,9 @@ def _fits(field: str, value: Any) -> bool:
     if value is None:
         return True
     if field == "passages":
-        return isinstance(value, str) or (isinstance(value, list) and all(find_text(part) is not None for part in value))
+        return isinstance(value, str) or (
+            isinstance(value, list) and all(find_text(part) is not None for part in value)
+        )
     if field == "references":
         if isinstance(value, dict):
             value = value.get("text")

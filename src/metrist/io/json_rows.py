@@ -261,7 +261,8 @@ class _Window:
         self._at = 0
         if self.limit and len(self._text) > self.limit + _FIRST_CHUNK:
             raise InputError(
-                f"{self._name}:{self.line}: a row of more than {self.limit:,} characters; METRIST_MAX_ROW sets another limit",
+                f"{self._name}:{self.line}: a row of more than {self.limit:,} characters; METRIST_MAX_ROW sets another "
+                "limit",
                 code="too_large",
             )
         return self._more

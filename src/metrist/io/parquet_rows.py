@@ -59,9 +59,9 @@ def _choose_size(source: str | IO[bytes], metadata: Any, group: int, name: str) 
         # Without a dictionary, each text takes its own bytes in the file.
         if not chunk.has_dictionary_page or chunk.physical_type != "BYTE_ARRAY" or unpacked * _ROWS <= _BYTES:
             continue
-        longest = _find_longest(source, group, column, chunk, is_list=False)
+        longest = _find_longest(source, group, chunk, is_list=False)
         if is_list and longest * chunk.num_values > _LIST_BYTES:
-            longest = _find_longest(source, group, column, chunk, is_list=True)
+            longest = _find_longest(source, group, chunk, is_list=True)
         if longest > limit:
             raise _too_large(name, chunk, longest, limit)
         row += longest
@@ -76,7 +76,7 @@ def _too_large(name: str, chunk: Any, size: int, limit: int) -> InputError:
     )
 
 
-def _find_longest(source: str | IO[bytes], group: int, column: int, chunk: Any, *, is_list: bool) -> int:
+def _find_longest(source: str | IO[bytes], group: int, chunk: Any, *, is_list: bool) -> int:
     """The bytes of the longest text in the dictionary of a column, or of the row that has most of them in a list."""
     import pyarrow as pa
     import pyarrow.compute as pc

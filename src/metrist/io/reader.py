@@ -26,6 +26,7 @@ from metrist.io.row_parser import RowParser
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
 from metrist.records import TAG_FIELDS, Record, RecordColumns
+from metrist.settings import check_types
 
 #: Rows between two reports of progress.
 _REPORTED = 1 << 12
@@ -63,12 +64,13 @@ def read_records(
     `system` is the system of rows that name none (default: the file's name without suffixes). `delimiter`, `encoding`
     and `sheet` (of an .xlsx file) are recognised where they are not given.
     """
+    check_types(read_records, {name: value for name, value in locals().items() if name != "source"})
     if isinstance(source, Reader):
         return source
     if fields:
         check_fields(fields)
     if isinstance(item_key, str):
-        item_key = item_key.split("+") if item_key else ()
+        item_key = item_key.split("+")
         if not all(item_key):
             raise InputError(
                 f"item_key must name fields, such as 'doc+segment', got {'+'.join(item_key)!r}", code="invalid_value"
@@ -113,6 +115,8 @@ class Findings:
     needs_item_check: bool
     rows: int
     repeats: int
+    english: int
+    foreign: int
     empty_outputs: int
     left_out: Skipped
     skipped: Skipped
@@ -123,7 +127,12 @@ class Findings:
     @property
     def shared_state(self) -> tuple[Any, ...]:
         """What reading the whole file would have found once for all of its rows."""
-        return [reading for reading, _ in self.readings[-1:]], self.fields_by_column, self.items_are_named, self.needs_item_check
+        return (
+            [reading for reading, _ in self.readings[-1:]],
+            self.fields_by_column,
+            self.items_are_named,
+            self.needs_item_check,
+        )
 
 
 @dataclass(eq=False, kw_only=True)
@@ -164,6 +173,10 @@ class Reader:
     def skipped(self) -> Skipped:
         """The bad rows of the latest iteration."""
         return self._observed.skipped
+
+    def count_skipped(self, source: int) -> int:
+        """The bad rows of one source in the latest iteration."""
+        return self._observed.skipped_by_source.get(source, 0)
 
     @property
     def is_repeatable(self) -> bool:
@@ -338,6 +351,8 @@ class Reader:
             needs_item_check=self.needs_item_check,
             rows=rows,
             repeats=observed.repeats,
+            english=observed.english,
+            foreign=observed.foreign,
             empty_outputs=observed.empty_outputs,
             left_out=observed.left_out,
             skipped=observed.skipped,
@@ -349,7 +364,7 @@ class Reader:
         if any(one.shared_state != slices[0].shared_state for slices in findings for one in slices):
             return False
         observed = self._observed = Observations()
-        for source, slices in zip(self.sources, findings, strict=True):
+        for number, (source, slices) in enumerate(zip(self.sources, findings, strict=True)):
             self._fields_by_column |= slices[0].fields_by_column
             systems = self._describe_systems()
             for reading, unused in slices[0].readings or ([("", ())] if systems else []):
@@ -357,9 +372,12 @@ class Reader:
             for one in slices:
                 observed.layout_remarks += one.layout_remarks
                 observed.repeats += one.repeats
+                observed.english += one.english
+                observed.foreign += one.foreign
                 observed.empty_outputs += one.empty_outputs
                 observed.left_out.join(one.left_out)
                 observed.skipped.join(one.skipped)
+                observed.skipped_by_source[number] = observed.skipped_by_source.get(number, 0) + one.skipped.count
                 observed.item_check.is_needed |= one.needs_item_check
                 if observed.item_check.is_needed:
                     observed.item_check.add_hashes(one.items, one.systems)
@@ -379,7 +397,7 @@ class Reader:
             self.source_number = file
             name = source.name or "the input"
             rows = self._open(file, judgments, checks)
-            good = 0
+            good, skipped = 0, observed.skipped.count
             is_open = True
             while is_open:
                 block = Block()
@@ -398,6 +416,7 @@ class Reader:
                     raise failure
             if source.format.notes and rows.columns.samples:
                 self._learn_columns({}, rows)  # what was recognised after the first rows
+            observed.skipped_by_source[file] = observed.skipped.count - skipped
             if rows.layout is not None:
                 observed.layout_remarks += rows.layout.remarks
             read = rows.position - source.first_row

@@ -25,7 +25,19 @@ VARIABLE = "METRIST_REMOTE"
 _URL = re.compile(r"([a-z][a-z0-9_+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 #: Schemes by which fsspec reads what is inside another file or store.
 _WRAPPERS = frozenset(
-    ("zip", "tar", "libarchive", "dir", "reference", "generic", "simplecache", "filecache", "blockcache", "cached", "data")
+    (
+        "zip",
+        "tar",
+        "libarchive",
+        "dir",
+        "reference",
+        "generic",
+        "simplecache",
+        "filecache",
+        "blockcache",
+        "cached",
+        "data",
+    )
 )
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
 #: Beside a copy: what the store said of the file when it was copied, and size and time of the copy.

@@ -27,9 +27,9 @@ from metrist.io.compression import (
     uncompressed_name,
 )
 from metrist.io.json_rows import Row, Wish, find_rows, json_line_rows, json_list_rows
+from metrist.io.parquet_rows import read_parquet
 from metrist.io.remote import expand as expand_url
 from metrist.io.remote import fetch, is_remote
-from metrist.io.parquet_rows import read_parquet
 from metrist.io.row_model import Location, RowError, format_value
 from metrist.io.table_rows import (
     Cells,

@@ -31,6 +31,8 @@ COLUMNS = (
 )
 #: Columns that tell a file of results, also of an earlier version, from one of records.
 _RESULT_COLUMNS = {"item", "system", "metric", "value", "signature"}
+#: Those that tell a file of preferences, which `metrist prefer` writes.
+_PREFERENCE_COLUMNS = {"item", "comparator", "choice"}
 #: Columns that exist only if a metric of the run fills them: the answers that scores were parsed from, or that could
 #: not be parsed, and the scores of single tokens.
 RAW = "raw"
@@ -96,13 +98,27 @@ def flat_suffix(path: Path) -> str | None:
 
 def is_flat_file(path: Path) -> bool:
     """Whether a path is a .jsonl file that a run wrote, and not one of records."""
-    if flat_suffix(path) != ".jsonl" or not path.is_file():
-        return False
+    return flat_suffix(path) == ".jsonl" and path.is_file() and _read_columns(path) >= _RESULT_COLUMNS
+
+
+def _read_columns(path: Path) -> set[str]:
+    """The columns of a file's first row; none if it cannot be read, which whoever reads it as records reports."""
     try:
-        first = next(iter(read_rows(path)), None)
-    except InputError:  # Whoever reads it as records reports it.
-        return False
-    return first is not None and isinstance(first[1], Mapping) and set(first[1]) >= _RESULT_COLUMNS
+        return set(next((row for _, row in read_rows(path)), ()))
+    except InputError:
+        return set()
+
+
+def check_replaceable(path: Path) -> None:
+    """Refuse to replace a file that no run has written, unless it is empty."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    columns = _read_columns(path)
+    if not (columns >= _RESULT_COLUMNS or columns >= _PREFERENCE_COLUMNS):
+        raise RunError(
+            f"cannot write {path}: there is a file that holds no results: name another one, or delete it",
+            code="cannot_write",
+        )
 
 
 def check_writable(path: Path) -> None:
@@ -120,6 +136,7 @@ def check_writable(path: Path) -> None:
 def write_flat(path: Path, flat: Flat) -> None:
     """Write the file whole or not at all."""
     check_writable(path)
+    check_replaceable(path)
     with atomic_write_bytes(path) as file:
         _WRITERS[flat_suffix(path) or ""](file, flat)
 

@@ -171,15 +171,16 @@ class Ingest:
         before = len(self._run.view)
         remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
         if remarks and not self.texts:  # They may quote a row.
-            remarks = ("remarks on it are not stored in a run without texts",)
+            skipped = [self._reader.skipped.describe_count()] if self._reader.skipped.count else []
+            remarks = (*skipped, "remarks on it are not stored in a run without texts")
         entries = list[Input]()
-        for draft in self._drafts:
+        for source, draft in enumerate(self._drafts):
             changed = self._drop_stored_rows(draft) if draft.path is None else set[Key]()
             draft.write(self._store, self.texts)
             if draft.path is None:
                 entries += self._replace_judgments(draft, changed)
             if draft.tables or draft.previous:
-                entries.append(self._make_entry(draft, remarks))
+                entries.append(self._make_entry(draft, self._reader.count_skipped(source), remarks))
         manifest = self._store.update(lambda latest: self._add_inputs(latest, entries))
         self._store.has_strays |= not set(self.manifest.list_parts()) <= set(manifest.list_parts())
         run = Run(self._store, manifest)
@@ -192,7 +193,7 @@ class Ingest:
             )
         return manifest
 
-    def _make_entry(self, draft: _Draft, remarks: tuple[str, ...]) -> Input:
+    def _make_entry(self, draft: _Draft, skipped: int, remarks: tuple[str, ...]) -> Input:
         tables = {name: tuple(parts) for name, parts in draft.tables.items()}
         if draft.previous is not None:
             self._note_changes(draft, draft.previous, tables)
@@ -205,6 +206,7 @@ class Ingest:
             columns=dict(self._reader.fields_by_column),
             references=tuple(sorted(draft.references)),
             records=draft.records,
+            skipped=skipped,
             notes=remarks,
             tables=tables,
         )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import InputError, MetristError, RunError, SpecError
+from metrist.errors import InputError, MetristError, RunError, SpecError, agree
 from metrist.io import read_rows
 from metrist.io.remote import fetch, is_pattern, is_remote
 from metrist.metrics.base import NAME, PART, TAKEN_NAMES, Metric
@@ -82,6 +82,10 @@ def load_run(run: Run, metrics: Iterable[str | Spec | Metric] = ()) -> Results:
             f"{run.name} holds no finished metric: run the same `metrist score` again to finish it", code="unfinished"
         )
     stored, notes = list[Stored](), list(run.view.notes)
+    for one in run.manifest.inputs:
+        if one.skipped:
+            rows = agree(one.skipped, "1 bad row was", f"{one.skipped:,} bad rows were")
+            notes.append(f"{run.describe_input(one)}: {rows} left out (`skip_bad`)")
     with ThreadPoolExecutor(_READERS) as pool:
         read = list(pool.map(run.read_scores, finished, repeat(run.read_hashes())))
     release_memory()

@@ -60,6 +60,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: The different numbers of references that records have, records without any aside.
     references: tuple[int, ...] = ()
     records: int = 0
+    #: Rows that could not be read and were left out, as `skip_bad` asks for.
+    skipped: int = 0
     #: What was remarked about the input when it was read.
     notes: tuple[str, ...] = ()
     #: The parts of each table that hold its rows.

@@ -19,14 +19,14 @@ from metrist.metrics.registry import MetricList, build_all
 from metrist.records import records_from_lists
 from metrist.report.progress import Progress, shows_progress
 from metrist.report.scores import describe_total_failure
-from metrist.run.flat_file import check_writable, flat_suffix
+from metrist.run.flat_file import check_replaceable, check_writable, flat_suffix
 from metrist.run.inputs import ScoredInput
 from metrist.run.pipeline import Pipeline
 from metrist.run.results import NothingScored, Results
 from metrist.run.tasks import Executor
 from metrist.runtime import Runtime
 from metrist.scores import Scores
-from metrist.settings import LLMSettings, ModelSettings, select_arguments
+from metrist.settings import LLMSettings, ModelSettings, check_types, select_arguments
 
 if TYPE_CHECKING:
     from metrist.run.store import Store
@@ -108,6 +108,7 @@ def score(
     (`rpm`, `tpm`). `fresh` requests all LLM answers again that are stored already, `retry_failed` those that failed or
     could not be read.
     """
+    check_types(score, {name: value for name, value in locals().items() if name not in ("metrics", "reading")})
     if reading:
         check_keywords(score, reading)
     runtime = (runtime or Runtime.current()).override(
@@ -199,6 +200,7 @@ def resolve_destination(
     suffix = flat_suffix(path) if path.suffix else None
     if suffix in formats:
         check_writable(path)
+        check_replaceable(path)
         return path, None
     is_url = isinstance(out, str) and is_remote(out)
     named_as_folder = is_url or os.fspath(out).endswith(("/", os.sep)) or path.is_dir()
