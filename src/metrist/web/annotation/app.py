@@ -25,7 +25,7 @@ from metrist.errors import InputError, RunError
 from metrist.io.writer import json_line
 from metrist.ratings import Error
 from metrist.web.annotation.answers import ALPHA_NOTE, Answers, check_click
-from metrist.web.annotation.disputes import Dispute, find_disputes, give_answer
+from metrist.web.annotation.disputes import Dispute, describe_dispute, find_disputes, give_answer
 from metrist.web.annotation.export import (
     attention_share,
     check_label_studio,
@@ -258,7 +258,9 @@ class Pages:
     def _describe_dispute(self, dispute: Dispute) -> dict[str, Any]:
         task = dispute.task
         return {
+            "task": task.id,
             "item": task.item,
+            "said": describe_dispute(self.answers, dispute),
             "outputs": [{"system": record.system, "text": record.output[:_SHOWN_TEXT]} for record in task.records],
             "disagreement": dispute.disagreement,
             "disputed": [name for name, disagreement in dispute.by_question.items() if disagreement],
