@@ -53,6 +53,21 @@ def first_task(project: Project, rater: int = 0) -> Any:
     return project.tasks[project.raters[rater].assignments[0].task]
 
 
+def select(page: Any, words: str) -> None:
+    """Select words of the first output, as a mouse or a finger does."""
+    page.evaluate(
+        """words => {
+            const node = [...document.querySelector('.output .text').childNodes].at(-1);
+            const range = document.createRange();
+            range.setStart(node, node.data.indexOf(words));
+            range.setEnd(node, node.data.indexOf(words) + words.length);
+            document.getSelection().removeAllRanges();
+            document.getSelection().addRange(range);
+        }""",
+        words,
+    )
+
+
 def check_quiet(watch: Any, server: RunningServer) -> None:
     """The page asked this server only, and had no error."""
     assert [url for url in watch.requests if not url.startswith(server.url)] == []
@@ -97,16 +112,7 @@ def test_errors_are_marked_with_the_mouse_and_by_typing(open_page: OpenPage, tmp
     )
     with serve_project(project) as server:
         page, watch = enter(open_page, server, project.raters[0].token)
-        page.evaluate(
-            """() => {
-                const node = [...document.querySelector('.output .text').childNodes].at(-1);
-                const range = document.createRange();
-                range.setStart(node, node.data.indexOf('Tuesday'));
-                range.setEnd(node, node.data.indexOf('Tuesday') + 'Tuesday'.length);
-                document.getSelection().removeAllRanges();
-                document.getSelection().addRange(range);
-            }"""
-        )
+        select(page, "Tuesday")
         expect(page.locator("#mark-words")).to_have_value("Tuesday")
         page.fill("#mark-note", "It was Monday.")
         page.get_by_role("button", name="Mark", exact=True).click()
@@ -140,6 +146,123 @@ def test_the_questionnaire_about_an_analysis(open_page: OpenPage, tmp_path: Path
         check_quiet(watch, server)
     (row,) = exported(project)
     assert (row["errors"], row["overlooked"], row["revision"], row["overall"]) == ([True, False], 4, 4, 5)
+
+
+def test_keys_correct_a_task_that_is_answered(open_page: OpenPage, tmp_path: Path) -> None:
+    project = make_project(tmp_path, rows=make_rows(1, systems=("a",)))
+    chosen = ".question:nth-child({}) .choice:nth-child({}).chosen"
+    with serve_project(project) as server:
+        page, watch = enter(open_page, server, project.raters[0].token)
+        for key in "1113":  # The last question is where a slip is noticed.
+            page.keyboard.press(key)
+        page.wait_for_selector(chosen.format(3, 3))
+        wait_saved(page)
+        page.goto(f"{server.url}/?token={project.raters[0].token}")
+        page.get_by_role("button", name="Go through the answers").click()
+        page.wait_for_selector(".question:nth-child(1).current")
+        page.keyboard.press("2")
+        page.wait_for_selector(chosen.format(1, 2))
+        for key in "jk2":
+            page.keyboard.press(key)
+        page.wait_for_selector(chosen.format(2, 2))
+        wait_saved(page)
+        # Of a task that was skipped, too.
+        page.keyboard.press("s")
+        page.keyboard.press("1")
+        expect(page.locator("#skip")).to_have_attribute("aria-pressed", "false")
+        wait_saved(page)
+        check_quiet(watch, server)
+    (row,) = exported(project)
+    assert row["ratings"] == {"naturalness": [2.0], "relatedness": [2.0], "correctness": [1.0]}
+    given = [click.content["value"] for click in read_clicks(project) if click.kind == "set"]
+    assert given == [1, 1, 1, 3, 2, 2, 1]  # What was replaced is kept.
+
+
+def test_ratings_and_errors_in_one_pass_by_keyboard(open_page: OpenPage, tmp_path: Path) -> None:
+    project = make_project(tmp_path, ["likert", "errors"], rows=make_rows(1, systems=("a",)))
+    with serve_project(project) as server:
+        page, watch = enter(open_page, server, project.raters[0].token)
+        page.keyboard.press("4")
+        page.keyboard.press("m")
+        page.keyboard.type("few words")
+        for _ in range(2):
+            page.keyboard.press("Enter")
+        page.wait_for_selector("mark.major")
+        page.locator("#task-title").focus()
+        page.keyboard.press("d")
+        page.wait_for_selector("text=1 of 1 done")
+        wait_saved(page)
+        check_quiet(watch, server)
+    (row,) = exported(project)
+    assert row["ratings"] == {"overall": [4.0]}
+    assert [error["text"] for error in row["errors"]] == ["few words"]
+
+
+def test_errors_in_either_output_of_a_pair(open_page: OpenPage, tmp_path: Path) -> None:
+    project = make_project(tmp_path, ["pairwise", "errors"], rows=make_rows(1, systems=("a", "b")))
+    (assignment,) = project.raters[0].assignments
+    with serve_project(project) as server:
+        page, watch = enter(open_page, server, project.raters[0].token)
+        select(page, "few words")
+        expect(page.locator("#mark-place")).to_contain_text("Output A")
+        page.get_by_role("button", name="Mark", exact=True).click()
+        page.wait_for_selector(".pair > :first-child mark.major")
+        page.keyboard.press("Escape")
+        page.get_by_text("B is better").click()
+        page.get_by_role("button", name="All errors are marked").click()
+        page.wait_for_selector("text=1 of 1 done")
+        wait_saved(page)
+        check_quiet(watch, server)
+    pair, *outputs = exported(project)
+    assert pair["ratings"] == {"overall": [1 if assignment.swapped else 2]}
+    assert [len(row["errors"]) for row in outputs] == ([0, 1] if assignment.swapped else [1, 0])
+
+
+def test_on_a_phone_the_marked_words_stay_in_view(open_page: OpenPage, tmp_path: Path) -> None:
+    output = f"{'A long text. ' * 25}It ends here."
+    rows = [{"item": "1", "system": "s", "output": output, "source": "x " * 500}]
+    project = make_project(tmp_path, ["reliability", "errors"], rows=rows)
+    with serve_project(project) as server:
+        page, watch = enter(open_page, server, project.raters[0].token, width=390, height=700)
+        select(page, "ends here")
+        page.wait_for_selector(".mark-form:visible")
+        words, form, window = page.evaluate(
+            """() => [document.getSelection().getRangeAt(0).getBoundingClientRect().bottom,
+                      document.querySelector('.mark-form').getBoundingClientRect().top,
+                      document.querySelector('.mark-form button.primary').getBoundingClientRect().bottom]"""
+        )
+        assert 0 < words < form < window <= 700
+        page.get_by_role("button", name="Mark", exact=True).click()
+        page.wait_for_selector("mark.major")
+        expect(page.locator(".mark-form")).to_be_hidden()
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        check_quiet(watch, server)
+
+
+def test_guidelines_come_first_and_the_end_is_said(open_page: OpenPage, tmp_path: Path) -> None:
+    (tmp_path / "rules.txt").write_text(f"Read the source. {ATTACK}")
+    project = make_project(
+        tmp_path, "likert", rows=make_rows(1, systems=("a",)), raters=2, guidelines=tmp_path / "rules.txt"
+    )
+    with serve_project(project) as server:
+        for rater, key in zip(project.raters, "25", strict=True):
+            page, watch = enter(open_page, server, rater.token)
+            expect(page.locator("dialog[open]")).to_contain_text(f"Read the source. {ATTACK}")
+            expect(page.locator("dialog[open]")).to_contain_text("very high quality")
+            page.keyboard.press("Escape")
+            page.keyboard.press(key)
+            page.wait_for_selector("text=1 of 1 done")
+            page.keyboard.press("Enter")
+            page.wait_for_selector("text=You are done")
+            page.goto(f"{server.url}/?token={rater.token}")
+            page.wait_for_selector("text=You are done")
+            assert page.locator("dialog[open]").count() == 0
+            check_quiet(watch, server)
+        owner, watch = enter(open_page, server, project.owner_token)
+        owner.wait_for_selector("text=Alpha is 1 if raters always agree")
+        owner.locator(".dispute summary").click()
+        expect(owner.locator(".dispute")).to_contain_text("overall: r1 2, r2 5")
+        check_quiet(watch, server)
 
 
 def test_a_reload_in_the_middle_goes_on_where_it_was(open_page: OpenPage, tmp_path: Path) -> None:
@@ -267,9 +390,11 @@ def test_hostile_texts_change_nothing_but_their_own_box(open_page: OpenPage, tmp
             check_quiet(watch, server)
 
 
-@pytest.mark.parametrize("schema", ["reliability", "likert", "pairwise", "errors", "questionnaire"])
+@pytest.mark.parametrize(
+    "schema", ["reliability", "likert", "pairwise", "errors", "questionnaire", ["likert", "errors"]], ids=str
+)
 def test_pages_fit_a_phone_and_have_no_serious_fault(
-    open_page: OpenPage, axe: Callable[[Any], list[str]], tmp_path: Path, schema: str
+    open_page: OpenPage, axe: Callable[[Any], list[str]], tmp_path: Path, schema: str | list[str]
 ) -> None:
     errors = [{"aspect": "Accuracy", "severity": "major", "start": 0, "end": 6, "explanation": "Why."}]
     project = make_project(tmp_path, schema, rows=[{**row, "errors": errors} for row in make_rows(2)])

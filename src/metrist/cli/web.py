@@ -219,9 +219,9 @@ def _print_status(answers: Answers, form: Format) -> None:
 
 def _list_disputes(answers: Answers) -> list[Table]:
     from metrist.report.tables import Column, Table
-    from metrist.web.annotation.disputes import describe_dispute, find_disputes
+    from metrist.web.annotation.disputes import Disputes, describe_dispute
 
-    disputes = find_disputes(answers)
+    disputes = Disputes(answers).find()
     if not disputes:
         return []
     notes = [

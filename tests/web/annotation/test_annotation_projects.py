@@ -19,7 +19,7 @@ from metrist.errors import ErrorCode, InputError, RunError, SpecError
 from metrist.evaluate.explain.questionnaire import read_answers, summarise_answers
 from metrist.io.writer import write_rows
 from metrist.web.annotation.answers import Answers, check_click
-from metrist.web.annotation.disputes import describe_dispute, find_disputes
+from metrist.web.annotation.disputes import Disputes, describe_dispute
 from metrist.web.annotation.export import export_disputes, export_rows, write_export
 from metrist.web.annotation.project import open_project
 from metrist.web.annotation.schemas import Schema, load_schema, load_schemas
@@ -482,7 +482,7 @@ def test_disputed_tasks_come_first_by_how_far_answers_are_apart(tmp_path: Path) 
         click = clicker(project, answers)
         answer_all(project, answers, lambda rater, task, _: grades[task][int(rater[1:]) - 1])
         click("r1", "t6", "skip", value=True)  # Who cannot judge disputes nothing.
-        disputes = find_disputes(answers)
+        disputes = Disputes(answers).find()
         # By hand: the mean of three distances, each out of 4.
         expected = {"t2": (4 + 2 + 2) / 12, "t4": (0 + 4 + 4) / 12, "t3": (1 + 0 + 1) / 12}
         assert [own.task.id for own in disputes] == list(expected)
@@ -516,7 +516,7 @@ def test_choices_and_marks_are_disputed_by_what_they_share(tmp_path: Path) -> No
                 if task == "t3":  # 0 to 6 and 3 to 9 of the first output: 3 of 6 + 6 characters are shared.
                     click(rater, task, "mark", **{**MARK, "side": side, "start": 3 * number, "end": 3 * number + 6})
                 click(rater, task, "done", value=True)
-        found = {own.task.id: own.by_question for own in find_disputes(answers)}
+        found = {own.task.id: own.by_question for own in Disputes(answers).find()}
         assert list(found) == ["t1", "t2", "t3"]
         assert found == {
             "t1": {"overall": 1.0, "errors": 0.0},

@@ -172,6 +172,8 @@ class Answers:
         self._undone: set[tuple[str, str]] = set()
         self._live: Counter[str] = Counter()
         self.last_times: dict[str, float] = {}
+        #: How many clicks there were on each task.
+        self.clicks_of: Counter[str] = Counter()
         self._answers: dict[tuple[str, str], Answer] = {}
         self._stamp = _stamp_project(project)
 
@@ -206,6 +208,7 @@ class Answers:
         for click in self.store.read(self._last):
             self._last = click.number
             self.last_times[click.rater] = click.time
+            self.clicks_of[click.task] += 1
             key = click.rater, click.task
             self._live[click.rater] += -1 if click.kind == "undo" else 1
             if click.kind == "undo":

@@ -25,7 +25,7 @@ from metrist.errors import InputError, RunError
 from metrist.io.writer import json_line
 from metrist.ratings import Error
 from metrist.web.annotation.answers import ALPHA_NOTE, Answers, check_click
-from metrist.web.annotation.disputes import Dispute, find_disputes, give_answer
+from metrist.web.annotation.disputes import Dispute, Disputes, describe_dispute, give_answer
 from metrist.web.annotation.export import (
     attention_share,
     check_label_studio,
@@ -102,6 +102,7 @@ class Pages:
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
+        self._disputes = Disputes(answers)
         self._lock = threading.Lock()
 
     @property
@@ -252,13 +253,15 @@ class Pages:
 
     def _describe_disputes(self) -> dict[str, Any]:
         """The most disputed tasks with the beginnings of their outputs, and how many there are."""
-        disputes = find_disputes(self.answers)
+        disputes = self._disputes.find()
         return {"count": len(disputes), "shown": [self._describe_dispute(own) for own in disputes[:_SHOWN_DISPUTES]]}
 
     def _describe_dispute(self, dispute: Dispute) -> dict[str, Any]:
         task = dispute.task
         return {
+            "task": task.id,
             "item": task.item,
+            "said": describe_dispute(self.answers, dispute),
             "outputs": [{"system": record.system, "text": record.output[:_SHOWN_TEXT]} for record in task.records],
             "disagreement": dispute.disagreement,
             "disputed": [name for name, disagreement in dispute.by_question.items() if disagreement],

@@ -35,23 +35,35 @@ class Dispute:
         return max(self.by_question.values())
 
 
-def find_disputes(answers: Answers) -> list[Dispute]:
-    """Return the tasks about which raters disagree, most disputed first. Attention items, incomplete answers and those
-    of raters who could not judge are left out."""
-    raters: dict[str, list[str]] = {}
-    for rater in answers.project.raters:
-        for own in rater.assignments:
-            if answers.counts(rater.name, own.task):
-                raters.setdefault(own.task, []).append(rater.name)
-    disputes = []
-    for task in answers.project.tasks.values():
-        own = raters.get(task.id, [])
-        if task.expected is None and len(own) > 1:
-            disagreement = _disagree(answers, task, own)
-            if any(disagreement.values()):
-                disputes.append(Dispute(task=task, raters=tuple(own), by_question=disagreement))
-    # Python's sort is stable: those that are disputed equally stay in the order of the tasks.
-    return sorted(disputes, key=lambda own: (-own.disagreement, -sum(own.by_question.values())))
+class Disputes:
+    """The disputes of a project. A task is looked at again only after a click on it: the owner's page asks often."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        #: By task, how many clicks it had when it was looked at, and what was found.
+        self._found: dict[str, tuple[int, Dispute | None]] = {}
+
+    def find(self) -> list[Dispute]:
+        """Return the tasks about which raters disagree, most disputed first. Attention items, incomplete answers and
+        those of raters who could not judge are left out."""
+        found = []
+        for task in self.answers.project.tasks.values():
+            clicks, dispute = self._found.get(task.id, (0, None))
+            if self.answers.clicks_of[task.id] != clicks:
+                dispute = self._compare(task)
+                self._found[task.id] = self.answers.clicks_of[task.id], dispute
+            if dispute is not None:
+                found.append(dispute)
+        # Python's sort is stable: those that are disputed equally stay in the order of the tasks.
+        return sorted(found, key=lambda own: (-own.disagreement, -sum(own.by_question.values())))
+
+    def _compare(self, task: AnnotationTask) -> Dispute | None:
+        answers = self.answers
+        raters = tuple(rater.name for rater in answers.project.raters if answers.counts(rater.name, task.id))
+        if task.expected is not None or len(raters) < 2:
+            return None
+        disagreement = _disagree(answers, task, raters)
+        return Dispute(task=task, raters=raters, by_question=disagreement) if any(disagreement.values()) else None
 
 
 def give_answer(answers: Answers, rater: str, task: AnnotationTask) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from metrist.io.convert.label_studio import format_task, labeling_config
 from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.writer import atomic_write, write_rows
 from metrist.web.annotation.answers import Answers
-from metrist.web.annotation.disputes import find_disputes, give_answer
+from metrist.web.annotation.disputes import Disputes, give_answer
 from metrist.web.annotation.project import AnnotationTask, record_to_dict
 from metrist.web.annotation.schemas import Schema
 
@@ -130,7 +130,7 @@ def _notes(answers: Answers, task: AnnotationTask, raters: list[str]) -> Row:
 
 def export_disputes(answers: Answers) -> Iterator[Row]:
     """Yield the tasks that raters answer differently, most disputed first, with each rater's answer."""
-    for dispute in find_disputes(answers):
+    for dispute in Disputes(answers).find():
         task = dispute.task
         texts = _describe_texts(task)
         given = {rater: give_answer(answers, rater, task) for rater in dispute.raters}

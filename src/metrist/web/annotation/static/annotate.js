@@ -23,7 +23,7 @@ const progressBar = element("progress", { value: 0, max: 1, "aria-label": "Tasks
 const saved = element("span", { class: "saved", role: "status" });
 const undoButton = element("button", { type: "button", disabled: true, onclick: undo, title: "Take back the last click (Z)" }, "Undo");
 const guideButton = element("button", { type: "button", class: "plain", onclick: () => guide.showModal(), title: "Guidelines (G)" }, "Guidelines");
-const helpButton = element("button", { type: "button", class: "plain", onclick: () => help.showModal(), title: "Keys (?)" }, "Keys");
+const helpButton = element("button", { type: "button", class: "plain keyboard", onclick: () => help.showModal(), title: "Keys (?)" }, "Keys");
 bar.append(
   element("span", { class: "end row" }, progressText, progressBar, saved, undoButton, guideButton, helpButton),
 );

@@ -92,6 +92,8 @@ class MarkedText {
 
 /** How long a selection must rest before it is taken: on a phone, its ends are drawn one after the other. */
 const REST = 200;
+/** Pixels between the words and a form that lies over the page. */
+const GAP = 16;
 
 /** The texts, and the panel with the form and the list of marked errors. */
 export function makeMarking({ send, schema }, outputs, source) {
@@ -152,9 +154,13 @@ export function makeMarking({ send, schema }, outputs, source) {
     reveal();
   }
 
-  /** Keep the chosen words in view beside the form. */
+  /** Keep the chosen words in view, above the form where that lies over the page. */
   function reveal() {
-    texts[chosen.side].box.querySelector("mark.pending")?.scrollIntoView({ block: "nearest" });
+    const pending = texts[chosen.side].box.querySelector("mark.pending");
+    pending?.scrollIntoView({ block: "nearest" });
+    const words = (pending ?? document.getSelection().getRangeAt(0)).getBoundingClientRect();
+    const covered = words.bottom - form.getBoundingClientRect().top;
+    if (getComputedStyle(form).position === "fixed" && covered > -GAP) window.scrollBy(0, covered + GAP);
   }
 
   function type() {
@@ -176,6 +182,7 @@ export function makeMarking({ send, schema }, outputs, source) {
       if (!span) return;
       chosen = { ...chosen, ...span };
       show(span);
+      reveal();
     }, REST);
   }
 

@@ -56,6 +56,8 @@ function describeErrors(errors) {
     element("span", { class: "soft" }, ` ${safeName(error.aspect)}, ${error.severity}`)))) : "none";
 }
 
+const opened = new Set(); // The disputed tasks whose texts are shown.
+
 /** The tasks that raters answer differently: the outputs, and a row per question with a column per rater. */
 function drawDisputes({ count, shown }) {
   if (!count) return [element("p", { class: "soft" }, "None: no task has two raters with different answers.")];
@@ -65,9 +67,11 @@ function drawDisputes({ count, shown }) {
     const raters = Object.keys(own.answers);
     const remarks = raters.filter((rater) => own.answers[rater].note);
     const value = (answer, name) => name === "errors" && answer.errors ? describeErrors(answer.errors) : safeName(String(answer.values[name]));
-    return element("details", { class: "dispute" },
+    const remember = (event) => (event.target.open ? opened.add(own.task) : opened.delete(own.task));
+    return element("details", { class: "dispute", open: opened.has(own.task), ontoggle: remember },
       element("summary", {}, element("strong", {}, own.disagreement.toFixed(2)), ` ${safeName(own.item)} `,
-        element("span", { class: "soft" }, own.outputs.map(({ system }) => safeName(system)).join(" or "))),
+        element("span", { class: "soft" }, own.outputs.map(({ system }) => safeName(system)).join(" or ")),
+        element("span", { class: "name soft said" }, safeName(own.said))),
       element("div", { class: own.outputs.length > 1 ? "pair" : undefined }, own.outputs.map(({ system, text }) => part(safeName(system), markedBox(text)))),
       table("Answers", ["", ...raters.map(safeName)], own.disputed.map((name) => element("tr", {},
         element("th", { scope: "row" }, safeName(name)),

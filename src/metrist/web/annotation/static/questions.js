@@ -20,7 +20,7 @@ function makeQuestion(question, choose, { layout = "scale" } = {}) {
     return { input, choice, label: element("label", { class: "choice" }, input,
       element("span", { class: "grade" }, choice.label), choice.meaning ? element("span", { class: "meaning" }, choice.meaning) : null) };
   });
-  const described = question.choices.some((choice) => choice.meaning.length > 30);
+  const described = question.choices.some((choice) => choice.meaning.length > 45);
   const node = element("fieldset", { class: `question ${layout} ${described ? "described" : "plain-scale"}` },
     element("legend", {}, question.text),
     element("div", { class: "choices" }, inputs.map(({ label }) => label)));
