@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from metrist.cli.train import print_result
 from tiny_text_encoders import write_text_encoder
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -68,3 +69,19 @@ def test_options_that_do_not_fit_are_refused(metrist, tmp_path):
         answer = metrist("train", "consistency", *options)
         assert answer.code == 2
         assert keyword in answer.err
+
+
+def test_the_figures_of_what_was_stored_name_both_ends(capsys, tmp_path):
+    card = {
+        "kind": "preference",
+        "metric": "preference(model='own')",
+        "figures": {"name": "accuracy", "before": 0.0, "after": 0.7161, "trained": 0.7202, "new_head": True},
+        "data": {},
+        "recipe": {"bits": 4},
+        "training": {"seconds": 1.0},
+        "fingerprint": "abc",
+    }
+    print_result(card, tmp_path)
+    said = capsys.readouterr()
+    assert "accuracy of the development pairs: 0.0000 before with a new head, 0.7161 after" in said.out
+    assert "--bits 4 lowered the accuracy from 0.7202 to 0.7161" in said.err

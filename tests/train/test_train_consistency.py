@@ -23,7 +23,7 @@ from metrist.metrics.trained.support import SupportSettings
 from metrist.models.loading import load_text_encoder
 from metrist.ratings import Error
 from metrist.scores import Score
-from metrist.train import train_consistency
+from metrist.train import consistency, train_consistency
 from metrist.train.consistency import SupportExample, compare_with_length, divide_examples, read_support_examples
 
 NOUNS, PLACES = ("dog", "cat", "john", "mary"), ("mat", "tree", "house", "river")
@@ -116,12 +116,42 @@ def test_data_that_cannot_be_learned_from_is_refused(tmp_path, base, tiny):
         train_consistency(data, tmp_path / "out2", base=str(tiny("bert")))
 
 
-def test_a_base_without_the_head_gets_a_new_one(tmp_path):
-    base = write_text_encoder(tmp_path / "base" / "model", heads=("fluency",))
-    data = write(tmp_path / "rows.jsonl", make_rows(10))
-    card = train_consistency(data, tmp_path / "out", base=str(base), epochs=1)
-    assert "agreement_base" not in card["figures"]
+def test_a_base_without_the_head_gets_a_new_one(tmp_path, base, monkeypatch):
+    shipped = base
+    monkeypatch.setattr(consistency, "_SHIPPED", shipped)
+    base = write_text_encoder(tmp_path / "headless" / "model", heads=("fluency",))
+    data = write(tmp_path / "rows.jsonl", make_rows(20))
+    card = train_consistency(data, tmp_path / "out", base=str(base), dev="0.5", epochs=1)
+    figures = card["figures"]
+    assert figures["new_head"]
+    # It scored nothing before, so what is trained is compared with what ships.
+    assert figures["compared_with"] == shipped
+    assert figures["agreement_base"] is not None
+    assert "before training (with a new head)" in (tmp_path / "out" / "card.md").read_text(encoding="utf-8")
     assert load_text_encoder(str(tmp_path / "out")).heads == ("support",)
+    monkeypatch.setattr(consistency, "_SHIPPED", "metrist:not-installed")
+    card = train_consistency(data, tmp_path / "alone", base=str(base), dev="0.5", epochs=1)
+    assert "compared_with" not in card["figures"]
+
+
+def test_a_model_that_agrees_less_than_its_base_is_reported(tmp_path, base, monkeypatch):
+    """The base orders the development outputs as their labels do, and the trained model only half of them."""
+
+    def score(reader, examples):
+        labels = np.array([example.label for example in examples])
+        return labels if reader.encoder.folder == Path(base) else np.where(np.arange(len(labels)) < 4, labels, 0.5)
+
+    monkeypatch.setattr(consistency, "score_examples", score)
+    data, dev = write(tmp_path / "rows.jsonl", make_rows(10)), write(tmp_path / "dev.jsonl", make_rows(8, seed=3))
+    card = train_consistency(data, tmp_path / "out", base=base, dev=str(dev), epochs=1)
+    figures = card["figures"]
+    expected = spearmanr([1, 0, 1, 0, 0.5, 0.5, 0.5, 0.5], [1, 0] * 4).statistic
+    assert [figures["agreement_base"], figures["agreement_model"]] == pytest.approx([1, expected])
+    (warning,) = [remark for remark in figures["remarks"] if base in remark]
+    assert f"Spearman's correlation with the labels fell from 1.000 to {expected:.3f}" in warning
+    assert warning.removeprefix("w") in (tmp_path / "out" / "card.md").read_text(encoding="utf-8")
+    # What is stored is measured as the training measured it, and 7 bits change little.
+    assert figures["after"] == pytest.approx(figures["trained"], abs=0.01)
 
 
 def test_the_layout_of_the_base_is_kept_and_its_calibration_dropped(tmp_path, base):

@@ -398,20 +398,24 @@ def run_training(task: TrainingTask, notes: Iterable[str] = ()) -> None:
             print_note(f"{stop}; run the same command again to continue")
         raise
     if is_first_process():
-        _print_result(card, task.out)
+        print_result(card, task.out)
 
 
-def _print_result(card: dict[str, Any], out: Path) -> None:
+def print_result(card: dict[str, Any], out: Path) -> None:
+    """Print the figures of a training and how to use the model."""
+    from metrist.train.card import DEVELOPMENT_DATA
+
     figures = card["figures"]
     if figures:
         before, after = figures["before"], figures["after"]
-        data = {"consistency": "outputs", "error-analysis": "analyses"}.get(card["kind"], "pairs")
-        print_text(f"{figures['name']} of the development {data}: {before:.4f} before, {after:.4f} after")
+        data = DEVELOPMENT_DATA.get(card["kind"], "pairs")
+        first = " with a new head" if figures.get("new_head") else ""
+        print_text(f"{figures['name']} of the development {data}: {before:.4f} before{first}, {after:.4f} after")
         for name, judges in (("agreement", "the labels"), ("people", "people's ratings")):
             if figures.get(f"{name}_model") is not None and figures.get(f"{name}_base") is not None:
                 print_text(
-                    f"  Spearman's correlation with {judges}: {figures[f'{name}_base']:.3f} before, "
-                    f"{figures[f'{name}_model']:.3f} after"
+                    f"  Spearman's correlation with {judges}: {figures[f'{name}_base']:.3f} by "
+                    f"{figures['compared_with']}, {figures[f'{name}_model']:.3f} by the trained model"
                 )
         if "gained" in figures:
             print_text(
@@ -439,12 +443,7 @@ def _print_result(card: dict[str, Any], out: Path) -> None:
     if figures and figures.get("trained", after) > after:
         print_note(
             f"storing the weights in --bits {card['recipe']['bits']} lowered the {figures['name']} from "
-            f"{figures['trained']:.4f}; more bits, or a higher --lr, keep more of the training"
-        )
-    if figures and after <= before:
-        print_note(
-            f"warning: on the development {data}, the trained model is {'no better' if after == before else 'worse'} "
-            f"than {card['base']['model']}; go on using that one, or try more {data}, fewer --epochs or a lower --lr"
+            f"{figures['trained']:.4f} to {after:.4f}; more bits, or a higher --lr, keep more of the training"
         )
     for part in (figures or {}, card.get("agreement", {}), card.get("evaluation", {})):
         for remark in part.get("remarks", ()):

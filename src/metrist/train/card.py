@@ -42,8 +42,11 @@ def make_card(
             "after_step": outcome.best.step,
             **({"trained": outcome.best.figure, **facts["stored"]} if facts.get("stored") else {}),
             **({"by_criterion": facts["by_criterion"]} if facts.get("by_criterion") is not None else {}),
+            **({"new_head": True} if facts.get("new_head") else {}),
             "evaluations": [asdict(evaluation) for evaluation in outcome.evaluations],
         }
+        if worse := compare_with_base(task.kind, task.base.model, figures):
+            figures["remarks"] = [worse, *figures.get("remarks", ())]
     return {
         "kind": task.kind,
         "metric": facts["metric"],
@@ -66,6 +69,32 @@ def make_card(
         "versions": _collect_versions(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+#: What the development data of a kind of training are; of others, pairs.
+DEVELOPMENT_DATA = {"consistency": "outputs", "error-analysis": "analyses"}
+
+
+def compare_with_base(kind: str, base: str, figures: Mapping[str, Any]) -> str | None:
+    """Return a warning if the trained model is not better than its base on the development data; None if it is."""
+    before, after = figures["before"], figures["after"]
+    worse = []
+    if after <= before:
+        first = " with a new head" if figures.get("new_head") else ""
+        change = f"is still {after:.4f}" if after == before else f"fell from {before:.4f}{first} to {after:.4f}"
+        worse.append(f"the {figures['name']} {change}")
+    for name, judges in (("agreement", "the labels"), ("people", "people's ratings")):
+        own, other = figures.get(f"{name}_model"), figures.get(f"{name}_base")
+        if other is not None and (own is None or own < other):
+            shown = "none, as all scores are equal" if own is None else f"{own:.3f}"
+            worse.append(f"Spearman's correlation with {judges} fell from {other:.3f} to {shown}")
+    if not worse:
+        return None
+    data, rival = DEVELOPMENT_DATA.get(kind, "pairs"), figures.get("compared_with", base)
+    return (
+        f"warning: on the development {data}, the trained model is no better than {rival}: {'; '.join(worse)}. Go on "
+        f"using that one, or try more {data}, fewer epochs or a lower learning rate"
+    )
 
 
 def _collect_versions() -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -20,7 +21,7 @@ from metrist.errors import InputError, ModelError, RunError, did_you_mean, forma
 from metrist.io import read_records
 from metrist.io.row_model import ParsedRow
 from metrist.metrics.trained.support import HEAD, Support, SupportReader, SupportRow, SupportSettings
-from metrist.models.devices import Placement
+from metrist.models.devices import Options, Placement
 from metrist.models.loading import load_text_encoder
 from metrist.models.numpy_inference import storage
 from metrist.models.weights import Weights, find_weights
@@ -30,7 +31,7 @@ from metrist.records import Record
 from metrist.stats.measures import measure
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
 from metrist.train.recipe import Recipe
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
+from metrist.train.task import Batch, Examples, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +44,9 @@ Floats = NDArray[np.float64]
 RECIPE = Recipe(epochs=3, batch=16, lr=3e-5, warmup=0.1, weight_decay=0.01, bucket=20)
 #: Probabilities this close to 0 and 1 are not told apart in the loss.
 _CERTAIN = 1e-6
+#: Rows of the development data that are computed at once.
+_ROWS_AT_ONCE = 16
+_SHIPPED = "metrist:english-small"
 #: An interval over fewer sources is too narrow to be trusted.
 _FEW_SOURCES = 10
 #: Resamples of an interval, and the share of them that may have no correlation.
@@ -255,26 +259,26 @@ class ConsistencyTask(TrainingTask):
                 "tokens": int(plan.train.lengths.sum()),
             },
             "choices": {"window": self.window, "bits": self.bits, **describe_heads(plan)},
-            "stored": self._measure(weights, data.dev) if data.dev else None,
+            "stored": self._measure(weights, data.dev, plan.dev, trainer.processes.device) if plan.dev else None,
+            "new_head": _has_no_head(weights),
             "licence": self.licence or INHERITED_LICENCE,
         }
 
-    def _measure(self, base: Weights, dev: Sequence[SupportExample]) -> dict[str, Any]:
-        """How far scores of the development outputs agree with their labels, and with people where there are ratings,
-        by the base and by the model as it was written."""
-        from metrist.models.devices import Options
-
-        figures: dict[str, Any] = {"pairs": len(dev)}
+    def _measure(self, base: Weights, dev: Sequence[SupportExample], rows: Examples, device: str) -> dict[str, Any]:
+        """The development figure of the model as it was written; and how far its scores, and those of its base or, if
+        that scores nothing, of the shipped model, agree with the labels, and with people where there are ratings."""
         written = find_weights(Options(model=str(self.out)))
-        for name, weights in (("base", base), ("model", written)):
-            reader = self._make_reader(weights)
-            if HEAD not in reader.encoder.heads:
-                continue
-            values = score_examples(reader, dev)
-            labels = np.array([example.label for example in dev], np.float64)
+        figures: dict[str, Any] = {"after": _measure_closeness(written, rows, device), "pairs": len(dev)}
+        models = {"model": written}
+        if not _has_no_head(base):
+            models["base"], figures["compared_with"] = base, self.base.model
+        else:
+            with suppress(ModelError):  # It need not be installed.
+                models["base"], figures["compared_with"] = find_weights(Options(model=_SHIPPED)), _SHIPPED
+        labels = np.array([example.label for example in dev], np.float64)
+        for name, weights in models.items():
+            values = score_examples(self._make_reader(weights), dev)
             figures[f"agreement_{name}"] = _correlate(values, labels)
-            if name == "model":
-                figures["after"] = float(1 - np.nanmean(np.abs(values - labels)))
             ratings = np.array([np.nan if e.rating is None else e.rating for e in dev], np.float64)
             if (~np.isnan(ratings)).sum() > 1:
                 figures[f"people_{name}"] = _correlate(values, ratings)
@@ -285,6 +289,26 @@ class ConsistencyTask(TrainingTask):
                 remarks = (compare_with_length(key, targets[key], values, lengths, sources) for key in targets)
                 figures["remarks"] = [remark for remark in remarks if remark]
         return figures
+
+
+def _has_no_head(weights: Weights) -> bool:
+    """Whether a text encoder was not trained to find what its source supports."""
+    return HEAD not in load_text_encoder(str(weights.folder)).heads
+
+
+def _measure_closeness(weights: Weights, rows: Examples, device: str) -> float:
+    """The development figure of a stored model, on the rows on which the training measured it."""
+    import torch
+
+    from metrist.models.trainable_encoder import TrainableEncoder
+
+    model, loss = TrainableEncoder.load(weights.folder, HEAD).to(device).eval(), SupportLoss()
+    total = 0.0
+    with torch.no_grad():
+        for part in np.array_split(np.argsort(rows.lengths), -(-len(rows) // _ROWS_AT_ONCE)):
+            batch = {name: tensor.to(device) for name, tensor in rows.collate(part).items()}
+            total += float(loss.judge(model, batch).double().sum())
+    return total / len(rows)
 
 
 def score_examples(reader: SupportReader, examples: Sequence[SupportExample]) -> Floats:

@@ -320,6 +320,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
                 **describe_heads(plan),
             },
             **figures,
+            "new_head": not is_preference_model(weights),
             "licence": self.licence or (INHERITED_LICENCE if weights.runs_on_numpy else None),
         }
 

@@ -116,3 +116,12 @@ def test_a_rubric_that_cannot_be_found_is_refused_with_those_that_can(tmp_path):
 def test_an_aspect_that_a_rubric_has_not_is_refused():
     with raises_code(SpecError, "unknown_name", "'reliability'", "'corectness'", "'all'"):
         load_rubric("reliability").aspect("corectness")
+
+
+def test_what_a_rubric_needs_is_one_of_the_fields_of_records():
+    aspect = '[aspects.a]\nquestion = "Good?"\nlevels = { 1 = "No.", 2 = "Yes." }\n'
+    assert parse_rubric(f'needs = ["source", "references"]\n{aspect}', "r").needs == ("source", "references")
+    assert parse_rubric(aspect, "r").needs == ()
+    for needs in ('"source"', '["sources"]', "[1]", "[[]]"):
+        with raises_code(SpecError, "invalid_value", "needs"):
+            parse_rubric(f"needs = {needs}\n{aspect}", "r")

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from metrist.errors import SpecError
+from metrist.errors import SpecError, format_count
 from metrist.llm.messages import Completion, Conversation, Message, TokenChoice
 from metrist.metrics.answer_parsing import JsonObject, find_broken_keys, find_objects, is_cut_off
 from metrist.metrics.base import Shard, check_choice
@@ -45,12 +45,14 @@ from metrist.metrics.prompt_layout import (
     resolve_instruction,
 )
 from metrist.records import Need, Record
-from metrist.scores import Failure, Score, Scores
+from metrist.scores import Failure, FailureKind, Score, Scores
 
 Reference = Literal["shown", "hidden"]
 Method = Literal["answer", "expectation"]
 #: The part that is 1 for a record without an instruction of its own.
 DEFAULT_INSTRUCTION = "default_instruction"
+#: The key of a usage that counts outputs without a text.
+EMPTY_OUTPUTS = "empty_outputs"
 #: The part with the probability of anything but a grade.
 OUTSIDE = "outside"
 #: Alternatives requested for each token: the maximum of common servers.
@@ -170,7 +172,9 @@ class Judge(LLMMetric):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        return ("references",) if self.reference == "shown" else ()
+        """What the rubric needs, and references if they are shown."""
+        shown: tuple[Need, ...] = ("references",) if self.reference == "shown" else ()
+        return tuple(dict.fromkeys((*self.load_rubric().needs, *shown)))
 
     @property
     def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
@@ -207,16 +211,22 @@ class Judge(LLMMetric):
     def score(self, shard: Shard) -> Scores:
         if not len(shard):
             return Scores.of([])
+        if "source" in self.needs and any(map(_has_blank_source, shard.records)):
+            able = [i for i, record in enumerate(shard.records) if not _has_blank_source(record)]
+            part = Shard([shard.records[i] for i in able], runtime=shard.runtime)
+            return self.score(part).spread(len(shard), able, dict.fromkeys({*range(len(shard))} - {*able}, _NO_SOURCE))
         scores = self._score_answers(shard) if self.method == "answer" else self._score_expectations(shard)
         for i, (score, record) in enumerate(zip(scores, shard.records, strict=True)):
             if score.failure is None:
                 default = float(resolve_instruction(record)[1])
                 scores[i] = replace(score, parts={**score.parts, DEFAULT_INSTRUCTION: default})
+            if not record.output.strip():
+                scores[i] = replace(scores[i], usage={**(scores[i].usage or {}), EMPTY_OUTPUTS: 1})
         return Scores.of(scores)
 
     def remarks(self, scores: Scores) -> list[str]:
-        """The remarks of all LLM metrics, and how many records were judged by a default instruction, where others were
-        judged by their own."""
+        """The remarks of all LLM metrics, how many outputs were empty or lacked what the rubric needs, and how many
+        records were judged by a default instruction, where others were judged by their own."""
         column = scores.parts.get(DEFAULT_INSTRUCTION)
         count = int(np.nansum(column)) if column is not None else 0
         scored = len(scores) - len(scores.failures)
@@ -224,7 +234,8 @@ class Judge(LLMMetric):
             f"{self.label}: {count:,} of the {scored:,} scored outputs have no instruction and were judged by the "
             "default of their task"
         )
-        return [*super().remarks(scores), *([remark] if 0 < count < scored else [])]
+        odd = _describe_odd_records(self, scores)
+        return [*super().remarks(scores), *odd, *([remark] if 0 < count < scored else [])]
 
     @property
     def _asks_reasons(self) -> bool:
@@ -301,6 +312,22 @@ class Judge(LLMMetric):
         scores = ask_for_scores(self, conversations, sampling, shard.runtime, parse, needs_logprobs=needs_logprobs)
         rows = [scores[start : start + len(aspects)] for start in range(0, len(scores), len(aspects))]
         return [_combine_aspects(aspects, row) for row in rows]
+
+
+_NO_SOURCE = Failure(FailureKind.missing_input, "the record has no source, which the rubric needs")
+
+
+def _has_blank_source(record: Record) -> bool:
+    return not (record.source or "").strip()
+
+
+def _describe_odd_records(judge: Judge, scores: Scores) -> list[str]:
+    """How many outputs were empty, and how many were not graded because they lack what the rubric needs."""
+    missing = sum(failure.kind is FailureKind.missing_input for failure in scores.failures.values())
+    empty = sum((usage or {}).get(EMPTY_OUTPUTS, 0) for usage in scores.usages.values())
+    texts = [f"{format_count(missing, 'output')} without {' or '.join(judge.needs)} not graded"] if missing else []
+    texts += [f"{format_count(empty, 'empty output')} graded like the others"] if empty else []
+    return [f"{judge.label}: {', '.join(texts)}"] if texts else []
 
 
 def _combine_aspects(aspects: Sequence[Aspect], scores: Sequence[Score]) -> Score:

@@ -81,8 +81,9 @@ class JudgePair(Comparator, LLMMetric):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """References, if they are shown."""
-        return _NEEDS[self.reference]
+        """What the rubric needs, and references if they are shown."""
+        rubric = load_rubric(self.rubric).needs if self.rubric is not None else ()
+        return tuple(dict.fromkeys((*rubric, *_NEEDS[self.reference])))
 
     def prompt_text(self) -> str:
         return "\n".join([self._build_rules(), load_template(_QUESTION), _ABOUT_REFERENCES, _answer_form("")])

@@ -6,6 +6,7 @@ A rubric is a TOML file; shipped ones are in the folder `rubrics` of the metrics
     about = "Answers to questions"          # what the rubric is for
     reasons = "first"                       # or "none": grades alone
     higher_is_better = true
+    needs = ["source"]                      # a record without it is not judged: "source", "references", "instruction"
 
     [aspects.correctness]
     question = "Is the answer right?"
@@ -32,10 +33,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from metrist.documents import parse_toml, read_bytes
 from metrist.errors import SpecError, did_you_mean
+from metrist.records import Need
 
 Reasons = Literal["first", "none"]
 ALL_ASPECTS = "all"
@@ -90,10 +92,11 @@ class Rubric:
     aspects: tuple[Aspect, ...]
     reasons: Reasons = "first"
     higher_is_better: bool = True
+    needs: tuple[Need, ...] = ()
 
     @property
     def digest(self) -> str:
-        """A hash of the rubric's content, independent of the file's path."""
+        """A hash of what the rubric says to a judge, independent of the file's path."""
         content = repr((self.about, self.aspects, self.reasons, self.higher_is_better))
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
@@ -154,7 +157,7 @@ def _load_shipped(name: str) -> Rubric:
 def parse_rubric(text: str, place: str) -> Rubric:
     """Parse the TOML text of a rubric; `place` names it in messages."""
     table = parse_toml(text, place, SpecError)
-    _check_keys(place, "", table, ("about", "reasons", "higher_is_better", "aspects"))
+    _check_keys(place, "", table, ("about", "reasons", "higher_is_better", "needs", "aspects"))
     reasons = table.get("reasons", "first")
     if reasons not in ("first", "none"):
         raise SpecError(f"{place}: reasons must be 'first' or 'none', got {reasons!r}")
@@ -162,7 +165,10 @@ def parse_rubric(text: str, place: str) -> Rubric:
     if not isinstance(higher, bool):
         raise SpecError(f"{place}: higher_is_better must be true or false, got {higher!r}")
     about = _text(place, "about", table.get("about", ""))
-    return Rubric(place, about, _parse_aspects(place, table.get("aspects")), reasons, higher)
+    needs = table.get("needs", [])
+    if not isinstance(needs, list) or not all(need in get_args(Need) for need in needs):
+        raise SpecError(f"{place}: needs must be a list of {', '.join(map(repr, get_args(Need)))}, got {needs!r}")
+    return Rubric(place, about, _parse_aspects(place, table.get("aspects")), reasons, higher, tuple(needs))
 
 
 def _parse_aspects(place: str, table: Any) -> tuple[Aspect, ...]:
