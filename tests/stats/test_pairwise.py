@@ -19,7 +19,10 @@ def mean(sums: Floats) -> Floats:
 
 
 def run_tests(
-    stats: Floats, pairs: Sequence[tuple[int, int]], draws: int, tests: Collection[Test] = ("bootstrap", "randomisation")
+    stats: Floats,
+    pairs: Sequence[tuple[int, int]],
+    draws: int,
+    tests: Collection[Test] = ("bootstrap", "randomisation"),
 ) -> list[PairTest]:
     (results,) = pair_tests([Contestants(ExactSums(stats), pairs, mean)], draws, np.random.default_rng(5), tests)
     return results

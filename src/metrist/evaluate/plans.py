@@ -62,9 +62,16 @@ class CheckSettings:
         "Fail if a system is significantly worse than in this run, or than this system of the same run.",
         metavar="RUN",
     )
+    metrics: Names | None = setting(
+        None, "Only these metrics, for --against and --min-coverage; repeatable.", "-m", "--metric", metavar="SPEC"
+    )
     systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
     min_coverage: float | None = setting(
-        None, "Smallest share of outputs that must have a score.", min=0, max=1, shown="1 for what is checked"
+        None,
+        "Smallest share of outputs that must have a score.",
+        min=0,
+        max=1,
+        shown="1 for metrics with a limit; with --against, as in that run",
     )
     alpha: float = setting(0.05, "Largest p-value that counts as a loss.", min=0, max=1, open=True)
     draws: int = setting(10_000, "Resamples behind each p-value.", min=100)

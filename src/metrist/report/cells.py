@@ -78,11 +78,12 @@ class Change(Estimate):
 @dataclass(frozen=True, slots=True)
 class Marked:
     """A number with marks behind it, such as letters of significance: `0.632 ab`. `room` is the width of the longest
-    marks in the column, so that the numbers line up."""
+    marks in the column, so that the numbers line up. `best` says whether no test finds a better one; None untested."""
 
     cell: Number | Estimate
     marks: str = ""
     room: int = 0
+    best: bool | None = None
 
     def __str__(self) -> str:
         return f"{self.cell} {self.marks:<{self.room}}" if self.room or self.marks else str(self.cell)
@@ -243,15 +244,19 @@ class Signature(NamedTuple):
 
 
 def find_best(columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> set[tuple[int, int]]:
-    """Row and column of the best value of each metric, and of values that look the same as printed; none where all
-    do."""
+    """Row and column of the best value of each metric, and of those that do not differ from it: by a test, or without
+    one as they are printed; none where no value differs."""
     best: set[tuple[int, int]] = set()
     for number, column in enumerate(columns):
         if column.better not in ("higher", "lower"):
             continue
         shown = {row: _value_text(cells[number]) for row, cells in enumerate(rows)}
         values = {row: float(text) for row, text in shown.items() if text}
-        if len(set(values.values())) > 1:
+        tested = {row: getattr(cells[number], "best", None) for row, cells in enumerate(rows)}
+        if any(is_best is not None for is_best in tested.values()):
+            winners = {(row, number) for row in values if tested[row]}
+            best |= winners if len(winners) < len(values) else set()
+        elif len(set(values.values())) > 1:
             top = (max if column.better == "higher" else min)(values.values())
             best |= {(row, number) for row, value in values.items() if value == top}
     return best

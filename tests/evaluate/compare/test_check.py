@@ -91,6 +91,38 @@ def test_every_output_needs_a_score_by_what_is_checked_unless_a_coverage_is_give
     assert not check(run, against=run, systems=["b"], draws=50).passed
 
 
+def test_against_a_run_coverage_fails_only_where_it_falls() -> None:
+    """Optional references: half of the items have none, in either run."""
+    half = {"a": [value if number % 2 else None for number, value in enumerate(noisy(0.5, 1, 40))]}
+    before = make_run(quality=half)
+    assert check(before, against=before, draws=500).passed
+    lost = make_run(quality={"a": [None, None, *half["a"][2:]]})
+    (failure,) = check(lost, against=before, draws=500).failures
+    assert (failure.kind, failure.metric, failure.value) == ("coverage", "quality", 19 / 20)
+    # With a limit, every output needs a score.
+    (failure,) = check(before, {"quality": 0.1}, against=before, draws=500).failures
+    assert (failure.kind, failure.value) == ("coverage", 0.5)
+
+
+def test_a_new_output_needs_a_score_if_it_has_what_the_metric_needs() -> None:
+    before = make_run(quality={"a": noisy(0.5, 1, 40)})
+    now = make_run(quality={"a": [*noisy(0.5, 1, 40), None]})
+    for kind, passed in ((FailureKind.missing_input, True), (FailureKind.refused, False), (FailureKind.pending, False)):
+        scores = replace(now.scores["quality"], failures={40: Failure(kind, "no references")})
+        assert check(replace(now, scores={"quality": scores}), against=before, draws=500).passed is passed
+
+
+def test_metrics_can_be_chosen() -> None:
+    run = make_run(quality={"a": noisy(0.5, 1, 40)}, errors={"a": [None] * 40}, size={"a": noisy(9, 2, 40)})
+    verdicts = check(run, against=run, draws=500, metrics="quality").verdicts
+    assert [(verdict.metric, verdict.passed) for verdict in verdicts] == [("quality", True)]
+    assert [v.metric for v in check(run, min_coverage=0.9, metrics=["quality", "size"]).verdicts] == ["quality", "size"]
+    with raises_code(RunError, "conflict", "size"):
+        check(run, against=run, metrics="size")
+    with raises_code(RunError, "unknown_name", "qualty"):
+        check(run, against=run, metrics="qualty")
+
+
 def test_outputs_that_are_not_scored_yet_fail_whatever_is_checked() -> None:
     run = make_run(quality={"a": [0.5, 0.5]}, errors={"a": [9.0, None]})
     pending = {1: Failure(FailureKind.pending, "errors has not scored this output yet")}

@@ -17,6 +17,7 @@ import metrist
 from error_codes import raises_code
 from metrist.errors import ErrorCode, RunError
 from metrist.evaluate.compare.comparison import compare
+from metrist.report.cells import find_best
 from metrist.scores import Failure, FailureKind
 from metrist.stats.resampling import Test
 from metrist.stats.significance import holm
@@ -62,6 +63,16 @@ def test_scores_far_from_0_have_the_p_values_of_the_same_scores_near_0() -> None
         assert other.test.first == one.test.first + 2.0**40
         assert other.test.difference == pytest.approx(one.test.difference, rel=1e-12)
     assert [contest.winner for contest in compare(make_run(errors=far)).contests] == ["b", "c", None]
+
+
+def test_all_that_are_not_significantly_worse_than_the_best_are_bold() -> None:
+    scores = {"a": noisy(0.4, 1), "b": noisy(0.5, 2), "c": noisy(0.5, 3)}
+    comparison = compare(make_run(quality=scores, errors=scores, size=scores), draws=500)
+    assert len({np.mean(values) for values in scores.values()}) == 3
+    table = comparison.system_table()
+    assert find_best(table.columns, table.rows) == {(1, 1), (2, 1), (0, 2)}
+    equals = compare(make_run(quality={"b": scores["b"], "c": scores["c"]}), draws=500).system_table()
+    assert not find_best(equals.columns, equals.rows)
 
 
 def test_a_metric_without_any_score_has_a_table() -> None:

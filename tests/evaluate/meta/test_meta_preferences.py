@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 from collections import Counter
-from itertools import permutations
+from itertools import chain, permutations
 from pathlib import Path
 from typing import Any
 
@@ -307,7 +307,7 @@ def test_agreement_on_choices_does_not_depend_on_the_order_of_rows_and_pairs() -
         is_sorted = row["systems"][0] < row["systems"][1]
         chosen.append([choice if is_sorted else {1: 2, 2: 1}.get(choice, 0) for choice in row["ratings"]["better"]])
     observed = np.mean([a != b for own in chosen for a, b in permutations(own, 2)])
-    expected = np.mean([a != b for a, b in permutations(sum(chosen, []), 2)])
+    expected = np.mean([a != b for a, b in permutations(chain(*chosen), 2)])
     for data in (rows, turned, shuffled):
         (table,) = analyse(meta_evaluate(data, preferences=True, draws=0), "agreement")
         value = {line[1]: line[2].value for line in table.rows}

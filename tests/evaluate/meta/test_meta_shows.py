@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,22 @@ def test_advice_names_the_best_the_level_and_the_floor() -> None:
     assert message[1].startswith("On task=qa ")
     noise = advice(meta_evaluate(ROWS, "quality", draws=200, metrics=["noise"]))
     assert "no metric is reliably better than" in noise[0] or "no metric reaches .6" in noise[0]
+
+
+def test_a_metric_whose_interval_lies_apart_is_not_on_a_par_although_no_test_could_tell() -> None:
+    result = meta_evaluate(make_rows(items=5), "quality", metrics=["near", "noise"], draws=200)
+    near, noise = result.figure("near"), result.figure("noise")
+    assert noise.high < near.low
+    assert result.tests[0].compare("near", "noise")[1] > 0.05
+    (message,) = advice(result)
+    assert message.startswith("On all outputs near is best with 0.833. One rater")
+
+
+def test_a_level_is_reached_as_it_is_shown() -> None:
+    result = meta_evaluate(ROWS, "quality", metrics=["near"], draws=200)
+    for value, start in ((0.5996, "near is best with 0.600"), (0.5994, "no metric reaches .6: the best is near")):
+        figure = replace(result.figure("near"), value=value)
+        assert advice(replace(result, figures=(figure,)))[0].startswith(f"On all outputs {start}")
 
 
 def test_wrong_answers_of_a_closed_set_are_scored_by_their_overlap() -> None:

@@ -7,9 +7,11 @@ import os
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
 from metrist.evaluate.compare.comparison import PairFacts, align_scores, set_up_tests
@@ -20,10 +22,13 @@ from metrist.evaluate.selection import (
     find_changes,
     find_metric,
     has_metric,
+    list_names,
     open_run,
+    select_metrics,
     select_systems,
     warn_off_scale,
 )
+from metrist.grid import pair_outputs
 from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric
 from metrist.names import encode_names, list_distinct, select_names
@@ -168,6 +173,7 @@ def check(
     min_coverage: float | None = None,
     draws: int = 10_000,
     seed: int = 0,
+    metrics: str | Sequence[str] | None = None,
 ) -> CheckReport:
     """Check each system: its scores against floors and ceilings by metric, or by a part of its scores such as
     `judge:fluency`; the share of its outputs with a score by each metric against `min_coverage`; and whether it is
@@ -175,7 +181,9 @@ def check(
     are checked, and one that only the run `against` has fails. A test that cannot find any loss, because the items are
     too few, fails, and so does a run folder whose input has changed since it was scored.
 
-    Without `min_coverage`, every output needs a score by the metrics that are checked, and the run must be finished.
+    `metrics` selects those that are tested against a run, and those of which `min_coverage` is asked; by default all.
+    Without `min_coverage`, every output needs a score by the metrics with a limit; by those that are tested against a
+    run, each output that has one there, or that is new and has what the metric needs. The run must be finished.
     """
     minimum, maximum = minimum or {}, maximum or {}
     if not (minimum or maximum or against is not None or min_coverage is not None):
@@ -183,22 +191,29 @@ def check(
             "nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against", code="no_data"
         )
     _check_numbers(minimum, maximum, min_coverage, alpha, draws)
+    chosen_metrics = list_names(metrics)
     named = [*minimum, *maximum]
-    results = open_run(run, named)
+    results = open_run(run, [*named, *(chosen_metrics or ())])
     chosen = select_systems(results.systems, systems)
     if not chosen:
         raise RunError("nothing to check: the run has no outputs", code="no_data")
     verdicts, notes = _check_thresholds(results, chosen, minimum, maximum)
     checked = [find_metric(results.metrics, name, results.unfinished) for name in named]
+    excused = dict[str, NDArray[np.bool_]]()
     if against is not None:
-        baseline = _open_baseline(against, results, named)
-        tested, remarks, metrics = _check_regressions(results, baseline, chosen, alpha, draws, seed)
-        verdicts += tested
-        checked += metrics
+        baseline = _open_baseline(against, results, [*named, *(chosen_metrics or ())])
+        found = _check_regressions(results, baseline, chosen, chosen_metrics, alpha, draws, seed)
+        verdicts += found.verdicts
+        notes += found.notes
         if systems is None and not isinstance(baseline, str):
-            verdicts += _find_lost_systems(results, baseline)
-        notes += remarks
-    uncovered = _check_coverage(results, chosen, checked, min_coverage)
+            verdicts += _find_lost_systems(results, baseline, found.metrics)
+        limited = {metric.label for metric in checked}
+        excused = {label: outputs for label, outputs in found.excused.items() if label not in limited}
+        checked += found.metrics
+    covered = [*checked, *(metric for metric in results.metrics if results.scores[metric.label].pending)]
+    if min_coverage is not None:
+        covered, excused = select_metrics(results.metrics, chosen_metrics, results.unfinished), {}
+    uncovered = _check_coverage(results, chosen, covered, min_coverage, checked, excused)
     if uncovered and min_coverage is None:
         notes.append("Every output needs a score, unless `min_coverage` allows less.")
     verdicts += uncovered
@@ -274,15 +289,18 @@ def _missing(system: str, metric: str, requirement: str, why: str) -> Verdict:
     )
 
 
-def _score_system(results: Results, metric: Metric, system: str) -> tuple[float, float]:
-    """A system's pooled score, NaN if no output has a score, and its coverage."""
+def _score_system(
+    results: Results, metric: Metric, system: str, excused: NDArray[np.bool_] | None = None
+) -> tuple[float, float]:
+    """A system's pooled score, NaN if no output has a score, and its coverage, of outputs that are not excused."""
     scores = results[metric].scores
     own = select_names(encode_names(results.systems), {system})
     scored = own[~np.isnan(scores.values[own])]
     if not len(scored):
         return math.nan, 0.0
     stats = take_stats(scores, scored).astype(np.float64)
-    return float(pool_rows(stats[None], metric.pool)[0]), len(scored) / len(own)
+    needed = len(own) if excused is None else len(own) - int(np.count_nonzero(excused[own]))
+    return float(pool_rows(stats[None], metric.pool)[0]), len(scored) / needed
 
 
 def _check_thresholds(
@@ -327,26 +345,27 @@ def _check_thresholds(
 
 
 def _check_coverage(
-    results: Results, systems: Sequence[str], checked: Sequence[Metric], least: float | None
+    results: Results,
+    systems: Sequence[str],
+    metrics: Sequence[Metric],
+    least: float | None,
+    checked: Sequence[Metric] = (),
+    excused: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
 ) -> list[Verdict]:
-    """A verdict per metric and system. Without a minimal coverage only failures: of the metrics that are checked, and
-    of those that the run has not finished."""
-    metrics = list(results.metrics)
-    if least is None:
-        pending = [metric for metric in metrics if results.scores[metric.label].pending]
-        metrics = list({metric.label: metric for metric in (*checked, *pending)}.values())
+    """A verdict per metric and system; without a minimal coverage only failures, but for `checked` metrics without any
+    score, which fail anyway. `excused` marks outputs that need no score, by metric."""
     minimum = 1.0 if least is None else least
     checked_labels = {metric.label for metric in checked}
     verdicts = []
-    for metric in metrics:
+    for metric in {metric.label: metric for metric in metrics}.values():
         failures = results[metric].scores.failures
         for system in systems:
-            _, coverage = _score_system(results, metric, system)
+            _, coverage = _score_system(results, metric, system, excused.get(metric.label))
             passed = coverage >= minimum and coverage > 0
-            # A system without any score fails the check by the metric already.
             if least is None and (passed or (coverage == 0 and metric.label in checked_labels)):
                 continue
-            why = f"only {Share(coverage)} of the outputs have a score"
+            needing = " that need one" if metric.label in excused else ""
+            why = f"only {Share(coverage)} of the outputs{needing} have a score"
             kinds = [failure.kind for row, failure in failures.items() if results.systems[row] == system]
             if unscored := kinds.count(FailureKind.pending):
                 # Short enough for a cell; the command is in a note of the run.
@@ -367,6 +386,22 @@ def _check_coverage(
     return verdicts
 
 
+def _excuse_outputs(
+    now: Results, before: Results, metrics: Sequence[Metric], pairs: Sequence[tuple[str, str]]
+) -> dict[str, NDArray[np.bool_]]:
+    """By metric, the outputs that need no score: without one in the baseline, or new and without references, say."""
+    outputs, others = ((encode_names(run.items), encode_names(run.systems)) for run in (now, before))
+    at = pair_outputs(*outputs, *others, dict(pairs))
+    excused = {}
+    for metric in metrics:
+        failures, unscored = now[metric].scores.failures, np.isnan(before[metric].values)
+        own = excused[metric.label] = np.zeros(len(now), np.bool_)
+        for row, failure in failures.items():
+            if failure.kind is not FailureKind.pending:
+                own[row] = unscored[at[row]] if at[row] >= 0 else failure.kind is FailureKind.missing_input
+    return excused
+
+
 @dataclass(frozen=True, slots=True)
 class _Regression:
     """The one-sided test that a system got worse, on the items that both runs share."""
@@ -379,11 +414,25 @@ class _Regression:
     changed: int
 
 
+class _Regressions(NamedTuple):
+    """Verdicts, notes on what is in one run only, the metrics, and by metric the outputs that need no score."""
+
+    verdicts: list[Verdict]
+    notes: list[str]
+    metrics: list[Metric]
+    excused: dict[str, NDArray[np.bool_]]
+
+
 def _check_regressions(
-    now: Results, baseline: Results | str, systems: Sequence[str], alpha: float, draws: int, seed: int
-) -> tuple[list[Verdict], list[str], list[Metric]]:
-    """A verdict per metric and system that both runs have, notes on what is in one of them only, and the metrics. The
-    baseline is a run, or a system of this one."""
+    now: Results,
+    baseline: Results | str,
+    systems: Sequence[str],
+    names: Sequence[str] | None,
+    alpha: float,
+    draws: int,
+    seed: int,
+) -> _Regressions:
+    """Test systems against a baseline, which is a run, or a system of this one."""
     if isinstance(baseline, str):
         before, name, worse = now, baseline, f"worse than {baseline}"
         pairs, notes = [(system, baseline) for system in systems if system != baseline], list[str]()
@@ -395,7 +444,7 @@ def _check_regressions(
     else:
         before, name, worse = baseline, "the baseline", "got worse"
         pairs, notes = _pair_systems(before, systems)
-    metrics, remarks = _pair_metrics(now, before)
+    metrics, remarks = _pair_metrics(now, before, names)
     tested = [_test_regression(metric, now, before, pair, draws, seed) for metric in metrics for pair in pairs]
     adjusted = holm([regression.test.p["randomisation"] for regression in tested])
     fewest = _count_needed_items(int(np.count_nonzero(~np.isnan(adjusted))), alpha, draws)
@@ -430,7 +479,7 @@ def _check_regressions(
             )
     if before is not now:
         notes += [f"The baseline: {note}" for note in before.notes]
-    return verdicts, notes, metrics
+    return _Regressions(verdicts, notes, metrics, _excuse_outputs(now, before, metrics, pairs))
 
 
 def _count_needed_items(tests: int, alpha: float, draws: int) -> int | None:
@@ -450,13 +499,12 @@ def _count_needed_items(tests: int, alpha: float, draws: int) -> int | None:
         items += 1
 
 
-def _find_lost_systems(now: Results, before: Results) -> list[Verdict]:
-    """A failed verdict for each system that only the baseline has, under each shared metric."""
+def _find_lost_systems(now: Results, before: Results, metrics: Sequence[Metric]) -> list[Verdict]:
+    """A failed verdict for each system that only the baseline has, under each metric that is tested."""
     old, new = list_distinct(before.systems), set(list_distinct(now.systems))
     if len(old) == len(new) == 1:
         return []
     why = "lost since the baseline; if this is intended, name the systems to check"
-    metrics, _ = _pair_metrics(now, before)
     return [_missing(name, m.label, "as in the baseline", why) for m in metrics for name in old if name not in new]
 
 
@@ -476,9 +524,15 @@ def _pair_systems(before: Results, systems: Sequence[str]) -> tuple[list[tuple[s
     return pairs, [f"Not in the baseline, so not tested against it: {', '.join(new)}."] if new else []
 
 
-def _pair_metrics(now: Results, before: Results) -> tuple[list[Metric], list[str]]:
+def _pair_metrics(now: Results, before: Results, names: Sequence[str] | None = None) -> tuple[list[Metric], list[str]]:
     """The metrics with a better side that both runs have, and notes on the others. A metric that only one run has does
-    not fail a check, because whoever scores chooses the metrics."""
+    not fail a check, because whoever scores chooses the metrics. Those that are named must be in both."""
+    if names is not None:
+        for metric in (chosen := select_metrics(now.columns, names, now.unfinished)):
+            if metric.higher_is_better is None or not has_metric(before, metric):
+                raise RunError(f"{metric.label} has no better side, or is not in the baseline", code="conflict")
+            check_signatures(metric, {_NOW: now, _BEFORE: before})
+        return chosen, []
     directed = [metric for metric in now.columns if metric.higher_is_better is not None]
     shared = [metric for metric in directed if has_metric(before, metric)]
     if not shared:
@@ -489,9 +543,8 @@ def _pair_metrics(now: Results, before: Results) -> tuple[list[Metric], list[str
         )
     for metric in shared:
         check_signatures(metric, {_NOW: now, _BEFORE: before})
-    notes = []
-    if new := [metric.label for metric in directed if metric not in shared]:
-        notes.append(f"Not scored in the baseline, so not tested against it: {', '.join(new)}.")
+    new = [metric.label for metric in directed if metric not in shared]
+    notes = [f"Not scored in the baseline, so not tested against it: {', '.join(new)}."] if new else []
     present = {*(metric.text for metric in now.metrics), *now.scores, *now.unfinished}
     directed = [metric for metric in before.metrics if metric.higher_is_better is not None]
     if lost := [m.label for m in directed if m.text not in present and m.label not in present]:

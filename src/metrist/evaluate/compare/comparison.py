@@ -256,7 +256,7 @@ def set_up_tests(
 ) -> Contestants:
     """Systems on items for which all have a score, and pairs of their positions; means are tested about an origin."""
     count = int(np.count_nonzero(items))
-    origin = find_origin(aligned.grid.values[np.ix_(systems, items)]) if pools_to_mean(metric) else 0.0
+    origin = find_origin(aligned.grid.values[list(systems)][:, items]) if pools_to_mean(metric) else 0.0
     sums = ExactSums.of(len(systems), count, aligned.width, lambda n: aligned.read(systems[n], items, origin))
     return Contestants(sums=sums, pairs=pairs, pool=metric.pool, origin=origin)
 

@@ -229,9 +229,15 @@ def make_system_table(comparison: Comparison, marks: Marks | None = None) -> Tab
         complete &= own_marks is not None
         decimals = choose_decimals(metric, *(score.value for score in scores.values() if np.isfinite(score.value)))
         room = max(map(len, (own_marks or {}).values()), default=0)
+        best = _find_unbeaten(metric, scores, comparison)
         columns.append(
             [
-                Marked(Estimate(s.value, s.low, s.high, decimals, "none"), (own_marks or {}).get(s.system, ""), room)
+                Marked(
+                    Estimate(s.value, s.low, s.high, decimals, "none"),
+                    (own_marks or {}).get(s.system, ""),
+                    room,
+                    best and s.system in best,
+                )
                 for s in scores.values()
             ]
         )
@@ -265,9 +271,7 @@ def _mark_systems(
 ) -> dict[str, str] | None:
     """The marks of each system under a metric; None if letters do not suffice."""
     contests = [contest for contest in comparison.contests if contest.metric is metric and contest.differs]
-    sign = -1 if metric.higher_is_better is False else 1
-    # Systems without a score come last.
-    order = sorted(scores, key=lambda system: (np.isnan(scores[system].value), -sign * scores[system].value))
+    order = _order_systems(metric, scores)
     if marks == "letters":
         different = np.zeros((len(order), len(order)), dtype=np.bool_)
         for contest in contests:
@@ -290,6 +294,23 @@ def _mark_systems(
         for system in (contest.first, contest.second)
         if system != baseline
     }
+
+
+def _order_systems(metric: Metric, scores: Mapping[str, SystemScore]) -> list[str]:
+    """The systems from the best score to the worst; those without a score come last."""
+    sign = -1 if metric.higher_is_better is False else 1
+    return sorted(scores, key=lambda system: (np.isnan(scores[system].value), -sign * scores[system].value))
+
+
+def _find_unbeaten(metric: Metric, scores: Mapping[str, SystemScore], comparison: Comparison) -> set[str] | None:
+    """The system with the best score and those that are not significantly worse; None if not all pairs were tested."""
+    if comparison.plan.baseline is not None or metric.higher_is_better is None:
+        return None
+    best = _order_systems(metric, scores)[0]
+    beaten = {
+        system for c in comparison.contests if c.metric is metric and c.winner == best for system in (c.first, c.second)
+    }
+    return {best, *(set(scores) - beaten)}
 
 
 def _table_notes(comparison: Comparison) -> list[str]:

@@ -4,9 +4,11 @@ The advice names a metric for each slice by these rules:
 
 * If guessing, or calling everything a tie, does as well as the best metric, no metric can be trusted on the slice.
 * If the best metric stays below a floor (.6 for accuracies, .3 for correlations), no metric reaches it.
-* Two metrics are on a par if the test between them, on the outputs that both scored, finds no difference. A metric that
-  a test ranks below another is not the best, even if its value (on other outputs) is the largest.
-* Of the metrics on a par with the best, the fastest is named, with what it saves, if runs recorded time and cost.
+* Two metrics are on a par if the test between them, on the outputs that both scored, finds no difference, and their
+  intervals overlap: on few items no test finds any. A metric that a test ranks below another is not the best, even if
+  its value (on other outputs) is the largest.
+* Of the metrics on a par with the best that are reliably better than guessing, the fastest is named, with what it
+  saves, if runs recorded time and cost.
 * A metric that runs against people (see `Figure.against`) is named as not to be used.
 * A slice of fewer than 30 groups (items, for example) is called small.
 """
@@ -320,6 +322,21 @@ class FigureGroup:
         """The largest value of those that no test ranks below others; without tests, of all."""
         return min(self.metrics, key=lambda figure: (figure.rank or math.inf, -figure.value), default=None)
 
+    def find_equals(self, alpha: float) -> list[Figure]:
+        """The metrics on a par with the best, from the largest value down."""
+        best, tests = self.best, self.tests
+        if best is None or tests is None or best.metric not in tests.metrics:
+            return []
+        equals = [
+            figure
+            for figure in self.metrics
+            if figure is not best
+            and tests.compare(best.metric, figure.metric)[1] > alpha
+            # Comparisons with NaN are false: without intervals, the test decides alone.
+            and not (figure.high < best.low or best.high < figure.low)
+        ]
+        return sorted(equals, key=lambda figure: -figure.value)
+
 
 def group_figures(evaluation: MetaEvaluation) -> list[FigureGroup]:
     """Return the figures by aspect, measure and slice, without means over slices."""
@@ -357,12 +374,12 @@ def _advise(evaluation: MetaEvaluation, group: FigureGroup) -> str:
         return f"{place} the measure is undefined for every metric."
     value, (name, baseline) = format_number(best.value, 3), best.baseline
     floor = _ACCURACY_FLOOR if best.measure.partition("(")[0] in _ACCURACIES else _CORRELATION_FLOOR
-    if (best.value if math.isnan(best.low) else best.low) <= baseline:
+    if not _is_reliable(best):
         sentences = (
             f"{place} no metric is reliably better than {name} ({format_number(baseline, 3)}); the best is "
             f"{best.metric} with {value}."
         )
-    elif best.value < floor:
+    elif round(best.value, 3) < floor:  # As it is shown.
         least = format_number(floor, 1).lstrip("0")
         sentences = f"{place} no metric reaches {least}: the best is {best.metric} with {value}."
     else:
@@ -382,40 +399,35 @@ def _advise(evaluation: MetaEvaluation, group: FigureGroup) -> str:
     return sentences
 
 
+def _is_reliable(figure: Figure) -> bool:
+    """Whether a metric is better than guessing, and than calling everything a tie, by all of its interval."""
+    return not (figure.value if math.isnan(figure.low) else figure.low) <= figure.baseline[1]
+
+
 def _name_equals(evaluation: MetaEvaluation, best: Figure, group: FigureGroup) -> str:
-    """Name the metrics that no test distinguishes from the best."""
-    tests = group.tests
+    """Name the metrics that nothing distinguishes from the best, or say that it is better than all others."""
+    tests, alpha = group.tests, evaluation.plan.alpha
     if tests is None or np.isnan(tests.adjusted).all():
         return ""
-    better: list[Figure] = []
-    equal: list[Figure] = []
-    worse: list[Figure] = []
-    untested: list[Figure] = []
-    for figure in group.metrics:
-        if figure.metric == best.metric:
-            continue
-        difference, p = tests.compare(best.metric, figure.metric)
-        if math.isnan(p):
-            untested.append(figure)
-        elif p > evaluation.plan.alpha:
-            equal.append(figure)
-        else:
-            (worse if difference > 0 else better).append(figure)
+    compared = {f.metric: tests.compare(best.metric, f.metric) for f in group.metrics if f is not best}
+    known = {metric: difference for metric, (difference, p) in compared.items() if not math.isnan(p)}
+    different = {metric: difference for metric, difference in known.items() if compared[metric][1] <= alpha}
+    better = [metric for metric, difference in different.items() if difference <= 0]
     sentences = ""
-    if equal:
-        seconds = [evaluation.seconds_per_output(figure.metric) for figure in (best, *equal)]
-        fastest = best if np.isnan(seconds).all() else [best, *equal][int(np.nanargmin(seconds))]
+    if equals := group.find_equals(alpha):
+        quick = [best, *filter(_is_reliable, equals)]
+        seconds = [evaluation.seconds_per_output(figure.metric) for figure in quick]
+        fastest = best if np.isnan(seconds).all() else quick[int(np.nanargmin(seconds))]
         if savings := _describe_savings(evaluation, fastest, best):
             sentences = f" {fastest.metric} ({format_number(fastest.value, 3)}) is on a par with it at {savings}."
         else:
-            equal.sort(key=lambda figure: -figure.value)
-            names = ", ".join(f"{figure.metric} ({format_number(figure.value, 3)})" for figure in equal[:_MAX_NAMED])
-            more = f" and {len(equal) - _MAX_NAMED} more" if len(equal) > _MAX_NAMED else ""
+            names = ", ".join(f"{figure.metric} ({format_number(figure.value, 3)})" for figure in equals[:_MAX_NAMED])
+            more = f" and {len(equals) - _MAX_NAMED} more" if len(equals) > _MAX_NAMED else ""
             sentences = f" On a par with it: {names}{more}."
-    elif worse and not better:
-        others = "all others that could be tested" if untested else "all others"
+    elif different and not better and len(different) == len(known):
+        others = "all others that could be tested" if len(known) < len(compared) else "all others"
         sentences = f" It is significantly better than {others}."
-    return sentences + "".join(f" However, {f.metric} is better on the outputs that both scored." for f in better)
+    return sentences + "".join(f" However, {name} is better on the outputs that both scored." for name in better)
 
 
 def _describe_savings(evaluation: MetaEvaluation, fastest: Figure, best: Figure) -> str:

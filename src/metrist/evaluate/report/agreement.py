@@ -132,7 +132,7 @@ def _rater_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]:
 
 #: Words of the advice that are explained below it where they occur.
 _WORDS = {
-    "on a par": "On a par: no test finds a difference between the two metrics.",
+    "on a par": "On a par: no test finds a difference between the two metrics, and their intervals overlap.",
     "reaches .6": "No metric reaches .6: even the best orders fewer than three in five pairs of outputs as people do.",
 }
 _GROUPED = "Grouped by item: an output is compared only with other outputs for the same item."
@@ -169,11 +169,8 @@ def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
         value = format_number(best.value, 3)
         interval = "" if math.isnan(best.low) else f" [{format_number(best.low, 3)}, {format_number(best.high, 3)}]"
         sentence = f"{best.metric} agrees best with people's {aspect}: {best.measure} {value}{interval}"
-        if group.tests is not None and best.metric in group.tests.metrics:
-            others = [metric for metric in group.tests.metrics if metric != best.metric]
-            equals = [m for m in others if group.tests.compare(best.metric, m)[1] > evaluation.plan.alpha]
-            if equals:
-                sentence += f"; {f'{len(equals)} others are' if len(equals) > 1 else f'{equals[0]} is'} on a par"
+        if equals := [figure.metric for figure in group.find_equals(evaluation.plan.alpha)]:
+            sentence += f"; {f'{len(equals)} others are' if len(equals) > 1 else f'{equals[0]} is'} on a par"
         name, floor = best.baseline
         if name:
             reached = f"{name} reaches {format_number(floor, 3)}"
