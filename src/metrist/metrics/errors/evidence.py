@@ -9,100 +9,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Literal, NamedTuple
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
-CharacterSpan = tuple[int, int]
-#: A percentage and an amount of money are numbers of different kinds, which do not contradict each other.
-Kind = Literal["number", "percentage", "money", "year", "month", "day", "name"]
+from metrist.metrics.errors.facts import FUNCTION_WORDS, NUMBER_WORDS, CharacterSpan, Fact, find_facts, split_words
+from metrist.sentences import split_sentences
 
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-#: Numbers with separators of thousands, decimals and signs; a full stop or comma at the end is not part of one.
-_DIGITS = re.compile(
-    r"(?P<money>[$£€¥]\s?)?(?<![\w.,])\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\w)|"
-    r"(?P<sum>[$£€¥]\s?)?(?<![\w.,])\d+(?:\.\d+)?(?![\d]|[.,]\d)"
-)
-_PERCENT = re.compile(r"\s?(?:%|percent\b|per cent\b)")
-_SCALE = re.compile(r"[\s-]?(hundred|thousand|million|billion|trillion|k|m|bn)\b", re.IGNORECASE)
-_SCALES = {
-    "hundred": 1e2, "thousand": 1e3, "k": 1e3, "million": 1e6, "m": 1e6, "billion": 1e9, "bn": 1e9, "trillion": 1e12,
-}  # fmt: skip
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
-_UNITS = _words(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-)
-_TENS = _words("twenty thirty forty fifty sixty seventy eighty ninety")
-_NUMBER_WORDS = {word: float(number) for number, word in enumerate(_UNITS)} | {
-    word: 20.0 + 10 * number for number, word in enumerate(_TENS)
-}
-_WRITTEN = re.compile(
-    # "one" is more often a pronoun or an article than a number.
-    rf"\b(?:(?:{'|'.join(_TENS)})(?:[ -](?:{'|'.join(_UNITS[1:10])}))?|{'|'.join(_UNITS[2:])})\b",
-    re.IGNORECASE,
-)
-_MONTHS = _words("January February March April May June July August September October November December")
-_DAYS = _words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
-#: "May" and "March" begin sentences as other words too; those of dates have a capital letter.
-_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b")
-_DAY = re.compile(rf"\b(?:{'|'.join(_DAYS)})\b")
-_FIRST_YEAR, _LAST_YEAR = 1500, 2100
-_CAPITAL = re.compile(r"\b[A-Z][\w’'-]*\w(?:\s+(?:(?:of|de|van|von|bin|al|la|the)\s+)?[A-Z][\w’'-]*\w)*|\b[A-Z]{2,}\b")
 _NEGATION = re.compile(
     r"\b(?:not|never|no|none|nobody|nothing|neither|nor|without|cannot)\b|(?<=\w)n['’]t\b", re.IGNORECASE
 )
-#: Words that say nothing about a text.
-_FUNCTION_WORDS = frozenset(
-    _words(
-        "a about above after again against all also although always am among an and another any are around as at be "
-        "became because been before began behind being below between both but by came can come could did do does "
-        "doing done down during each either else enough even ever every few first for from further gave get give "
-        "given go goes going gone got had has have having he held her here hers herself him himself his how however i "
-        "if in instead into is it its itself just kept last later least less like made make many may me might mine "
-        "more most much must my myself near need neither never new next no none nor not nothing now of off often on "
-        "once one only onto or other others our ours out over own per perhaps put quite rather really said same say "
-        "says several shall she should since so some soon still such take taken than that the their theirs them "
-        "themselves then there these they this those though through thus to together too took toward towards under "
-        "until up upon us use used very via want was way we well went were what when where whether which while who "
-        "whom whose why will with within without would yes yet you your yours"
-    )
-)
 #: Words of amounts, which a source may write as signs.
-_AMOUNTS = frozenset(_words("cent dollar dollars euro euros percent pound pounds")) | _SCALES.keys()
-_TITLES = frozenset(
-    _words(
-        "mr mrs ms miss dr sir lord lady president mayor minister prime chancellor governor senator secretary judge "
-        "captain general colonel professor doctor coach chief king queen prince princess pope director"
-    )
-)
-#: What does not begin a name; "New York" does.
-_NOT_IN_NAMES = (_FUNCTION_WORDS | _TITLES) - {"new"}
+_AMOUNTS = frozenset(split_words("cent cents dollar dollars euro euros percent pound pounds"))
 #: Endings that are left out when words are compared.
-_ENDINGS = _words("ations ation ingly edly ments ment ings ing ies ied ers ed es er ly s y e")
+_ENDINGS = split_words("ations ation ingly edly ments ment ings ing ies ied ers ed es er ly s y e")
 #: The fewest letters that an ending leaves, and letters of which a word of substance has at least so many.
 _SHORTEST_STEM, _SHORTEST_WORD = 3, 4
 #: Most words and findings that an explanation lists.
 _MOST_WORDS, _MOST_FINDINGS = 4, 3
 #: A passage says the same with or without a negation if it has at least this share of the sentence's words.
 _SAME_STATEMENT = 0.6
+#: Kinds of which a passage may well have one about something else; characters near a fact that say what it is about.
+_COUNTS, _NEAR = ("number", "ordinal", "code", "name"), 60
+_BOTH = 2
+#: The share of a sentence's words that a sentence of the source about the same has, at least.
+_SAME_SUBJECT = 0.4
 #: Sources whose words are kept: several outputs share one.
 _SOURCES = 64
-
-
-class Fact(NamedTuple):
-    """A number, date or name at characters `start` to `end` of a text."""
-
-    kind: Kind
-    start: int
-    end: int
-    text: str
-    #: Equal for equal facts, however they are written.
-    value: str | float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,106 +86,149 @@ def _replace(output: str, marked: CharacterSpan, findings: Sequence[SourceDiffer
 # --- Facts
 
 
+class AlignedText(NamedTuple):
+    """A text in which the numbers and dates that a source has, too, are written as there; and the places of those that
+    were written otherwise, here and in the original text."""
+
+    text: str
+    places: tuple[tuple[CharacterSpan, CharacterSpan], ...]
+
+    def restore(self, span: CharacterSpan) -> CharacterSpan:
+        """Characters of the original text; what covers a part of a number covers all of it."""
+        start, end = span
+        shift_start = shift_end = 0
+        for (first, last), (old_first, old_last) in self.places:
+            if first >= end:
+                break
+            if last <= start:
+                shift_start = old_last - last
+            elif first < start:
+                start, shift_start = old_first, 0
+            if last <= end:
+                shift_end = old_last - last
+            else:
+                end, shift_end = old_last, 0
+        return start + shift_start, end + shift_end
+
+
+def align_values(output: str, source: str) -> AlignedText:
+    """Write the numbers, amounts and dates of an output as its source does where the values are equal, so that a model
+    need not know that "30 euros" are "€30"."""
+    index = _index(source)
+    pieces, places, at, length = list[str](), [], 0, 0
+    for fact in _list_values(output):
+        equal = [other for other in index.values if fact.is_same(other)]
+        if not equal or any(other.text == fact.text for other in equal):
+            continue
+        before, text = output[at : fact.start], equal[0].text
+        start = length + len(before)
+        at, length = fact.end, start + len(text)
+        pieces += [before, text]
+        places.append(((start, length), (fact.start, fact.end)))
+    return AlignedText("".join([*pieces, output[at:]]), tuple(places))
+
+
+def snap_to_values(output: str, span: CharacterSpan) -> CharacterSpan:
+    """Marked characters with the whole of each number, amount or date that they touch."""
+    start, end = span
+    touched = [f for f in _list_values(output) if f.start < end and f.end > start]
+    return min([start, *(fact.start for fact in touched)]), max([end, *(fact.end for fact in touched)])
+
+
+class Contradiction(NamedTuple):
+    """A fact of an output, what the source says in its place, and the sentence of the source that says so."""
+
+    fact: Fact
+    source_fact: Fact
+    passage: CharacterSpan
+
+
+def find_contradictions(output: str, sentence: CharacterSpan, source: str) -> list[Contradiction]:
+    """The numbers, amounts and dates of a sentence for which the most similar sentence of the source gives another
+    value. Values that the source has elsewhere count if the same words stand on both sides of either."""
+    index = _index(source)
+    facts = _select(_list_values(output), sentence)
+    # What did not happen then may have happened at another time.
+    if not facts or not index.values or _NEGATION.search(output, *sentence):
+        return []
+    unknown = [fact for fact in facts if not index.has_value(fact)]
+    if (aligned := index.align(output[slice(*sentence)])) is None:
+        return []
+    there = _select(index.values, aligned)
+    candidates = _list_candidates(facts, there)
+    found = []
+    for fact in facts:
+        if any(fact.equals(other) or fact.agrees(other) for other in there):
+            continue
+        other = _find_counterpart(output, fact, source, candidates)
+        if other and (fact in unknown or _count_neighbours(output, fact, source, other) == _BOTH):
+            found.append(Contradiction(fact, fact.narrow(other), aligned))
+    return found
+
+
+def _select(facts: Sequence[Fact], span: CharacterSpan) -> list[Fact]:
+    return [fact for fact in facts if span[0] <= fact.start < span[1]]
+
+
+@lru_cache(maxsize=1)
+def _list_values(text: str) -> list[Fact]:
+    return find_facts(text, (0, len(text)), names=False)
+
+
 def _compare_facts(
     output: str, marked: CharacterSpan, sentence: CharacterSpan, source: str, passage: CharacterSpan | None
 ) -> Iterator[SourceDifference]:
-    known = _index(source)
+    index = _index(source)
     in_sentence = find_facts(output, sentence)
     in_passage = find_facts(source, passage) if passage is not None else []
-    said = {(fact.kind, fact.value) for fact in in_sentence}
-    # What the sentence says too is not what it has wrong.
-    candidates = [fact for fact in in_passage if (fact.kind, fact.value) not in said]
+    candidates = _list_candidates(in_sentence, in_passage)
     for fact in in_sentence:
-        if fact.start < marked[0] or fact.end > marked[1]:
+        if fact.start >= marked[1] or fact.end <= marked[0] or any(map(fact.equals, in_passage)):
             continue
-        if any((fact.kind, fact.value) == (other.kind, other.value) for other in in_passage):
-            continue
-        is_known = known.has(fact)
+        is_known = index.has(fact)
         other = _find_counterpart(output, fact, source, candidates)
         if other is not None and not (is_known and fact.kind == "name"):
-            yield SourceDifference(
-                text=f"The source says “{other.text}”, not “{fact.text}” (characters {other.start} to {other.end}).",
-                fact=fact,
-                replacement=other.text,
-            )
+            yield describe_difference(fact, fact.narrow(other))
         elif not is_known:
-            what = "name" if fact.kind == "name" else "number" if fact.kind not in ("month", "day") else "date"
+            what = fact.kind if fact.kind in ("name", "date", "time") else "number"
+            what = "date" if fact.kind == "weekday" else what
             yield SourceDifference(text=f"The {what} “{fact.text}” does not occur in the source.")
         elif passage is not None and marked != sentence:
             yield SourceDifference(text=f"“{fact.text}” occurs in the source, but not in the nearest passage.")
 
 
-def find_facts(text: str, span: CharacterSpan) -> list[Fact]:
-    """The numbers, dates and names within these characters of a text, in order."""
-    start, end = span
-    facts = [*_find_numbers(text, start, end), *_find_dates(text, start, end)]
-    taken = [(fact.start, fact.end) for fact in facts]
-    for name in _find_names(text, start, end):
-        if not any(name.start < last and first < name.end for first, last in taken):
-            facts.append(name)
-    return sorted(facts, key=lambda fact: fact.start)
+def describe_difference(fact: Fact, other: Fact) -> SourceDifference:
+    """That the source has another value than the output."""
+    return SourceDifference(
+        text=f"The source says “{other.text}”, not “{fact.text}” (characters {other.start} to {other.end}).",
+        fact=fact,
+        replacement=other.text,
+    )
 
 
-def _find_numbers(text: str, start: int, end: int) -> Iterator[Fact]:
-    for match in _DIGITS.finditer(text, start, end):
-        money = bool(match["money"] or match["sum"])
-        digits = match[0].lstrip("$£€¥ ").replace(",", "")
-        value, last = float(digits), match.end()
-        if scale := _SCALE.match(text, last, end):
-            value, last = value * _SCALES[scale[1].lower()], scale.end()
-        kind: Kind = "money" if money else "number"
-        if percent := _PERCENT.match(text, last, end):
-            kind, last = "percentage", percent.end()
-        elif not money and len(digits) == 4 and digits.isdigit() and _FIRST_YEAR <= value <= _LAST_YEAR and not scale:
-            kind = "year"
-        yield Fact(kind, match.start(), last, text[match.start() : last], value)
-    for match in _WRITTEN.finditer(text, start, end):
-        value = sum(_NUMBER_WORDS[word] for word in re.split(r"[ -]", match[0].lower()))
-        last = match.end()
-        if scale := _SCALE.match(text, last, end):
-            value, last = value * _SCALES[scale[1].lower()], scale.end()
-        yield Fact("number", match.start(), last, text[match.start() : last], value)
-
-
-def _find_dates(text: str, start: int, end: int) -> Iterator[Fact]:
-    for match in _MONTH.finditer(text, start, end):
-        yield Fact("month", *match.span(), match[0], match[0])
-    for match in _DAY.finditer(text, start, end):
-        yield Fact("day", *match.span(), match[0], match[0])
-
-
-def _find_names(text: str, start: int, end: int) -> Iterator[Fact]:
-    """Words with capital letters, without titles. The first word of a sentence has one anyway: alone, it is not taken
-    for a name."""
-    for match in _CAPITAL.finditer(text, start, end):
-        words = list(re.finditer(r"\S+", match[0]))
-        skipped = next((n for n, word in enumerate(words) if word[0].lower() not in _NOT_IN_NAMES), len(words))
-        before = text[start : match.start()].rstrip(" \"'“‘(\n")
-        begins_sentence = not before or before[-1] in ".!?:…"
-        if skipped == len(words) or (len(words) == 1 and begins_sentence):
-            continue
-        first = match.start() + words[skipped].start()
-        name = re.sub(r"['’]s$", "", text[first : match.end()])
-        yield Fact("name", first, first + len(name), name, " ".join(name.lower().split()))
+def _list_candidates(facts: Sequence[Fact], there: Sequence[Fact]) -> list[Fact]:
+    """Facts of a passage that a sentence does not have: what it says too is not what it has wrong."""
+    return [other for other in there if not any(fact.equals(other) for fact in facts)]
 
 
 def _find_counterpart(output: str, fact: Fact, source: str, candidates: Sequence[Fact]) -> Fact | None:
     """The fact of the passage that stands where this one stands in the sentence: of the same kind, beside the same
-    word. A year, percentage, date or amount needs no such word if the passage has one only."""
-    same = [other for other in candidates if other.kind == fact.kind and other.value != fact.value]
-    own = _neighbours(output, fact)
-    ranked = [
-        (
-            sum(bool(mine) and mine == theirs for mine, theirs in zip(own, _neighbours(source, other), strict=True)),
-            other,
-        )
-        for other in same
-    ]
-    best = max((rank for rank, _ in ranked), default=0)
-    first = [other for rank, other in ranked if rank == best]
-    if best and len(first) == 1:
-        return first[0]
-    return same[0] if len(same) == 1 and fact.kind not in ("number", "name") else None
+    words. A percentage, date or amount needs no such word if the passage has one only."""
+    same = [other for other in candidates if fact.differs(other)]
+    around = _context(output, fact)
+    ranked = []
+    for other in same:
+        ranked.append((_count_neighbours(output, fact, source, other), len(around & _context(source, other)), other))
+    best = max(ranked, key=lambda rank: rank[:2], default=None)
+    if best and best[0]:
+        return best[2]
+    return same[0] if len(same) == 1 and fact.kind not in _COUNTS else None
+
+
+def _count_neighbours(output: str, fact: Fact, source: str, other: Fact) -> int:
+    """On how many sides of both facts the same word stands."""
+    pairs = zip(_neighbours(output, fact), _neighbours(source, other), strict=True)
+    return sum(bool(mine) and mine == theirs for mine, theirs in pairs)
 
 
 def _neighbours(text: str, fact: Fact) -> tuple[str, ...]:
@@ -261,8 +237,14 @@ def _neighbours(text: str, fact: Fact) -> tuple[str, ...]:
     after = _WORD.findall(text[fact.end : fact.end + 40])[:1]
     words = [word[0].lower() if word else "" for word in (before, after)]
     # A preposition says little about a name, and something about a number ("12 to 3").
-    vague = _FUNCTION_WORDS if fact.kind == "name" else frozenset()
+    vague = FUNCTION_WORDS if fact.kind == "name" else frozenset()
     return tuple("" if word in vague else _stem(word) for word in words)
+
+
+def _context(text: str, fact: Fact) -> frozenset[str]:
+    """The words of substance near a fact."""
+    near = f"{text[max(0, fact.start - _NEAR) : fact.start]} {text[fact.end : fact.end + _NEAR]}"
+    return frozenset(_list_stems(near))
 
 
 # --- Negation and words
@@ -306,7 +288,7 @@ def _find_unknown_words(marked: str, source: str, singular: str, plural: str) ->
         word
         for word in _WORD.findall(marked)
         if len(word) >= _SHORTEST_WORD
-        and word.lower() not in _FUNCTION_WORDS | _AMOUNTS | _NUMBER_WORDS.keys()
+        and word.lower() not in FUNCTION_WORDS | _AMOUNTS | NUMBER_WORDS.keys()
         and not known.has_word(word)
     )
     if not words:
@@ -318,7 +300,7 @@ def _find_unknown_words(marked: str, source: str, singular: str, plural: str) ->
 
 def _list_stems(text: str) -> list[str]:
     words = (word.lower() for word in _WORD.findall(text))
-    return [_stem(word) for word in words if word not in _FUNCTION_WORDS and not word.endswith(("n't", "n’t"))]
+    return [_stem(word) for word in words if word not in FUNCTION_WORDS and not word.endswith(("n't", "n’t"))]
 
 
 def _stem(word: str) -> str:
@@ -331,30 +313,41 @@ def _stem(word: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _SourceIndex:
-    """What occurs in a source: stems of words, and values of numbers and dates."""
+    """What occurs in a source: numbers and dates, stems of words, and sentences."""
 
-    stems: frozenset[str]
-    values: frozenset[tuple[str, str | float]]
+    text: str
+
+    @cached_property
+    def values(self) -> list[Fact]:
+        return find_facts(self.text, (0, len(self.text)), names=False)
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        words = _WORD.findall(self.text)
+        parts = [part for word in words if "-" in word for part in word.split("-")]
+        return frozenset(_stem(word.lower()) for word in [*words, *parts])
+
+    @cached_property
+    def sentences(self) -> list[tuple[CharacterSpan, frozenset[str]]]:
+        return [(span, frozenset(_list_stems(self.text[slice(*span)]))) for span in split_sentences(self.text)]
+
+    def align(self, sentence: str) -> CharacterSpan | None:
+        """The sentence of the source that shares most words with another one; None if none shares enough."""
+        own = {stem for stem in _list_stems(sentence) if not stem[0].isdigit()}
+        shared = [(len(own & stems), span) for span, stems in self.sentences]
+        most, span = max(shared, key=lambda pair: pair[0], default=(0, (0, 0)))
+        return span if most and most >= _SAME_SUBJECT * len(own) else None
 
     def has(self, fact: Fact) -> bool:
         if fact.kind == "name":
             return all(self.has_word(word) for word in _WORD.findall(fact.text))
-        if (fact.kind, fact.value) in self.values:
-            return True
-        # "$5" is "5 dollars", and what looks like a year may be a plain number.
-        amounts = ("number", "money", "year")
-        return fact.kind in amounts and any((kind, fact.value) in self.values for kind in amounts)
+        return self.has_value(fact)
+
+    def has_value(self, fact: Fact) -> bool:
+        return any(map(fact.equals, self.values))
 
     def has_word(self, word: str) -> bool:
         return _stem(word.lower()) in self.stems or ("-" in word and all(map(self.has_word, word.split("-"))))
 
 
-@lru_cache(maxsize=_SOURCES)
-def _index(source: str) -> _SourceIndex:
-    words = _WORD.findall(source)
-    parts = [part for word in words if "-" in word for part in word.split("-")]
-    facts = [*_find_numbers(source, 0, len(source)), *_find_dates(source, 0, len(source))]
-    return _SourceIndex(
-        frozenset(_stem(word.lower()) for word in [*words, *parts]),
-        frozenset((fact.kind, fact.value) for fact in facts),
-    )
+_index = lru_cache(maxsize=_SOURCES)(_SourceIndex)

@@ -1,0 +1,538 @@
+"""Facts of a text that can be compared as values: numbers, amounts, dates, times, codes and names. English.
+
+A fact is whole: a price with its sign, a date with its month and year, a number with its decimals and its percent sign.
+Some texts can be read in two ways ("1.234", "5m", "03/04/2021"); such a fact has both values and equals either.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+CharacterSpan = tuple[int, int]
+#: An amount of money, a percentage and a plain number do not contradict each other. A code is a telephone number, a
+#: version or the like: equal or not, but no quantity.
+Kind = Literal["number", "percentage", "money", "ordinal", "date", "time", "weekday", "code", "name"]
+#: Year, month and day; None where a text does not say it.
+Date = tuple[int | None, int | None, int | None]
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_UNITS = split_words(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+)
+_TENS = split_words("twenty thirty forty fifty sixty seventy eighty ninety")
+_SCALES = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+_DOZEN = {"dozen": 12.0}
+_SMALL = dict(zip(_UNITS, map(float, range(20)), strict=True)) | dict(zip(_TENS, map(float, range(20, 100, 10)), strict=True))
+NUMBER_WORDS = _SMALL | _SCALES | _DOZEN
+_SHORT_SCALES = {"k": 1e3, "m": 1e6, "mn": 1e6, "mln": 1e6, "bn": 1e9, "b": 1e9, "tn": 1e12}
+_ORDINALS = split_words(
+    "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
+    "fifteenth sixteenth seventeenth eighteenth nineteenth twentieth"
+)
+_MONTHS = split_words("January February March April May June July August September October November December")
+_DAYS = split_words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
+_CURRENCIES = {
+    "$": "dollar", "usd": "dollar", "dollar": "dollar", "dollars": "dollar", "€": "euro", "eur": "euro", "euro": "euro",
+    "euros": "euro", "£": "pound", "gbp": "pound", "pound": "pound", "pounds": "pound", "¥": "yen", "jpy": "yen",
+    "yen": "yen", "₹": "rupee", "inr": "rupee", "rupees": "rupee", "chf": "franc", "francs": "franc",
+}  # fmt: skip
+#: What is measured, and how many of its smallest unit one is.
+_MEASURES = {
+    name: (base, factor)
+    for base, factor, names in (
+        ("second", 1, "s sec secs second seconds"), ("second", 60, "min mins minute minutes"),
+        ("second", 3600, "h hr hrs hour hours"), ("second", 86400, "day days"), ("second", 604800, "week weeks"),
+        ("month", 1, "month months"), ("month", 12, "year years yr yrs"),
+        ("month", 120, "decade decades"), ("month", 1200, "century centuries"),
+        ("metre", 0.001, "mm millimetre millimetres millimeter millimeters"),
+        ("metre", 0.01, "cm centimetre centimetres centimeter centimeters"), ("metre", 1, "m metre metres meter meters"),
+        ("metre", 1000, "km kilometre kilometres kilometer kilometers"), ("mile", 1, "mile miles mi"),
+        ("foot", 1, "ft foot feet"), ("gram", 1, "g gram grams gramme grammes"),
+        ("gram", 1000, "kg kilo kilos kilogram kilograms"), ("gram", 1e6, "tonne tonnes"),
+        ("litre", 1, "l litre litres liter liters"), ("litre", 0.001, "ml millilitre millilitres"),
+        ("byte", 1e6, "mb megabytes"), ("byte", 1e9, "gb gigabytes"), ("byte", 1e12, "tb terabytes"),
+        ("celsius", 1, "°c celsius"), ("fahrenheit", 1, "°f fahrenheit"), ("mile per hour", 1, "mph"),
+        ("kilometre per hour", 1, "km/h kmh kph"),
+    )
+    for name in names.split()
+}  # fmt: skip
+_FIRST_YEAR, _LAST_YEAR = 1500, 2100
+
+#: Digits with what may stand between them; what a run is, is decided afterwards. Tokenized texts have spaces.
+_DIGITS = re.compile(r"\d{1,3}(?: , \d{3})+(?: \. \d+)?(?!\d)|\d{1,3} \. \d+|\d{1,3}(?:, 000)+(?!\d)|\d(?:[\d.,:/'’\u00a0\u202f\u2009‑–—-]*\d)?")
+_NUMBER = r"(?:\d{1,3}(?:(?P<%s>[,.'’\u00a0\u202f\u2009])\d{3})(?:(?P=%s)\d{3})*(?:[.,]\d{1,2})?|\d+(?:[.,]\d+)?)"
+_ONE_NUMBER = re.compile(_NUMBER % ("a", "a"))
+_RANGE = re.compile(f"({_NUMBER % ('a', 'a')})[‑–—-]({_NUMBER % ('b', 'b')})")
+_LIST = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}")
+_GROUPS = re.compile(r"\d{1,3}([,.'’\u00a0\u202f\u2009])\d{3}(?:\1\d{3})*")
+_NUMERIC_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})|(\d{1,2})([./-])(\d{1,2})\5(\d{4}|\d{2})")
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::\d{2})?")
+_SHORT_PHONE = re.compile(r"\d{3}-\d{4}")
+#: Telephone numbers with spaces, numbers of quotations and of lists.
+_PHONE = re.compile(r"(?<!\w)(?:\+\d|\(\d{2,5}\) ?\d|0\d{2,5} \d)[\d ()./-]{4,24}\d")
+_LABEL = re.compile(r"\[\d{1,3}(?:\s?[,;–-]\s?\d{1,3})*\]|^[ \t]*\d{1,2}[.)](?=\s)", re.MULTILINE)
+_VERSION = re.compile(r"(?:\bversion|\bv\.?|\brelease)\s?\Z", re.IGNORECASE)
+_IN_WORD = re.compile(r"[^\W\d]-?\Z|[^\W_][@/_.]\Z")
+_MINUS = re.compile(r"(?:(?<![\w.,)%])[-−]|\bminus )\Z", re.IGNORECASE)
+_CURRENCY_BEFORE = re.compile(r"(?:(?<![^\W_])(?:US|AU?|CA?|NZ|HK))?([$€£¥₹])\s?\Z|\b(USD|EUR|GBP|JPY|INR|CHF)\s?\Z")
+_CURRENCY_AFTER = re.compile(
+    r"\s?([$€£¥₹])(?!\d)|[\s-]?\b(USD|EUR|GBP|JPY|INR|CHF|dollars?|euros?|pounds?|yen|rupees|francs)\b|"
+    r"\s?\b(cents?|pence|p)\b|(p)\b",
+    re.IGNORECASE,
+)
+_PERCENT = re.compile(r"\s?(?:%|percent\b|per cent\b|pc\b|percentage points?\b)|-percent\b", re.IGNORECASE)
+_SCALE = re.compile(r"[\s-]?(hundred|thousand|million|billion|trillion|mln|mn|bn|tn)\b|(k|m|b)\b", re.IGNORECASE)
+_ORDINAL_ENDING = re.compile(r"(?:st|nd|rd|th)\b", re.IGNORECASE)
+_HALF_DAY = re.compile(r"(?::\d{2})?\s?([ap])\.?m\b\.?", re.IGNORECASE)
+_DECADE = re.compile(r"\s?['’]?s\b")
+_LETTERS = re.compile(r"[^\W\d]")
+_MEASURE = re.compile(r"[\s-]?(°\s?[CF]\b|km/h\b|[A-Za-z]+)")
+_WORD_NUMBER = "|".join(sorted(NUMBER_WORDS, key=len, reverse=True))
+_WRITTEN = re.compile(
+    rf"\b(?:(?:half )?an? (?={'|'.join([*_SCALES, *_DOZEN])}))?(?:{_WORD_NUMBER})"
+    rf"(?:(?:[ -]| - |(?<=hundred) and |(?<=thousand) and |(?<=million) and )(?:{_WORD_NUMBER}))*\b",
+    re.IGNORECASE,
+)
+_FRACTION = re.compile(r"[\s-](?:hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?)\b", re.IGNORECASE)
+_AFTER_NUMBER = re.compile(rf"\b(?:a|{_WORD_NUMBER})[ -]\Z", re.IGNORECASE)
+_ORDINAL = re.compile(rf"\b(?:{'|'.join(_ORDINALS[1:])})\b", re.IGNORECASE)
+_MONTH_NAME = rf"(?:{'|'.join(_MONTHS)}|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)"
+_DATE = re.compile(
+    rf"(?:\b(\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?)?\b({_MONTH_NAME})(?!\w)"
+    r"(?:\s(\d{1,2})(?:st|nd|rd|th)?(?![\w%]|[.,:]\d))?(?:,?\s(?:of\s)?(\d{4})(?!\w))?"
+)
+_DAY = re.compile(rf"\b(?:{'|'.join(_DAYS)})\b")
+#: "May" and "March" begin sentences as other words, too.
+_OTHER_WORDS = ("May", "March")
+_BEGINS_SENTENCE = re.compile(r"(?:\A|[.!?:…\n])[\s\"'“‘(]*\Z")
+#: What says that a number is rounded.
+_ABOUT = re.compile(
+    r"\b(?:about|around|roughly|approximately|approx\.?|nearly|almost|some|over|under|above|below|than|least|most|"
+    r"up to|circa|close to|estimated)\s(?:[$€£¥₹]\s?)?\Z|[~≈]\s?\Z",
+    re.IGNORECASE,
+)
+_AT_LEAST = re.compile(r"\b(?:more than|over|above|at least|(?:greater|higher|longer|older) than)\s\Z", re.IGNORECASE)
+_AT_MOST = re.compile(
+    r"\b(?:less than|fewer than|under|below|at most|up to|(?:lower|shorter|younger) than)\s\Z", re.IGNORECASE
+)
+_BEFORE = 24
+_CAPITAL = re.compile(r"\b[A-Z][\w’'-]*\w(?:\s+(?:(?:of|de|van|von|bin|al|la|the)\s+)?[A-Z][\w’'-]*\w)*|\b[A-Z]{2,}\b")
+
+#: Words that say nothing about a text.
+FUNCTION_WORDS = frozenset(
+    split_words(
+        "a about above after again against all also although always am among an and another any are around as at be "
+        "became because been before began behind being below between both but by came can come could did do does "
+        "doing done down during each either else enough even ever every few first for from further gave get give "
+        "given go goes going gone got had has have having he held her here hers herself him himself his how however i "
+        "if in instead into is it its itself just kept last later least less like made make many may me might mine "
+        "more most much must my myself near need neither never new next no none nor not nothing now of off often on "
+        "once one only onto or other others our ours out over own per perhaps put quite rather really said same say "
+        "says several shall she should since so some soon still such take taken than that the their theirs them "
+        "themselves then there these they this those though through thus to together too took toward towards under "
+        "until up upon us use used very via want was way we well went were what when where whether which while who "
+        "whom whose why will with within without would yes yet you your yours"
+    )
+)
+_TITLES = frozenset(
+    split_words(
+        "mr mrs ms miss dr sir lord lady president mayor minister prime chancellor governor senator secretary judge "
+        "captain general colonel professor doctor coach chief king queen prince princess pope director"
+    )
+)
+#: What does not begin a name; "New York" does.
+_NOT_IN_NAMES = (FUNCTION_WORDS | _TITLES) - {"new"}
+
+
+class Fact(NamedTuple):
+    """Characters `start` to `end` of a text with what they mean."""
+
+    kind: Kind
+    start: int
+    end: int
+    text: str
+    #: All readings: numbers, dates, minutes of a day, or words.
+    values: tuple[float | Date | str, ...]
+    #: The currency or what is measured; empty if that is not said.
+    unit: str = ""
+    #: How far off the number is if it is rounded.
+    precision: float = 0.0
+    #: One of its unit in those of `unit`.
+    factor: float = 1.0
+    #: 1 if the text says "more than" it or "at least", -1 if less or at most.
+    bound: int = 0
+
+    def equals(self, other: Fact) -> bool:
+        """Whether the other fact, of a source, says as much: the same value, or one that rounds to this one."""
+        if self.kind == other.kind == "date":
+            return any(_covers(mine, theirs) for mine in self.values for theirs in other.values)
+        if self.kind in _COUNTED and other.kind in _COUNTED and self.kind != other.kind:
+            # "$5" is "5 dollars", "5" may be "5 %", and what looks like a year may be a plain number.
+            return bool(set(self._plain_numbers()) & set(other._plain_numbers()))
+        if self.kind != other.kind or (self.unit and other.unit and self.unit != other.unit):
+            return False
+        if isinstance(self.values[0], float):
+            scale, scale_there = (self.factor, other.factor) if self.unit and other.unit else (1.0, 1.0)
+            return any(
+                _is_near(mine * scale, theirs * scale_there, self.precision * scale, other.precision * scale_there)
+                for mine in self.values
+                for theirs in other.values
+                if isinstance(mine, float) and isinstance(theirs, float)
+            )
+        return bool(set(self.values) & set(other.values))
+
+    def is_same(self, other: Fact) -> bool:
+        """Whether both mean exactly the same."""
+        if self.kind != other.kind or self.unit != other.unit or len(self.values) != len(other.values):
+            return False
+        if isinstance(self.values[0], float):
+            return self.bound == other.bound and [v * self.factor for v in self.values if isinstance(v, float)] == [
+                v * other.factor for v in other.values if isinstance(v, float)
+            ]
+        return self.values == other.values
+
+    def differs(self, other: Fact) -> bool:
+        """Whether the other fact, of a source, is another value of the same kind, and this one is not a bound of it."""
+        if self.kind != other.kind or (self.unit and other.unit and self.unit != other.unit):
+            return False
+        if self.kind == "date":
+            return all(_conflict(mine, theirs) for mine in self.values for theirs in other.values)
+        scale, scale_there = (self.factor, other.factor) if self.unit and other.unit else (1.0, 1.0)
+        if self.bound and isinstance(self.values[0], float) and isinstance(other.values[0], float):
+            return self.bound * (other.values[0] * scale_there - self.values[0] * scale) < 0
+        return not self.equals(other)
+
+    def agrees(self, other: Fact) -> bool:
+        """Whether the other fact, of a source, is a date that says less than this one."""
+        if not self.kind == other.kind == "date":
+            return False
+        return any(_covers(theirs, mine) for mine in self.values for theirs in other.values)
+
+    def narrow(self, other: Fact) -> Fact:
+        """The part of a date of a source that this one is about: the year or the month alone."""
+        if self.kind == other.kind == "date":
+            for pattern, component in ((r"\d{4}", (0,)), (_MONTH_NAME, (1,))):
+                part = re.search(pattern, other.text)
+                if part and all(_list_components(value) == component for value in self.values):
+                    first = other.start + part.start()
+                    return other._replace(start=first, end=first + len(part[0]), text=part[0])
+        return other
+
+    def _plain_numbers(self) -> Iterator[float]:
+        for value in self.values:
+            if isinstance(value, float):
+                yield value
+            elif isinstance(value, tuple) and value[0] is not None and value[1:] == (None, None):
+                yield float(value[0])
+
+
+_COUNTED = ("number", "money", "percentage", "date")
+
+
+def _covers(mine: object, theirs: object) -> bool:
+    """Whether the other date has all that this one has, in the same way."""
+    assert isinstance(mine, tuple)
+    assert isinstance(theirs, tuple)
+    return all(a is None or a == b for a, b in zip(mine, theirs, strict=True))
+
+
+def _conflict(mine: object, theirs: object) -> bool:
+    assert isinstance(mine, tuple)
+    assert isinstance(theirs, tuple)
+    return any(None not in (a, b) and a != b for a, b in zip(mine, theirs, strict=True))
+
+
+def _list_components(date: object) -> tuple[int, ...]:
+    assert isinstance(date, tuple)
+    return tuple(i for i, component in enumerate(date) if component is not None)
+
+
+def _is_near(mine: float, theirs: float, precision: float, precision_there: float) -> bool:
+    if abs(mine - theirs) <= 1e-9 * max(abs(mine), abs(theirs)):
+        return True
+    # Only what is given more precisely can be rounded; half a unit, and a little for the arithmetic.
+    return precision_there < precision and abs(mine - theirs) <= precision * 0.5000001
+
+
+# --- Finding
+
+
+def find_facts(text: str, span: CharacterSpan, *, names: bool = True) -> list[Fact]:
+    """The facts within these characters of a text, in order; none overlaps another."""
+    finders = (_find_written_dates, _find_telephones, _find_digits, _find_written_numbers, *([_find_names] if names else []))
+    found = [(fact.start, rank, fact) for rank, find in enumerate(finders) for fact in find(text, *span)]
+    found.sort(key=lambda entry: entry[:2])
+    facts: list[tuple[int, Fact]] = []
+    for _, rank, fact in found:
+        if not facts or fact.start >= facts[-1][1].end:
+            facts.append((rank, fact))
+        elif rank < facts[-1][0]:
+            facts[-1] = rank, fact
+    labels = [match.span() for match in _LABEL.finditer(text, *span)]
+    inside = iter(labels)
+    label = next(inside, None)
+    kept = []
+    for _, fact in facts:
+        while label and label[1] <= fact.start:
+            label = next(inside, None)
+        if not label or fact.start < label[0]:
+            kept.append(fact)
+    return kept
+
+
+def _find_written_dates(text: str, start: int, end: int) -> Iterator[Fact]:
+    for match in _DATE.finditer(text, start, end):
+        first, month, second, year = match.groups()
+        name = month.rstrip(".")
+        if match[0] in _OTHER_WORDS and _BEGINS_SENTENCE.search(text, max(start, match.start() - 4), match.start()):
+            continue
+        number = next(i for i, full in enumerate(_MONTHS, 1) if full.startswith(name[:3]))
+        day = int(first or second) if first or second else None
+        # "2 May 5" is no date; neither is "40 May".
+        if (first and second) or (day is not None and not 1 <= day <= 31):
+            first = second = day = None
+        begin = match.start() if first else match.start(2)
+        value = (int(year) if year else None, number, day)
+        yield Fact("date", begin, match.end(), text[begin : match.end()], (value,))
+    for match in _DAY.finditer(text, start, end):
+        yield Fact("weekday", *match.span(), match[0], (match[0],))
+
+
+def _find_telephones(text: str, start: int, end: int) -> Iterator[Fact]:
+    for match in _PHONE.finditer(text, start, end):
+        yield _make_code(text, *match.span())
+
+
+def _make_code(text: str, start: int, end: int) -> Fact:
+    words = text[start:end]
+    return Fact("code", start, end, words, ("".join(filter(str.isalnum, words)) if words[0] in "+(0" else words,))
+
+
+def _find_digits(text: str, start: int, end: int) -> Iterator[Fact]:
+    for match in _DIGITS.finditer(text, start, end):
+        before = text[max(start, match.start() - _BEFORE) : match.start()]
+        if _IN_WORD.search(before):
+            continue
+        if date := _NUMERIC_DATE.fullmatch(match[0]):
+            if values := tuple(_read_date(date)):
+                yield Fact("date", *match.span(), match[0], values)
+        elif (clock := _CLOCK.fullmatch(match[0])) and int(clock[1]) < 24 and int(clock[2]) < 60:
+            yield _make_time(text, match.start(), match.end(), end, int(clock[1]), int(clock[2]))
+        elif _VERSION.search(before) or _SHORT_PHONE.fullmatch(match[0]):
+            yield _make_code(text, *match.span())
+        elif _ONE_NUMBER.fullmatch(match[0].replace(" ", "")):
+            if number := _make_number(text, *match.span(), start, end):
+                yield number
+        elif both := _RANGE.fullmatch(match[0]):
+            yield from _make_range(text, match.start(), both, start, end)
+        elif _LIST.fullmatch(match[0]):
+            for own in re.finditer(r"\d+", match[0]):
+                yield Fact("number", *(match.start() + at for at in own.span()), own[0], (float(own[0]),), precision=1.0)
+        elif not (match[0].count("/") == 1 and len(match[0]) <= 7):
+            # Not a fraction or "24/7".
+            yield _make_code(text, *match.span())
+
+
+def _read_date(match: re.Match[str]) -> Iterator[Date]:
+    """The readings of a date in digits: the day may come before or after the month."""
+    if match[1]:
+        numbers = [(int(match[1]), int(match[2]), int(match[3]))]
+    else:
+        year = int(match[7]) + (0 if len(match[7]) == 4 else 2000)
+        numbers = [(year, int(match[6]), int(match[4])), (year, int(match[4]), int(match[6]))]
+    yield from dict.fromkeys(date for date in numbers if 1 <= date[1] <= 12 and 1 <= date[2] <= 31)
+
+
+def _make_time(text: str, first: int, last: int, end: int, hour: int, minute: int) -> Fact:
+    if half := _HALF_DAY.match(text, last, end):
+        hour, last = hour % 12 + 12 * (half[1] in "pP"), half.end()
+        return Fact("time", first, last, text[first:last], (float(60 * hour + minute),))
+    readings = (hour, hour + 12) if hour < 12 else (hour,)
+    return Fact("time", first, last, text[first:last], tuple(float(60 * hour + minute) for hour in readings))
+
+
+def _make_range(text: str, place: int, match: re.Match[str], start: int, end: int) -> Iterator[Fact]:
+    """Both ends of a range or a result. The first one has the kind and unit of the second if it says none."""
+    places = [(place + match.start(group), place + match.end(group)) for group in (1, 3)]
+    first, second = (_make_number(text, *own, start, end) for own in places)
+    if first and second:
+        if first.kind == "number" and not first.unit and second.kind in ("percentage", "money", "number"):
+            scale = 1.0
+            if second.kind != "number":
+                plain = float(re.sub(r"[^\d.]", "", match[3]) or 1)
+                scale = (second.values[0] / plain if isinstance(second.values[0], float) and plain else 1.0) or 1.0
+            first = first._replace(
+                kind=second.kind, unit=second.unit, factor=second.factor,
+                values=tuple(value * scale for value in first.values if isinstance(value, float)),
+            )  # fmt: skip
+        yield first
+        yield second
+
+
+def _make_number(text: str, first: int, last: int, start: int, end: int) -> Fact | None:
+    """The number in these digits with its sign, scale and unit; None if a word goes on there."""
+    digits = text[first:last].replace(" ", "")
+    if time := _HALF_DAY.match(text, last, end):
+        if digits.isdigit() and int(digits) <= 12:
+            hour = int(digits) % 12 + 12 * (time[1] in "pP")
+            return Fact("time", first, time.end(), text[first : time.end()], (float(60 * hour),))
+    if _DECADE.match(text, last, end):
+        return None
+    if ordinal := _ORDINAL_ENDING.match(text, last, end):
+        return Fact("ordinal", first, ordinal.end(), text[first : ordinal.end()], (_read_digits(digits)[0],))
+    values, decimals = _read_digits(digits), _count_decimals(digits)
+    if " . " in text[first:last]:
+        # Perhaps the end of a sentence.
+        values += (float(re.split(r"\D", digits)[0]),)
+    return _complete_number(text, first, last, start, end, values, 10.0**-decimals)
+
+
+def _read_digits(digits: str) -> tuple[float, ...]:
+    """The readings of digits with separators: the last of two different ones, and one before other than three digits,
+    is a decimal point or comma."""
+    marks = [mark for mark in digits if not mark.isdigit()]
+    if grouped := _GROUPS.match(digits):
+        whole, rest = grouped[0].replace(grouped[1], ""), digits[grouped.end() :]
+        value = float(whole + rest.replace(",", "."))
+        # "1.234" is less than two, or more than a thousand in other countries.
+        return (float(digits), value) if marks == ["."] else (value,)
+    return (float(digits.replace(",", ".")),)
+
+
+def _count_decimals(digits: str) -> int:
+    if marks := [i for i, mark in enumerate(digits) if mark in ".,"]:
+        after = len(digits) - marks[-1] - 1
+        return after if after != 3 or digits[marks[-1]] == "." else 0
+    return 0
+
+
+def _complete_number(
+    text: str, first: int, last: int, start: int, end: int, values: tuple[float, ...], precision: float
+) -> Fact | None:
+    """A number with what stands before and after it: sign, currency, scale, unit."""
+    number_end = last
+    scales = (1.0,)
+    if scale := _SCALE.match(text, last, end):
+        name = (scale[1] or scale[2]).lower()
+        factor = _SCALES.get(name) or _SHORT_SCALES[name]
+        # "5m" may be metres.
+        scales, last = ((factor, 1.0) if name == "m" else (factor,)), scale.end()
+    before = text[max(start, first - _BEFORE) : first]
+    kind: Kind = "number"
+    unit, measure, is_plain = "", 1.0, scales == (1.0,)
+    if currency := _CURRENCY_BEFORE.search(before):
+        kind, unit = "money", _CURRENCIES[(currency[1] or currency[2]).lower()]
+        first -= len(currency[0])
+        scales = scales[:1]
+    if percent := _PERCENT.match(text, last, end):
+        kind, last = "percentage", percent.end()
+    elif kind == "number" and (currency := _CURRENCY_AFTER.match(text, last, end)):
+        name = next(filter(None, currency.groups())).lower()
+        kind, unit, last = "money", _CURRENCIES.get(name, ""), currency.end()
+        scales = tuple(scale / (100 if not unit else 1) for scale in scales[:1])
+        values = values[-1:]
+    elif kind == "number" and (named := _MEASURE.match(text, last, end)):
+        # "5 G" is no weight.
+        name = named[1].replace(" ", "") if len(named[1]) == 1 else named[1].lower().replace(" ", "")
+        if name in _MEASURES:
+            (unit, measure), last = _MEASURES[name], named.end()
+        elif last == number_end and _LETTERS.match(text, last):
+            return None
+    if minus := _MINUS.search(text[max(start, first - _BEFORE) : first]):
+        values, first = tuple(-value for value in values), first - len(minus[0])
+    elif kind == "number" and is_plain and not unit and text[first:last].isdigit() and last - first == 4:
+        if _FIRST_YEAR <= values[0] <= _LAST_YEAR:
+            return Fact("date", first, last, text[first:last], ((int(values[0]), None, None),))
+    return Fact(
+        kind, first, last, text[first:last],
+        values=tuple(value * scale for value in values for scale in scales),
+        unit=unit,
+        precision=_find_precision(text, first, start, values[0], precision) * scales[0],
+        factor=measure,
+        bound=_find_bound(text[max(start, first - _BEFORE) : first]),
+    )  # fmt: skip
+
+
+def _find_precision(text: str, first: int, start: int, value: float, precision: float) -> float:
+    """What the last digit stands for; with "about" and the like, the zeros at the end do not count, twice over."""
+    if not _ABOUT.search(text[max(start, first - _BEFORE) : first]):
+        return precision
+    while precision >= 1 and value and value % (precision * 10) == 0:
+        precision *= 10
+    return 2 * precision
+
+
+def _find_bound(before: str) -> int:
+    if _AT_LEAST.search(before):
+        return 1
+    return -1 if _AT_MOST.search(before) else 0
+
+
+def _find_written_numbers(text: str, start: int, end: int) -> Iterator[Fact]:
+    for match in _WRITTEN.finditer(text, start, end):
+        words = [(place, word[0].lower()) for word in re.finditer(r"[^\W\d]+", match[0]) for place in [word.span()]]
+        for (first, last), value, precision in _parse_words(words):
+            first, last = match.start() + first, match.start() + last
+            if _FRACTION.match(text, last, end):
+                break
+            fact = _complete_number(text, first, last, start, end, (value,), precision)
+            # "one" alone is more often a pronoun or an article than a number.
+            if fact and (value != 1 or fact.kind != "number" or fact.unit):
+                yield fact
+    for match in _ORDINAL.finditer(text, start, end):
+        if _AFTER_NUMBER.search(text, max(start, match.start() - _BEFORE), match.start()):
+            continue  # one third
+        yield Fact("ordinal", *match.span(), match[0], (float(_ORDINALS.index(match[0].lower())),))
+
+
+def _parse_words(words: Sequence[tuple[CharacterSpan, str]]) -> Iterator[tuple[CharacterSpan, float, float]]:
+    """The numbers in a row of number words, by place and value, with what they count: "two million" millions."""
+    first: int | None = None
+    total = current = 0.0
+    precision = 1.0
+    previous, last = "", 0
+    for (start, end), word in words:
+        if word in ("and", "a", "an", "half"):
+            first = start if first is None and word != "and" else first
+            current = 0.5 if word == "half" else current
+            continue
+        scale = _SCALES.get(word) or _DOZEN.get(word)
+        small = _SMALL.get(word, 0.0)
+        joins = previous in _SCALES or (previous in _TENS and word in _UNITS[1:10])
+        if scale is None and previous and not joins:
+            assert first is not None
+            yield (first, last), total + current, precision
+            first, total, current, precision = start, 0.0, 0.0, 1.0
+        first = start if first is None else first
+        if scale is None:
+            current, precision = current + small, 1.0
+        elif scale == 100:  # noqa: PLR2004
+            current, precision = (current or 1) * scale, scale
+        else:
+            total, current, precision = total + (current or 1) * scale, 0.0, scale
+        previous, last = word, end
+    if first is not None and previous:
+        yield (first, last), total + current, precision
+
+
+def _find_names(text: str, start: int, end: int) -> Iterator[Fact]:
+    """Words with capital letters, without titles. The first word of a sentence has one anyway: alone, it is not taken
+    for a name."""
+    for match in _CAPITAL.finditer(text, start, end):
+        words = list(re.finditer(r"\S+", match[0]))
+        skipped = next((n for n, word in enumerate(words) if word[0].lower() not in _NOT_IN_NAMES), len(words))
+        before = text[start : match.start()].rstrip(" \"'“‘(\n")
+        begins_sentence = not before or before[-1] in ".!?:…"
+        if skipped == len(words) or (len(words) == 1 and begins_sentence):
+            continue
+        first = match.start() + words[skipped].start()
+        name = re.sub(r"['’]s$", "", text[first : match.end()])
+        yield Fact("name", first, first + len(name), name, (" ".join(name.lower().split()),))
