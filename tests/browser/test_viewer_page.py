@@ -193,6 +193,21 @@ def test_keys_step_pick_and_close(open_page: OpenPage, server: RunningServer) ->
     assert page.locator("#help").is_visible()
 
 
+def test_an_output_opens_in_the_playground(open_page: OpenPage, server: RunningServer) -> None:
+    page, watch = open_page()
+    page.goto(f"{server.url}/?item=plain&of=first")
+    page.click("#detail >> text=Playground")
+    page.wait_for_selector("#metrics input", state="attached")
+    fields = {name: page.input_value(f"#{name}") for name in ("output", "instruction", "references", "task")}
+    assert fields == {
+        "output": "The cat sat on the mat.",
+        "instruction": "Shorten it.",
+        "references": "The cat sat on the mat.\nAnother reference",
+        "task": "translation",
+    }
+    assert watch.errors == []
+
+
 def test_picked_outputs_are_exported_and_sent_to_annotation(
     open_page: OpenPage, server: RunningServer, picks: Path, tmp_path: Path
 ) -> None:

@@ -216,6 +216,7 @@ def _describe_output(run: ViewedRun, row: int) -> dict[str, Any]:
     return {
         **_describe_row(run, row),
         **card.for_script(MAX_TEXT),
+        "task": facts.record.task if facts.record else None,
         "ratings": {aspect: len(values) for aspect, values in facts.ratings.items()},
         **({"extra": _plain(facts.record.extra)} if facts.record and facts.record.extra else {}),
         "columns": list(run.columns),
