@@ -150,7 +150,7 @@ function drawScore(metric) {
   const bound = (number, otherwise) => (number === null ? otherwise : String(number));
   const better = { true: "higher", false: "lower" }[metric.higher] ?? "neither";
   const parts = answer && !answer.failure && Object.keys(answer.parts ?? {}).length
-    ? element("div", { class: "soft small" }, Object.entries(answer.parts).slice(0, 12).map(([name, number]) => `${safeName(name)} ${Number(number.toPrecision(3))}`).join(" · ")) : null;
+    ? element("div", { class: "soft parts" }, Object.entries(answer.parts).slice(0, 12).map(([name, number]) => `${safeName(name)} ${Number(number.toPrecision(3))}`).join(" · ")) : null;
   return element("tr", {}, element("td", {}, safeName(metric.label), parts), value,
     element("td", { class: "soft range" }, `${bound(metric.low, "−∞")} to ${bound(metric.high, "∞")}`), element("td", { class: "soft" }, better));
 }
