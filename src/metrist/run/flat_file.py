@@ -100,7 +100,7 @@ def is_flat_file(path: Path) -> bool:
         return False
     try:
         first = next(iter(read_rows(path)), None)
-    except InputError:  # Whoever reads it as records reports it.
+    except InputError:  # The reader of records reports the error.
         return False
     return first is not None and isinstance(first[1], Mapping) and set(first[1]) >= _RESULT_COLUMNS
 

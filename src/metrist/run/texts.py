@@ -1,4 +1,4 @@
-"""What inputs say about the outputs of results, by position: texts, people's ratings, and errors that they marked.
+"""Texts of the outputs of results, people's ratings of them and the errors that people marked, by position.
 
 A run with texts is read where it is: the texts of single outputs, and ratings as arrays. Rows of files, and those that
 a run without texts reads again, are first put into the same tables, in memory.
