@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _KEPT_MESSAGES = 20
 #: Records of a batch, and about how many characters of text.
 BATCH_RECORDS, BATCH_CHARACTERS = 8192, 8_000_000
-#: Judgments are not looked at; left out where they cannot be parsed; or errors there.
+#: Judgments are not read; or left out if they cannot be parsed; or errors if they cannot be parsed.
 Judgments = Literal["ignored", "kept", "required"]
 
 
@@ -194,7 +194,7 @@ class SourceRows:
         return False
 
     def _parse(self, row: Any, can_be_plain: bool) -> RowParts:
-        """Parse a row, and wish for plain ones where the next is likely to be one."""
+        """Parse a row, and request plain rows if the next one is likely to be plain."""
         self.wish.plain = self.wish.complete = False
         if isinstance(row, RowError):
             raise row

@@ -20,7 +20,7 @@ STANDARD_INPUT = "-"
 _CHUNK = 1 << 18
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 _KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
-#: A line of a compressed file that has both more bytes and more of them per byte of the file is not what people write.
+#: A line that has more bytes than this, and more than this many per byte of the compressed file, is refused.
 _LONGEST_LINE, _HIGHEST_RATIO = 1 << 27, 200
 _MAGIC_LENGTH = max(map(len, _MAGIC))
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
