@@ -152,7 +152,7 @@ class ScoringProcess:
 
 
 def _work(connection: Connection, limits: dict[str, Any]) -> None:
-    """Answer requests until the other side is gone."""
+    """Answer requests until the connection closes."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of the terminal; the server ends this.

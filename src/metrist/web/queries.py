@@ -20,7 +20,7 @@ from metrist.web.viewed_run import Floats, ViewedRun
 PAGE_SIZES = (25, 50, 100)
 MAX_QUERY = 1000
 FIELDS = ("output", "context", "reason", "item")
-#: What follows a column's name where the difference from the other side is meant.
+#: The suffix of a column's name that stands for its difference from the other side.
 CHANGE = "change"
 INPUT_ORDER, DISAGREEMENT = "input", "disagreement"
 _PREVIEW = 400
@@ -28,7 +28,7 @@ _PREVIEW = 400
 _SHORT_PREVIEW = 200
 #: Orders of all outputs that are kept.
 _MAX_ORDERS = 8
-#: Seconds after which searches are prepared, and for which the end waits for that.
+#: Seconds until searches are prepared, and that closing waits for it.
 _PREPARE_SECONDS, _CLOSE_SECONDS = 1.0, 5.0
 
 Rows = NDArray[np.intp]
@@ -103,7 +103,7 @@ def _read_number(name: str, value: str) -> float:
 
 
 class Collection:
-    """The runs of a viewer, with what queries compute once."""
+    """The runs of a viewer, with caches of what queries compute."""
 
     def __init__(self, runs: Sequence[ViewedRun]) -> None:
         self.runs = list(runs)
@@ -163,7 +163,7 @@ class Collection:
             pairs = {system: system for system in own}
             if kind == "system":
                 pairs = {system: name for system in own if system != name}
-            elif len(own) == len(others) == 1:  # Whatever their names.
+            elif len(own) == len(others) == 1:
                 pairs = {own[0]: others[0]}
             self._counterparts[key] = pair_outputs(run.items, run.systems, other.items, other.systems, pairs)
         return other, self._counterparts[key]

@@ -1,7 +1,7 @@
 """A run as the viewer shows it: its scores in memory, and its texts where they are stored.
 
-Nothing is built first: DuckDB fetches the texts of the outputs that are shown, and searches all of them. What makes a
-search faster is made in the background.
+There is no index to build: DuckDB fetches the texts of the outputs that are shown, and searches all of them.
+Tables that make searches faster are built in the background.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Kind = Literal["metric", "aspect", "rating", "length"]
 Key = tuple[str, str]
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int | None], None]
-#: Seconds that the end waits for what is being asked.
+#: Seconds that closing waits for running queries.
 _CLOSE_SECONDS = 5.0
 #: The texts that are searched, in SQL.
 _TEXTS = {
@@ -140,7 +140,7 @@ class Picks:
         return cls(path, ())
 
     def change(self, keys: Iterable[Key], *, picked: bool) -> None:
-        """Pick outputs by item and system, or pick them no longer."""
+        """Add outputs to the picks, or remove them."""
         self.keys = self.keys | set(keys) if picked else self.keys - set(keys)
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with atomic_write(self._path) as file:
@@ -178,13 +178,13 @@ class ViewedRun:
         return len(self.items)
 
     def close(self) -> None:
-        """Stop what is being asked, and forget the database: DuckDB complains where one is left when a program ends."""
+        """Interrupt running queries and close the database: DuckDB complains about one that is open at exit."""
         with self._lock:
             database, self._database = self._database, None
         until = time.monotonic() + _CLOSE_SECONDS
         while self._cursors and time.monotonic() < until:
             for cursor in list(self._cursors):
-                with suppress(Exception):  # There are moments at which it refuses.
+                with suppress(Exception):  # DuckDB refuses at times.
                     cursor.interrupt()
             time.sleep(0.01)
         if database:
@@ -323,7 +323,7 @@ class ViewedRun:
         return positions
 
     def prepare(self) -> None:
-        """Put what searches read into tables, in memory or in a folder of ours; takes seconds for a large run."""
+        """Copy the texts that searches read into tables of the database; takes seconds for a large run."""
         for field, text in _TEXTS.items():
             self._ask(
                 f"CREATE TABLE search_{field} AS SELECT {text} AS text, list(row_number) AS rows FROM texts GROUP BY 1"
