@@ -56,6 +56,33 @@ def test_scores_errors_and_heat_appear_while_typing(open_page: OpenPage, server:
     assert watch.errors == []
 
 
+def test_metrics_that_fit_the_texts_are_ticked(open_page: OpenPage, server: RunningServer) -> None:
+    page, watch = open_page()
+    page.goto(f"{server.url}/play")
+    group = "#metrics [role=group][aria-label='{}'] input"
+    page.wait_for_selector(group.format("needs references"))
+    ticked = "boxes => boxes.filter(box => box.checked).map(box => box.value)"
+    everywhere = "boxes => boxes.map(box => box.value)"
+    assert page.eval_on_selector_all(group.format("needs a source"), everywhere) == [
+        *("copy_rate", "consistency", "likelihood")
+    ]
+    assert page.eval_on_selector_all("#metrics input", ticked) == [
+        *("judge", "viewer_runs.Critic", "length", "errors", "fluency", "preference")
+    ]
+    page.fill("#references", "the cat sat down")
+    page.wait_for_selector(group.format("needs references"), state="detached")
+    assert page.locator("#chosen").inner_text() == ": 14 of 18"
+    # From here on the ticks are the user's.
+    page.uncheck("#metrics input[value=judge]")
+    page.fill("#references", "")
+    page.wait_for_selector(group.format("needs references"))
+    assert page.is_checked("#metrics input[value=rougeL]")
+    page.click("#tick-fitting")
+    assert not page.is_checked("#metrics input[value=rougeL]")
+    assert page.is_checked("#metrics input[value=judge]")
+    assert watch.errors == []
+
+
 def test_metrics_that_cost_money_wait_for_the_button(open_page: OpenPage, server: RunningServer) -> None:
     page, watch = open_page()
     page.goto(f"{server.url}/play?metric=judge&metric=length")
@@ -72,7 +99,7 @@ def test_metrics_that_cost_money_wait_for_the_button(open_page: OpenPage, server
 def test_hostile_texts_do_nothing(open_page: OpenPage, server: RunningServer) -> None:
     page, watch = open_page(width=390)
     page.goto(f"{server.url}/play?metric=viewer_runs.Critic&metric=length")
-    page.wait_for_selector("#metrics input")
+    page.wait_for_selector("#metrics input", state="attached")
     page.fill("#output", f"bad {ATTACK} {CONTROLS.replace(chr(0), '')} \u202e")
     page.wait_for_selector("#findings mark.major", timeout=60_000)
     assert page.title() == "metrist: playground"

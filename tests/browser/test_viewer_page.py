@@ -74,8 +74,7 @@ def test_filter_sort_and_search(open_page: OpenPage, server: RunningServer) -> N
     wait_for_count(page, "1 of 12")
     page.click("#chips button")
     wait_for_count(page, "6 of 12")
-    page.click("#outputs th >> text=chrf")
-    page.wait_for_selector("#outputs th[aria-sort=ascending]")
+    page.wait_for_selector("#outputs th[aria-sort=ascending] >> text=chrf")  # The worst come first.
     page.click("#outputs th >> text=chrf")
     page.wait_for_selector("#outputs th[aria-sort=descending]")
     assert "sort=chrf" in page.url
@@ -84,7 +83,7 @@ def test_filter_sort_and_search(open_page: OpenPage, server: RunningServer) -> N
 
 def test_every_view_has_a_link_and_a_way_back(open_page: OpenPage, server: RunningServer) -> None:
     page, _ = open_page()
-    page.goto(server.url)
+    page.goto(f"{server.url}/?sort=input")
     page.click("text=bad words >> nth=0")
     page.wait_for_selector("#detail mark.major")
     assert page.locator("#detail mark.major").all_inner_texts() == ["bad", "bad"]
@@ -114,6 +113,39 @@ def test_scores_errors_reasons_and_heat_are_beside_the_text(open_page: OpenPage,
     assert detail.locator(".sibling ins").all_inner_texts() == ["good", "good"]
 
 
+def test_the_list_says_what_was_asked_and_what_was_not_checked(open_page: OpenPage, server: RunningServer) -> None:
+    page, _ = open_page()
+    page.goto(f"{server.url}/?errors=unchecked")
+    wait_for_count(page, "1 of 12 outputs, worst first by chrf")
+    row = page.locator("#outputs tbody tr")
+    assert "Shorten it." in row.inner_text()
+    assert f"not checked by viewer_runs.Critic: will not judge {ATTACK}" in row.inner_text()
+    row.locator("a").click()
+    page.wait_for_selector("#detail .checks")
+    assert page.locator("#detail .checks").inner_text() == f"viewer_runs.Critic: not checked: will not judge {ATTACK}"
+    assert "Not scored by" not in page.locator("#detail").inner_text()
+    page.goto(f"{server.url}/?errors=none&sort=input")
+    wait_for_count(page, "9 of 12")
+    assert page.locator("#shared").inner_text() == "Instruction: Shorten it."
+    page.click("#outputs tbody a >> nth=0")
+    page.wait_for_selector("#detail .checks")
+    assert page.locator("#detail .checks").inner_text().startswith("viewer_runs.Critic: no errors")
+
+
+@pytest.mark.parametrize("path", ["/?vs=run:1", "/?item=bad+words&of=first", "/play"])
+def test_fingers_find_every_control_on_a_phone(open_page: OpenPage, server: RunningServer, path: str) -> None:
+    page, _ = open_page(width=390, has_touch=True, is_mobile=True)
+    page.goto(server.url + path)
+    page.wait_for_selector({"/play": "#metrics input"}.get(path, "#outputs tbody tr, #detail h2"), state="attached")
+    # 44 CSS pixels, the target size of WCAG 2.5.5; a checkbox counts with its label.
+    small = """() => [...document.querySelectorAll('button, select, input, textarea, .bar a')]
+        .map(control => (control.type === 'checkbox' && control.closest('label')) || control)
+        .filter(target => target.checkVisibility() && target.getBoundingClientRect().height < 44)
+        .map(target => target.outerHTML)"""
+    assert page.evaluate(small) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_two_runs_are_compared_with_word_differences(open_page: OpenPage, server: RunningServer) -> None:
     page, _ = open_page()
     page.goto(server.url)
@@ -140,7 +172,7 @@ def test_two_systems_are_compared(open_page: OpenPage, server: RunningServer) ->
 
 def test_keys_step_pick_and_close(open_page: OpenPage, server: RunningServer) -> None:
     page, _ = open_page()
-    page.goto(server.url)
+    page.goto(f"{server.url}/?sort=input")
     wait_for_count(page, "12 outputs")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
@@ -152,6 +184,7 @@ def test_keys_step_pick_and_close(open_page: OpenPage, server: RunningServer) ->
     page.wait_for_selector("#pick-this[aria-pressed=true]")
     page.keyboard.press("Escape")
     page.wait_for_selector("#detail", state="hidden")
+    assert page.evaluate("document.activeElement.closest('tr').rowIndex") == 2
     page.keyboard.press("/")
     page.keyboard.type("jjj")
     wait_for_count(page, "0 of 12")
@@ -160,11 +193,26 @@ def test_keys_step_pick_and_close(open_page: OpenPage, server: RunningServer) ->
     assert page.locator("#help").is_visible()
 
 
+def test_an_output_opens_in_the_playground(open_page: OpenPage, server: RunningServer) -> None:
+    page, watch = open_page()
+    page.goto(f"{server.url}/?item=plain&of=first")
+    page.click("#detail >> text=Playground")
+    page.wait_for_selector("#metrics input", state="attached")
+    fields = {name: page.input_value(f"#{name}") for name in ("output", "instruction", "references", "task")}
+    assert fields == {
+        "output": "The cat sat on the mat.",
+        "instruction": "Shorten it.",
+        "references": "The cat sat on the mat.\nAnother reference",
+        "task": "translation",
+    }
+    assert watch.errors == []
+
+
 def test_picked_outputs_are_exported_and_sent_to_annotation(
     open_page: OpenPage, server: RunningServer, picks: Path, tmp_path: Path
 ) -> None:
     page, _ = open_page(accept_downloads=True)
-    page.goto(f"{server.url}/?q=cat+sat")
+    page.goto(f"{server.url}/?q=cat+sat&sort=input")
     wait_for_count(page, "2 of 12")
     page.click("#pick-all")
     page.wait_for_selector("#export", state="visible")

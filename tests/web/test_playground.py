@@ -41,6 +41,34 @@ def test_an_output_is_scored(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "label", "reason"),
+    [
+        ({}, "rougeL", "needs references"),
+        ({"references": ["a"]}, "rougeL", None),
+        ({"source": "a"}, "rougeL", "needs references"),
+        ({}, "consistency", "needs a source"),
+        ({"source": "a", "instruction": "b"}, "consistency", None),
+        ({}, "length", None),
+        ({"task": "translation"}, "translation_quality", "there is neither a source nor a reference"),
+        ({"source": "ein Haus", "output": "a house"}, "translation_quality", "needs the task translation"),
+        ({"source": "ein Haus", "output": "a house", "task": "translation"}, "translation_quality", None),
+    ],
+)
+def test_metrics_that_do_not_fit_have_a_reason(
+    server: RunningServer, fields: dict[str, Any], label: str, reason: str | None
+) -> None:
+    misfits = server.post("/api/misfits", {"output": "a text", **fields}).json()["misfits"]
+    assert misfits.get(label) == reason
+
+
+def test_outputs_in_another_language_are_a_reason(server: RunningServer) -> None:
+    german = "Der Zug fährt heute nicht, weil die Strecke nach dem Unwetter der letzten Nacht gesperrt ist."
+    misfits = server.post("/api/misfits", {"output": german, "source": german}).json()["misfits"]
+    assert {"consistency", "fluency", "likelihood"} <= misfits.keys()
+    assert "length" not in misfits
+
+
+@pytest.mark.parametrize(
     "body",
     [
         *({"metric": "os.system"}, {"metric": "rougeL(stem=True)"}, {"metric": ["rougeL"]}, {"metric": "external"}, {}),

@@ -66,7 +66,7 @@ def test_a_run_is_shown_with_all_that_it_holds(collection: Collection) -> None:
     assert len(run) == 12
     assert list(run.columns) == ["chrf", CRITIC, "people: fluency", "characters"]
     row = next(row for row in run.rows_of("bad words") if run.systems[row] == "first")
-    assert run.read_outputs([row]) == {row: "A bad 😀 choice, a bad end."}
+    assert run.read_texts([row], "output") == {row: {"output": "A bad 😀 choice, a bad end."}}
     assert run.numbers["characters"][row] == len("A bad 😀 choice, a bad end.")
     assert run.numbers["people: fluency"][row] == 2.5
     card, facts, readings = run.read_card(row)
@@ -102,15 +102,15 @@ def test_a_run_without_its_texts_is_shown_without_them(tmp_path: Path) -> None:
     path = tmp_path / "run"
     metrist.score(tmp_path / "in.jsonl", ["chrf"], out=path, executor="serial", texts=False)
     with closing(open_view(path)) as run:
-        assert run.read_outputs([0]) == {0: "The cat sat on the mat."}
+        assert run.read_texts([0], "output") == {0: {"output": "The cat sat on the mat."}}
     os.rename(tmp_path / "in.jsonl", tmp_path / "elsewhere.jsonl")
     notes: list[str] = []
     with closing(open_view(path, note=notes.append)) as run:
-        assert run.read_outputs([0]) == {0: None}
+        assert run.read_texts([0], "output") == {0: {}}
         assert not run.search("cat", "output").any()
     assert any("texts are not shown" in note for note in notes)
     with closing(open_view(path, [str(tmp_path / "elsewhere.jsonl")])) as run:
-        assert run.read_outputs([0]) == {0: "The cat sat on the mat."}
+        assert run.read_texts([0], "output") == {0: {"output": "The cat sat on the mat."}}
         assert run.search("cat", "output").sum() == 2
 
 
@@ -118,7 +118,7 @@ def test_a_flat_file_is_shown_with_named_texts(tmp_path: Path) -> None:
     rows = write_records(tmp_path / "in.jsonl")
     metrist.score(tmp_path / "in.jsonl", ["chrf"], executor="serial").write(tmp_path / "flat.jsonl")
     with closing(open_view(tmp_path / "flat.jsonl", [str(tmp_path / "in.jsonl")])) as run:
-        assert run.read_outputs([1]) == {1: rows[1]["output"]}
+        assert run.read_texts([1], "output") == {1: {"output": rows[1]["output"]}}
         assert run.numbers["people: fluency"][0] == 2.0
 
 
@@ -147,7 +147,8 @@ def test_filters(collection: Collection) -> None:
     assert len(select(collection, task="translation")) == 6
     assert select(collection, errors="major") == [("bad", "first")]
     assert select(collection, errors="minor") == [("plain", "first")]
-    assert len(select(collection, errors="none")) == 10
+    assert len(select(collection, errors="none")) == 9
+    assert select(collection, errors="unchecked") == [("failed", "first")]
     assert select(collection, aspect="fact") == [("plain", "first")]
     assert select(collection, failed=CRITIC) == [("failed", "first")]
     assert select(collection, **{f"max.{CRITIC}": "-1"}) == [("bad", "first")]
@@ -158,7 +159,7 @@ def test_filters(collection: Collection) -> None:
 def test_searches(collection: Collection, is_prepared: bool) -> None:
     for run in collection.runs if is_prepared else ():
         run.prepare()
-    assert select(collection, q="CAT SAT") == [("plain", "first"), ("plain", "second")]
+    assert select(collection, q="CAT SAT", sort="input") == [("plain", "first"), ("plain", "second")]
     assert select(collection, q="<script>") == [("attack", "first")]
     assert select(collection, q="\x00") == [("override", "second")]
     assert len(select(collection, q="source of plain", **{"in": "context"})) == 2
@@ -175,6 +176,36 @@ def test_sorting_puts_outputs_without_a_number_last(collection: Collection) -> N
         assert np.isnan(values[rows][-1])
         assert (np.diff(-ordered if descending else ordered) >= 0).all()
     assert len(select(collection, sort="disagreement", descending="1")) == 12
+
+
+def test_the_worst_by_the_first_metric_come_first(collection: Collection) -> None:
+    values = collection.runs[0].numbers["chrf"]
+    rows = collection.select(Query())
+    np.testing.assert_array_equal(values[rows], np.sort(values))
+    assert collection.choose_order(Query()) == ("chrf", False)
+    assert collection.choose_order(Query(versus="run:1")) == ("chrf change", False)
+    assert collection.choose_order(Query(sort="input", descending=True)) == ("input", True)
+    page = collection.list_page(Query())
+    assert (page["sort"], page["descending"]) == ("chrf", False)
+
+
+def test_the_highest_come_first_where_lower_is_better(tmp_path: Path) -> None:
+    write_records(tmp_path / "in.jsonl")
+    metrist.score(tmp_path / "in.jsonl", ["length", "ter"], out=tmp_path / "run", executor="serial")
+    metrist.score(tmp_path / "in.jsonl", ["length"], out=tmp_path / "plain", executor="serial", texts=False)
+    with closing(Collection([open_view(tmp_path / name) for name in ("run", "plain")])) as collection:
+        assert collection.choose_order(Query()) == ("ter", True)
+        assert collection.choose_order(Query(run=1)) == ("people: fluency", False)
+
+
+def test_the_list_says_what_was_asked_and_what_was_not_checked(collection: Collection) -> None:
+    rows = collection.list_page(Query(sort="input"))["outputs"]
+    assert rows[0]["instruction"] == "Shorten it."
+    assert rows[0]["source"] == f"Source of plain. {ATTACK}"
+    failures = {(row["item"], row["system"]): row["failures"] for row in rows if row["failures"]}
+    assert failures == {("failed", "first"): {CRITIC: f"will not judge {ATTACK}"}}
+    columns = collection.runs[0].columns
+    assert [name for name, column in columns.items() if column.finds_errors] == [CRITIC]
 
 
 def test_two_runs_are_compared_by_item_and_system(collection: Collection) -> None:
@@ -249,7 +280,7 @@ def test_the_api_answers(server: RunningServer) -> None:
     runs = server.ask("/api/runs").json()["runs"]
     assert [run["size"] for run in runs] == [12, 12]
     assert [column["higher"] for column in runs[0]["columns"]] == [True, True, True, None]
-    query = urlencode({"item": "plain", "of": SECOND, "vs": "run:1"})
+    query = urlencode({"item": "plain", "of": SECOND, "vs": "run:1", "sort": "input"})
     found = server.ask(f"/api/output?{query}").json()
     assert found["output"]["output"] == "The cat sat there."
     assert found["other"]["output"] == "The cat sat there quietly."

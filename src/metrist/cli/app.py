@@ -156,8 +156,8 @@ def _describe_interruption() -> str:
 
 
 def _describe_stored_scores(arguments: list[str]) -> str:
-    """What an interrupted command leaves, and how to go on. Read from the command line: the interruption may have come
-    before its options were."""
+    """Describe what an interrupted command has kept and how to resume it. The command line is read again, because the
+    interruption may have come before its options were parsed."""
     if arguments[:1] not in (["score"], ["prefer"]) or "--dry-run" in arguments:
         return "interrupted"
     pairs = zip(arguments, [*arguments[1:], ""], strict=True)

@@ -49,7 +49,7 @@ _KEYS = ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing that was looked at. `fix` is what to do about it, if anything."""
+    """The result of one check. `fix` is how to mend what it found, if anything."""
 
     topic: str
     name: str

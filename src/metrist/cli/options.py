@@ -160,7 +160,7 @@ class FileOptions(ReadingSettings):
 
     def keywords(self) -> dict[str, Any]:
         """Return the keyword arguments of `read_records`."""
-        # Several readers may have the same to say.
+        # Several readers may give the same note.
         return {**as_arguments(self), "announce": functools.cache(print_note)}
 
 
@@ -219,7 +219,7 @@ class LayoutOptions:
     intervals: IntervalStyle | None = setting(None, "How to print intervals.", shown="brackets")
 
     def layout(self) -> TableLayout | None:
-        """What was chosen; None where nothing was."""
+        """The chosen layout; None without a choice."""
         if self == LayoutOptions():
             return None
         from metrist.report.tables import TableLayout

@@ -124,7 +124,7 @@ def plot(
     if out.suffix.lower() not in (".svg", ".pdf", ".png"):
         raise RunError(f"cannot write {out}: the name must end in .svg, .pdf or .png", code="cannot_write")
     check_writable(out)
-    if out.suffix.lower() != ".svg" and find_spec("vl_convert") is None:  # Better now than after all the tests.
+    if out.suffix.lower() != ".svg" and find_spec("vl_convert") is None:  # Refuse it before the tests run.
         raise MissingExtra("a figure as PDF or PNG", "plots")
     with progress_bar("drawing"):
         drawing = draw(

@@ -27,7 +27,7 @@ _KEPT_MESSAGES = 20
 _LOOKED_AT, _FEWEST_OTHERS, _SHARE_OF_OTHERS = 32, 3, 0.1
 #: Records of a batch, and about how many characters of text.
 BATCH_RECORDS, BATCH_CHARACTERS = 8192, 8_000_000
-#: Judgments are not looked at; left out where they cannot be parsed; or errors there.
+#: Judgments are not read; or left out if they cannot be parsed; or errors if they cannot be parsed.
 Judgments = Literal["ignored", "kept", "required"]
 
 
@@ -212,7 +212,7 @@ class SourceRows:
         return False
 
     def _parse(self, row: Any, can_be_plain: bool) -> RowParts:
-        """Parse a row, and wish for plain ones where the next is likely to be one."""
+        """Parse a row, and request plain rows if the next one is likely to be plain."""
         self.wish.plain = self.wish.complete = False
         if isinstance(row, RowError):
             raise row

@@ -244,7 +244,7 @@ class ColumnMap:
                 yield column
 
     def release(self, field: str) -> None:
-        """Forget what the user said about a field, because the rows have it from elsewhere."""
+        """Drop the user's mapping of a field that the rows get from another column."""
         del self.fields[field], self._explicit[field]
         self._used.discard(field)
         self._settled[0].discard(field)

@@ -34,8 +34,8 @@ _BLOCK_BYTES = 1 << 16
 
 @dataclass(slots=True)
 class Wish:
-    """Whether whoever reads rows takes a `PlainRow` for the next one, or `CompleteRows` for the next ones; it changes
-    from row to row."""
+    """Whether the consumer of the rows takes a `PlainRow` for the next one, or `CompleteRows` for the next ones; it
+    changes from row to row."""
 
     plain: bool = False
     complete: bool = False

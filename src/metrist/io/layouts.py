@@ -1,4 +1,4 @@
-"""Rows with several outputs, as other people write them: wide tables, preferences and conversations.
+"""Rows with several outputs: wide tables, preferences and conversations.
 
 Each layout turns a row into rows in metrist's own fields. Preferences become rows of two outputs (`systems`, `outputs`)
 with the choice as the rating `preference`.
@@ -296,7 +296,7 @@ def _chosen_layout(row: dict[str, Any], by_name: Mapping[str, str], layout: RowL
         systems = ["first", "second"]
         if has_names:
             systems = [as_name(name, rest.pop(name, None)) for name in names]
-        # By a hash of the two texts: whoever always takes the first output is right half of the time.
+        # By a hash of the two texts, so that always choosing the first output is right half of the time.
         digest = hashlib.sha256("\0".join(sorted(outputs)).encode("utf-8", "surrogatepass")).digest()
         is_first = (outputs[0] <= outputs[1]) == (digest[0] % 2 == 0)
         if not is_first:

@@ -232,11 +232,11 @@ class Reader:
         alone = replace(self, sources=(self.sources[number],), announce=None, skip_bad=True)
         try:
             return {record.item: hash(record.output) for record in alone if record.system == system}
-        except InputError:  # Reading it in earnest says why.
+        except InputError:  # The actual reading reports the error.
             return {}
 
     def _describe_systems(self) -> list[str]:
-        """Which systems files of one name were taken for, where that needs telling."""
+        """A note on the systems that files of one name were taken for, if one is needed."""
         pairs = zip(self.default_systems, self.sources, strict=True)
         named = [name for name, source in pairs if name != source.system]
         shown = named[:_SHOWN_SYSTEMS]

@@ -40,7 +40,7 @@ _WRAPPERS = frozenset(
     )
 )
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
-#: Beside a copy: what the store said of the file when it was copied, and size and time of the copy.
+#: The file beside a copy with the store's facts about the original, and the size and time of the copy.
 _STAMP = ".metrist-stamp"
 #: Calls of a store that may fail in a row before this is an error, and seconds before the first repetition.
 _ATTEMPTS = 3
@@ -48,7 +48,7 @@ RETRY_SECONDS = 0.5
 _T = TypeVar("_T")
 #: Errors by which a store answers; others may have passed the next time.
 _ANSWERS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, MetristError)
-#: What stores say of a file that changes with its content.
+#: Facts about a file, as stores name them, that change with its content.
 _VERSION_NAMES = (
     *("ETag", "etag", "md5Hash", "md5", "Content-MD5", "Digest", "sha", "blob_id"),
     *("mtime", "modify", "modificationTime", "LastModified", "last_modified", "updated", "created"),
@@ -118,7 +118,7 @@ def open_store(url: str, *, is_shared: bool = True) -> tuple[Any, str]:
 
 
 def describe_stamp(info: dict[str, Any]) -> str:
-    """What tells one version of a remote file from another."""
+    """The facts by which versions of a remote file differ."""
     return json.dumps([info.get("size"), *(str(info[name]) for name in _VERSION_NAMES if info.get(name))])
 
 

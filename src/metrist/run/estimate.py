@@ -1,4 +1,4 @@
-"""What a run would take, without running it: LLM requests with one prompt in full, and the time of local metrics, which
+"""Estimate a run before it starts: LLM requests with one prompt in full, and the time of local metrics, which
 are timed on a few of the records."""
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ __all__ = [
     "resolve_executor",
 ]
 
-#: Seconds after which `nvidia-smi` is given up; a driver that hangs offers no card.
+#: The timeout of `nvidia-smi`, in seconds; a driver that hangs counts as no card.
 CARDS_TIMEOUT = 20
 #: Seconds of scoring in this process after which worker processes are considered.
 TRIAL_SECONDS = 1.0
@@ -88,7 +88,7 @@ class Processes:
             yield from Serial().map(metrics, chain(first, remaining))
             return
         resident = any(map(is_resident, metrics))
-        # A worker with a model is worth its start: it waits for its card, not for the reader.
+        # Workers with a model all start at once: the card limits them, not the reader.
         places = size if resident else min(size, FIRST_WORKERS)
         threads = max(1, count_cores() // size) if resident else 1
         limits = {VARIABLES[name]: getattr(runtime, name, None) for name in ("concurrency", "rpm", "tpm")}
@@ -127,13 +127,12 @@ def _map_in_order(pool: WorkerPool, tasks: Iterable[Task], size: int) -> Iterato
                     began, waited = now, 0.0
                     continue
                 if elapsed > 4 * GROW_AFTER:
-                    # Old waits, such as those for a file that was slow to open, say nothing about the present.
+                    # Earlier waits, such as those for a file that was slow to open, no longer count.
                     began, waited = now, 0.0
             yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     finally:
-        # Whether all is done, a metric failed or the user pressed Ctrl-C: no worker stays behind.
         pool.stop()
         threads.shutdown(wait=True, cancel_futures=True)
 
@@ -275,7 +274,7 @@ def list_cards(device: str = "auto") -> tuple[str, ...]:
 
 
 def _is_picklable(metric: Metric) -> bool:
-    # What the main program defines is pickled by name, and that name means the worker's own program over there.
+    # Definitions of the main program are pickled by name, and in a worker that name refers to its own main program.
     try:
         return b"__main__" not in pickle.dumps(metric)
     except Exception:

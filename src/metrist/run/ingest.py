@@ -1,4 +1,4 @@
-"""Read the inputs of a run into its tables: records with their texts, and what people said about them."""
+"""Read the inputs of a run into its tables: records with their texts, and people's judgments of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from metrist.run.tasks import SHARD_SIZE
 #: Bytes of a slice of an input that a worker reads, at least and at most, and slices for each worker.
 SLICE_BYTES = 1 << 20, 1 << 24
 SLICES_PER_WORKER = 8
-#: Reading options that change which rows are read, and not what a record is: another value is no other input.
+#: Reading options that select rows and change no record: an input read with another value is the same input.
 _PASSING_OPTIONS = frozenset({"skip_bad"})
 Key = tuple[str, str]
 

@@ -388,8 +388,8 @@ def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
 class ScoredInput(Reader):
     """The input of a run without a folder, with the texts that were scored.
 
-    `batches` reads the input and, where it is in memory, keeps its records: frames and lists change under the hands of
-    their owner. From then on the records are those, and judgments come from rows whose texts are still the same. A file
+    `batches` reads the input and, where it is in memory, keeps its records, because the caller may change frames and
+    lists. From then on the records are those, and judgments come from rows whose texts are still the same. A file
     is read again, unless it has changed since.
     """
 
@@ -434,7 +434,7 @@ class ScoredInput(Reader):
         while True:
             try:
                 entry = next(rows, None)
-            except InputError:  # What is there now cannot be read; the texts are known all the same.
+            except InputError:  # The input can no longer be read, but its texts are known.
                 self._changed += 1
                 return
             if entry is None:
@@ -453,7 +453,7 @@ class ScoredInput(Reader):
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
-    """What tells cheaply whether a file was written again; None if it is gone."""
+    """A cheap fingerprint that changes when the file is written again; None if it is gone."""
     try:
         status = os.stat(path)
     except OSError:

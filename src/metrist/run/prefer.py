@@ -478,7 +478,7 @@ class Votes:
         self._by_pair.setdefault(key, Counter())[preference.choice] += 1
 
     def choice(self, key: Key) -> Choice | None:
-        """What most chose, whichever of the two they saw first."""
+        """The choice of the majority, whichever output each person saw first."""
         item, first, second = key
         turned = self._by_pair.get((item, second, first), Counter[Choice]())
         votes = self._by_pair.get(key, Counter[Choice]()) + Counter({REVERSED[c]: n for c, n in turned.items()})

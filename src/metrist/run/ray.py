@@ -382,8 +382,8 @@ class RayWorkers:
             ) from None
 
     def _wait(self, todo: deque[_PendingJob]) -> None:
-        """Wait until something has happened, though not for long, and note what. The job of a worker that died is to
-        be done again. Where no worker has a job for too long, although there are some, the run ends."""
+        """Wait for finished calls, at most `WAIT_SECONDS`, and record them. The job of a worker that died is done
+        again. If no worker has a job for too long although jobs are left, the run ends."""
         errors = self._ray.exceptions
         timeout = self._executor.start_timeout
         finished, _ = self._call(self._ray.wait, list(self._calls), timeout=min(WAIT_SECONDS, timeout))
@@ -396,7 +396,7 @@ class RayWorkers:
             except errors.RayTaskError as error:
                 raise RunError(f"a worker failed{f' on {entry.job}' if entry else ''}: {error.cause!r}") from None
             except errors.RayError as error:
-                self._kill([worker])  # It may live on where nothing can reach it.
+                self._kill([worker])  # It may still run on a node that cannot be reached.
                 self._note_death(entry, _describe(error))
                 if entry:
                     todo.append(entry)  # Last: others of a lost node may die on the jobs that come next.

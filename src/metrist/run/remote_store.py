@@ -333,7 +333,7 @@ class RemoteStore(Store):
         return True
 
     def _delete_folder(self) -> None:
-        """Stores have no folders, or leave empty ones in peace."""
+        """Object stores have no folders; other stores keep empty ones."""
 
     @contextmanager
     def _hold_lease(self) -> Iterator[Lease]:
@@ -456,8 +456,8 @@ class Lease:
 
 
 def describe_process() -> dict[str, Any]:
-    """What tells this process from others. A number names one process only within one start of one machine, and within
-    one container."""
+    """Facts that identify this process. A process number is unique only until the machine restarts, and within one
+    container."""
     return {
         "owner": uuid.uuid4().hex,
         "host": socket.gethostname(),

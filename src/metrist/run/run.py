@@ -30,7 +30,7 @@ def is_run(path: Any) -> bool:
         store = None if is_pattern(path) else open_store(path)
         try:
             return store is not None and store.read_bytes(MANIFEST) is not None
-        except MetristError:  # Whoever reads the URL reports it.
+        except MetristError:  # The reader of the URL reports the error.
             return False
     return isinstance(path, str | os.PathLike) and is_run_folder(Path(path))
 

@@ -61,7 +61,7 @@ from metrist.run.manifest import (
 from metrist.run.tables import REQUIRED, has_schema
 
 ENTRIES = (MANIFEST, *TABLES, "scores", "judgments", EXPORTS, LOG)
-#: A file that a killed writer did not come to rename.
+#: A file whose writer was killed before renaming it.
 _UNFINISHED = re.compile(r"\.[^/]+\.[0-9a-f]{12}\.part")
 #: Parts and unfinished files; whatever else is in the folder is not ours to delete.
 _OWN_FILE = re.compile(

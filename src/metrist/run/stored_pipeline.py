@@ -200,7 +200,7 @@ class StoredPipeline(Pipeline):
             keeps = not reader.names or not (reader.is_repeatable or self._texts)
             kept = list[tuple[Sequence[Unit], Hashes]]()
             source = None
-            # Rows that are read are not garbage, and looking through them again and again takes a tenth of the time.
+            # Reading leaves no cycles, and looking for them takes a tenth of the time.
             was_enabled = gc.isenabled()
             gc.disable()
             try:
@@ -228,7 +228,7 @@ class StoredPipeline(Pipeline):
         if self._kept is not None:
             self._own_hashes = [hashes for _, hashes in self._kept]
             self._count = sum(map(len, self._own_hashes)) or self._count
-        elif not self._texts or len(own_inputs) > 1:  # What they are needed for.
+        elif not self._texts or len(own_inputs) > 1:
             self._own_hashes = [read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"])]
         if ingest.is_stored:
             inputs = groupby(self._read_records(), key=itemgetter(0))

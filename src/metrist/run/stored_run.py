@@ -58,7 +58,7 @@ class RunRecords:
         return len(self.inputs)
 
 
-#: What a reader stumbles over where a part holds values that no run has written.
+#: The exceptions that a part with invalid values causes.
 _FAULTS = (
     ValueError,
     TypeError,

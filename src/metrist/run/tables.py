@@ -324,7 +324,7 @@ def list_present(table: pa.Table, name: str) -> list[tuple[int, Any]]:
     return [(row, value) for row, value in enumerate(table[name].to_pylist()) if value is not None]
 
 
-# ---- What people said
+# ---- People's judgments
 
 
 def judged_tables(rows: Sequence[ParsedRow | RatedRow], number: int, texts: bool = True) -> dict[str, pa.Table]:

@@ -1,4 +1,4 @@
-"""What inputs say about the outputs of results, by position: texts, people's ratings, and errors that they marked.
+"""Texts of the outputs of results, people's ratings of them and the errors that people marked, by position.
 
 A run with texts is read where it is: the texts of single outputs, and ratings as arrays. Rows of files, and those that
 a run without texts reads again, are first put into the same tables, in memory.
@@ -24,7 +24,7 @@ from metrist.io.reader import RowProgress
 from metrist.io.writer import encodable
 from metrist.names import NameColumn, find_outputs, list_distinct
 from metrist.ratings import Error
-from metrist.records import HASH_BYTES, Record, RecordColumns
+from metrist.records import HASH_BYTES, TEXT_FIELDS, Record, RecordColumns
 from metrist.run.inputs import StoredReader, read_inputs
 from metrist.run.manifest import Input, Manifest, Part
 from metrist.run.query import open_database, quote_text, read_rows, scan_table
@@ -145,15 +145,19 @@ class OutputTexts:
                     own.errors.append(Error(**row))
         return facts
 
-    def read_outputs(self, positions: Sequence[int], connection: duckdb.DuckDBPyConnection) -> dict[int, str | None]:
-        """The texts of some outputs alone; None where there is none."""
+    def read_texts(
+        self, positions: Sequence[int], fields: Sequence[str], connection: duckdb.DuckDBPyConnection
+    ) -> dict[int, dict[str, str | None]]:
+        """Some fields of some outputs; nothing where there is no record."""
         known = [position for position in positions if self.rows[position] >= 0]
         parts = [part for _, part in self.run.list_parts("records")]
-        schema = pa.schema([RECORDS.field(name) for name in ("output", "original")])
+        schema = pa.schema([RECORDS.field(name) for name in (*fields, "original")])
         table = read_rows(connection, self.run, "records", parts, self.rows[known], schema)
-        texts: dict[int, str | None] = dict.fromkeys(positions)
-        for position, text, original in zip(known, *(column.to_pylist() for column in table.columns), strict=True):
-            texts[position] = json.loads(original)[2] if original else text
+        texts: dict[int, dict[str, str | None]] = {position: {} for position in positions}
+        for position, row in zip(known, table.to_pylist(), strict=True):
+            original = row.pop("original")
+            own = dict(zip(TEXT_FIELDS, json.loads(original), strict=False)) if original else row
+            texts[position] = {name: own[name] for name in fields}
         return texts
 
     def _select(

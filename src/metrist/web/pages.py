@@ -38,7 +38,7 @@ def render_page(
     status: int = 200,
     **values: Any,
 ) -> HTMLResponse:
-    """Return a page from a template of ours; scripts (ES modules) and styles are names of static files."""
+    """Return a page from a template of `templates/`; scripts (ES modules) and styles are names of static files."""
     page = render(template, package="metrist.web", title=title, scripts=scripts, styles=styles, **values)
     return HTMLResponse(page, status_code=status)
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing.connection import Connection
 from typing import Annotated, Any
@@ -26,10 +26,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from metrist.errors import MetristError, describe_exception
-from metrist.metrics.base import is_resident
+from metrist.metrics.base import Metric, is_resident
 from metrist.metrics.prompt_layout import list_tasks
 from metrist.metrics.registry import build, build_all
-from metrist.records import OPTIONAL_FIELDS
+from metrist.records import OPTIONAL_FIELDS, Record
 from metrist.web.pages import answer_json, read_body, render_page
 from metrist.web.service.catalog import OfferedMetric, offer_metric
 
@@ -41,14 +41,14 @@ OFFLINE_METRICS = (
 #: Characters of all texts of a request together.
 MAX_CHARACTERS = 50_000
 MAX_REFERENCES = 20
+_NEEDS = {"source": "a source", "references": "references", "instruction": "an instruction"}
 #: Seconds that a metric may take, with the loading of its model.
 TIME_LIMIT = 60.0
 
 
-class OutputBody(msgspec.Struct, frozen=True):
-    """An output and the metric that scores it."""
+class TextsBody(msgspec.Struct, frozen=True, kw_only=True):
+    """An output with what it is judged against."""
 
-    metric: str
     output: str | None = None
     instruction: str | None = None
     source: str | None = None
@@ -66,14 +66,34 @@ class OutputBody(msgspec.Struct, frozen=True):
         return {"output": "", **fields, "references": references}
 
 
+class OutputBody(TextsBody, frozen=True, kw_only=True):
+    """An output and the metric that scores it."""
+
+    metric: str
+
+
 def offer_metrics(named: Sequence[str] = ()) -> list[OfferedMetric]:
-    """Return the metrics that the user named, then those that are always offered. The first few are chosen."""
+    """Return the metrics that the user named, then those that are always offered."""
     own = build_all(list(named)) if named else ()
     offered: dict[str, OfferedMetric] = {}
     for metric in (*own, *map(build, OFFLINE_METRICS)):
-        chosen = metric in own or metric.label in ("rougeL", "chrf", "length")
-        offered.setdefault(metric.label, replace(offer_metric(metric), chosen=chosen))
+        if metric.label not in offered:
+            offered[metric.label] = offer_metric(metric)
     return list(offered.values())
+
+
+def explain_misfit(metric: Metric, record: Record) -> str | None:
+    """Return why a metric does not fit a record; None if it does."""
+    from metrist.metrics.errors.combined import TRANSLATION_QUALITY, choose_models
+
+    if lacking := [_NEEDS[need] for need in metric.needs if record.lacks(need)]:
+        return f"needs {' and '.join(lacking)}"
+    if (
+        metric.catalog_name == TRANSLATION_QUALITY
+        and TRANSLATION_QUALITY not in (choice := choose_models(record)).models
+    ):
+        return choice.skipped.get(TRANSLATION_QUALITY, "needs the task translation")
+    return next((warning.removeprefix(f"{metric.label}: ") for warning in metric.describe_misuse([record])), None)
 
 
 @dataclass
@@ -132,7 +152,7 @@ class ScoringProcess:
 
 
 def _work(connection: Connection, limits: dict[str, Any]) -> None:
-    """Answer requests until the other side is gone."""
+    """Answer requests until the connection closes."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of the terminal; the server ends this.
@@ -151,7 +171,6 @@ def _work(connection: Connection, limits: dict[str, Any]) -> None:
 def score_one(metric: str, fields: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
     """Return the score of one output, with errors, reasons and words by how unlikely they are, as plain data."""
     from metrist.evaluate.selection import choose_decimals
-    from metrist.records import Record
     from metrist.report.output_card import list_error
     from metrist.run import score
     from metrist.run.results import NothingScored
@@ -191,6 +210,7 @@ class Playground:
             *([] if self.with_viewer else [Route("/", self.show_page, methods=["GET"])]),
             Route("/play", self.show_page, methods=["GET"]),
             Route("/api/metrics", self.send_metrics, methods=["GET"]),
+            Route("/api/misfits", self.send_misfits, methods=["POST"]),
             Route("/api/score", self.send_score, methods=["POST"]),
         ]
 
@@ -222,11 +242,16 @@ class Playground:
                 "high": offer.bounds[1],
                 "paid": offer.calls_llm,
                 "model": is_resident(offer.metric),
-                "chosen": offer.chosen,
             }
             for offer in self._offered
         ]
         return answer_json({"metrics": metrics, "characters": MAX_CHARACTERS})
+
+    async def send_misfits(self, request: Request) -> Response:
+        """The metrics that do not fit the texts, with the reasons."""
+        record = Record(item="1", system="output", **(await read_body(request, TextsBody)).list_fields())
+        reasons = {offer.label: explain_misfit(offer.metric, record) for offer in self._offered}
+        return answer_json({"misfits": {label: reason for label, reason in reasons.items() if reason}})
 
     async def send_score(self, request: Request) -> Response:
         body = await read_body(request, OutputBody)

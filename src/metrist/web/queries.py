@@ -14,19 +14,21 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean
 from metrist.grid import pair_outputs
-from metrist.records import TAG_FIELDS
+from metrist.records import CONTEXT_FIELDS, TAG_FIELDS
 from metrist.web.viewed_run import Floats, ViewedRun
 
 PAGE_SIZES = (25, 50, 100)
 MAX_QUERY = 1000
 FIELDS = ("output", "context", "reason", "item")
-#: What follows a column's name where the difference from the other side is meant.
+#: The suffix of a column's name that stands for its difference from the other side.
 CHANGE = "change"
 INPUT_ORDER, DISAGREEMENT = "input", "disagreement"
 _PREVIEW = 400
+#: Characters of an instruction, a source or a failure in the list.
+_SHORT_PREVIEW = 200
 #: Orders of all outputs that are kept.
 _MAX_ORDERS = 8
-#: Seconds after which searches are prepared, and for which the end waits for that.
+#: Seconds until searches are prepared, and that closing waits for it.
 _PREPARE_SECONDS, _CLOSE_SECONDS = 1.0, 5.0
 
 Rows = NDArray[np.intp]
@@ -38,7 +40,8 @@ class Query:
 
     `versus` names the other side of a comparison: `run:1` for the same outputs in another run, `system:NAME` for
     another system's outputs of the same items. `ranges` are limits by column; a column's name with ` change` limits the
-    difference from the other side. `errors` is any, none or a severity.
+    difference from the other side. `errors` is any, none, unchecked or a severity. Without `sort`, the worst outputs by
+    the first metric come first.
     """
 
     run: int = 0
@@ -54,7 +57,7 @@ class Query:
     aspect: str = ""
     picked: bool = False
     differing: bool = False
-    sort: str = INPUT_ORDER
+    sort: str = ""
     descending: bool = False
     page: int = 1
     size: int = 50
@@ -100,7 +103,7 @@ def _read_number(name: str, value: str) -> float:
 
 
 class Collection:
-    """The runs of a viewer, with what queries compute once."""
+    """The runs of a viewer, with caches of what queries compute."""
 
     def __init__(self, runs: Sequence[ViewedRun]) -> None:
         self.runs = list(runs)
@@ -160,7 +163,7 @@ class Collection:
             pairs = {system: system for system in own}
             if kind == "system":
                 pairs = {system: name for system in own if system != name}
-            elif len(own) == len(others) == 1:  # Whatever their names.
+            elif len(own) == len(others) == 1:
                 pairs = {own[0]: others[0]}
             self._counterparts[key] = pair_outputs(run.items, run.systems, other.items, other.systems, pairs)
         return other, self._counterparts[key]
@@ -231,31 +234,44 @@ class Collection:
         if query.aspect:
             _check_name("aspect", query.aspect, run.labels["aspect"])
             lines = lines[lines[:, 1] == run.labels["aspect"].index(query.aspect)]
+        if query.errors == "unchecked":
+            return run.unchecked
         if query.errors not in ("", "any", "none"):
             _check_name("severity", query.errors, run.labels["severity"])
             lines = lines[lines[:, 2] == run.labels["severity"].index(query.errors)]
         kept = np.zeros(len(run), np.bool_)
         kept[lines[:, 0]] = True
-        return ~kept if query.errors == "none" else kept
+        return ~(kept | run.unchecked) if query.errors == "none" else kept
+
+    def choose_order(self, query: Query) -> tuple[str, bool]:
+        """The column to sort by, and whether the highest numbers come first: those of the query, else the worst first
+        by the first metric that has a better side, or by its change where two sides are compared."""
+        if query.sort:
+            return query.sort, query.descending
+        judging = (column for column in self.run(query.run).columns.values() if column.higher is not None)
+        if (first := next(judging, None)) is None:
+            return INPUT_ORDER, query.descending
+        return f"{first.name} {CHANGE}" if query.versus else first.name, not first.higher
 
     def _sort(self, query: Query, kept: NDArray[np.bool_]) -> Rows:
-        if query.sort == INPUT_ORDER:
+        sort, descending = self.choose_order(query)
+        if sort == INPUT_ORDER:
             rows = np.flatnonzero(kept)
-            return rows[::-1] if query.descending else rows
-        key = (query.run, query.versus, query.sort, query.descending)
+            return rows[::-1] if descending else rows
+        key = (query.run, query.versus, sort, descending)
         if key not in self._orders:
-            numbers = self._find_sort_numbers(query)
+            numbers = self._find_sort_numbers(query, sort)
             # Rows without a number come last in either direction; equal ones stay in the input's order.
-            keys = np.where(np.isnan(numbers), np.inf, -numbers if query.descending else numbers)
+            keys = np.where(np.isnan(numbers), np.inf, -numbers if descending else numbers)
             while len(self._orders) >= _MAX_ORDERS:
                 self._orders.pop(next(iter(self._orders)), None)
             self._orders[key] = np.argsort(keys, kind="stable").astype(np.int32)
         order = self._orders[key]
         return order[kept[order]].astype(np.intp)
 
-    def _find_sort_numbers(self, query: Query) -> Floats:
-        if query.sort != DISAGREEMENT:
-            return self._find_numbers(query, query.sort)
+    def _find_sort_numbers(self, query: Query, sort: str) -> Floats:
+        if sort != DISAGREEMENT:
+            return self._find_numbers(query, sort)
         if query.run not in self._disagreements:
             self._disagreements[query.run] = _find_disagreement(self.run(query.run))
         return self._disagreements[query.run]
@@ -269,7 +285,10 @@ class Collection:
         pages = max(1, -(-len(rows) // query.size))
         page = min(query.page, pages)
         shown = rows[(page - 1) * query.size : page * query.size].tolist()
+        sort, descending = self.choose_order(query)
         return {
+            "sort": sort,
+            "descending": descending,
             "total": len(rows),
             "page": page,
             "pages": pages,
@@ -277,7 +296,7 @@ class Collection:
         }
 
     def _list_rows(self, query: Query, run: ViewedRun, rows: Sequence[int]) -> list[dict[str, Any]]:
-        texts, picks = run.read_outputs(rows), run.picks.keys
+        texts, picks = run.read_texts(rows, "output", *CONTEXT_FIELDS), run.picks.keys
         other = self.find_other(query)
         ranks = {"critical": 0, "major": 0, "minor": 1}
         severities = [ranks.get(name, 2) for name in run.labels["severity"]]
@@ -286,14 +305,15 @@ class Collection:
             found.setdefault(row, []).append(severities[severity])
         listed = []
         for row in rows:
-            text = texts.get(row)
             item, system = run.key(row)
             entry = {
                 "row": row,
                 "item": item,
                 "system": system,
-                "preview": None if text is None else _shorten(text, query.text if query.where == "output" else ""),
+                "preview": _shorten(texts[row].get("output"), query.text if query.where == "output" else ""),
+                **{name: _shorten(texts[row].get(name), most=_SHORT_PREVIEW) for name in CONTEXT_FIELDS},
                 "numbers": [number_or_none(numbers[row]) for numbers in run.numbers.values()],
+                "failures": {name: _shorten(why, most=_SHORT_PREVIEW) for name, why in run.list_failures(row).items()},
                 "errors": len(found.get(row, ())),
                 "worst": min(found.get(row, ()), default=None),
                 "picked": (item, system) in picks,
@@ -343,11 +363,13 @@ def _find_disagreement(run: ViewedRun) -> Floats:
     return np.asarray(np.ptp(np.stack(ranks), axis=0), np.float64)
 
 
-def _shorten(text: str, words: str) -> str:
+def _shorten(text: str | None, words: str = "", most: int = _PREVIEW) -> str | None:
     """The beginning of a text, or the place where the words occur."""
+    if text is None:
+        return None
     start = 0
     if words:
         place = text.casefold().find(words.casefold())
-        start = max(0, place - 80) if place > _PREVIEW - 80 else 0
-    part = text[start : start + _PREVIEW]
-    return f"{'…' if start else ''}{part}{'…' if start + _PREVIEW < len(text) else ''}"
+        start = max(0, place - 80) if place > most - 80 else 0
+    part = text[start : start + most]
+    return f"{'…' if start else ''}{part}{'…' if start + most < len(text) else ''}"

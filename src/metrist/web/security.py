@@ -1,4 +1,4 @@
-"""What every page of metrist is protected by, as one ASGI middleware.
+"""ASGI middleware that protects every page of metrist.
 
 Other web sites that the user has open can send requests to a server on this machine, too. So:
 

@@ -1,7 +1,7 @@
 """A run as the viewer shows it: its scores in memory, and its texts where they are stored.
 
-Nothing is built first: DuckDB fetches the texts of the outputs that are shown, and searches all of them. What makes a
-search faster is made in the background.
+There is no index to build: DuckDB fetches the texts of the outputs that are shown, and searches all of them.
+Tables that make searches faster are built in the background.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Kind = Literal["metric", "aspect", "rating", "length"]
 Key = tuple[str, str]
 Floats = NDArray[np.float64]
 Progress = Callable[[int, int | None], None]
-#: Seconds that the end waits for what is being asked.
+#: Seconds that closing waits for running queries.
 _CLOSE_SECONDS = 5.0
 #: The texts that are searched, in SQL.
 _TEXTS = {
@@ -58,7 +58,7 @@ _TEXTS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewColumn:
     """A column of numbers: a metric's scores, those of an aspect, people's mean ratings or the length of the output.
-    `higher` says whether higher is better; None: neither is."""
+    `higher` says whether higher is better; None: neither is. `finds_errors` says whether the metric lists errors."""
 
     name: str
     kind: Kind
@@ -68,11 +68,10 @@ class ViewColumn:
     high: float | None
     missing: int
     signature: str = ""
+    finds_errors: bool = False
 
     @classmethod
-    def describe(
-        cls, name: str, kind: Kind, values: Floats, metric: Metric | None = None, signature: str = ""
-    ) -> ViewColumn:
+    def describe(cls, name: str, kind: Kind, values: Floats, metric: Metric | None = None, **fields: Any) -> ViewColumn:
         """The column with these values."""
         from metrist.evaluate.selection import choose_decimals
 
@@ -91,7 +90,7 @@ class ViewColumn:
             low=low if len(finite) else None,
             high=high if len(finite) else None,
             missing=int(np.count_nonzero(np.isnan(values))),
-            signature=signature,
+            **fields,
         )
 
 
@@ -141,7 +140,7 @@ class Picks:
         return cls(path, ())
 
     def change(self, keys: Iterable[Key], *, picked: bool) -> None:
-        """Pick outputs by item and system, or pick them no longer."""
+        """Add outputs to the picks, or remove them."""
         self.keys = self.keys | set(keys) if picked else self.keys - set(keys)
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with atomic_write(self._path) as file:
@@ -179,13 +178,13 @@ class ViewedRun:
         return len(self.items)
 
     def close(self) -> None:
-        """Stop what is being asked, and forget the database: DuckDB complains where one is left when a program ends."""
+        """Interrupt running queries and close the database: DuckDB complains about one that is open at exit."""
         with self._lock:
             database, self._database = self._database, None
         until = time.monotonic() + _CLOSE_SECONDS
         while self._cursors and time.monotonic() < until:
             for cursor in list(self._cursors):
-                with suppress(Exception):  # There are moments at which it refuses.
+                with suppress(Exception):  # DuckDB refuses at times.
                     cursor.interrupt()
             time.sleep(0.01)
         if database:
@@ -234,7 +233,12 @@ class ViewedRun:
             counting = pool.submit(self._fetch, "SELECT row_number, length(output) AS value FROM texts")
             for metric in results.columns:
                 kind: Kind = "aspect" if isinstance(metric, PartMetric) else "metric"
-                self._add(metric.label, kind, results[metric].values, metric, results.signatures.get(metric.label, ""))
+                column = results[metric]
+                self._add(
+                    *(metric.label, kind, column.values, metric),
+                    signature=results.signatures.get(metric.label, ""),
+                    finds_errors=kind == "metric" and (metric.reports_errors or bool(column.scores.errors)),
+                )
             for aspect, rated in (self._texts.ratings if self._texts else {}).items():
                 self._add(f"people: {aspect}", "rating", rated.mean(size))
             rows, values = counting.result()
@@ -242,8 +246,8 @@ class ViewedRun:
         lengths[rows] = values
         self._add("characters", "length", lengths)
 
-    def _add(self, name: str, kind: Kind, values: Floats, metric: Metric | None = None, signature: str = "") -> None:
-        self.columns[name] = ViewColumn.describe(name, kind, values, metric, signature)
+    def _add(self, name: str, kind: Kind, values: Floats, metric: Metric | None = None, **fields: Any) -> None:
+        self.columns[name] = ViewColumn.describe(name, kind, values, metric, **fields)
         self.numbers[name] = np.asarray(values, np.float64)
 
     def _read_tags(self, tag: str) -> NDArray[np.int32]:
@@ -280,6 +284,17 @@ class ViewedRun:
         ]
         return np.array(lines, np.int64).reshape(-1, 3)
 
+    def list_failures(self, row: int) -> dict[str, str]:
+        """Why metrics have no score of an output, by the names of the metrics."""
+        blocks = self.results.scores.items()
+        return {name: str(block.failures[row]) for name, block in blocks if row in block.failures}
+
+    @cached_property
+    def unchecked(self) -> NDArray[np.bool_]:
+        """Which outputs a metric that lists errors has no score of."""
+        values = [self.numbers[name] for name, column in self.columns.items() if column.finds_errors]
+        return np.isnan(values).any(axis=0) if values else np.zeros(len(self), np.bool_)
+
     # ---- Texts
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
@@ -308,7 +323,7 @@ class ViewedRun:
         return positions
 
     def prepare(self) -> None:
-        """Put what searches read into tables, in memory or in a folder of ours; takes seconds for a large run."""
+        """Copy the texts that searches read into tables of the database; takes seconds for a large run."""
         for field, text in _TEXTS.items():
             self._ask(
                 f"CREATE TABLE search_{field} AS SELECT {text} AS text, list(row_number) AS rows FROM texts GROUP BY 1"
@@ -355,12 +370,12 @@ class ViewedRun:
         hashes[rows] = values
         return hashes
 
-    def read_outputs(self, rows: Sequence[int]) -> dict[int, str | None]:
-        """The texts of some outputs; None where there is none."""
+    def read_texts(self, rows: Sequence[int], *fields: str) -> dict[int, dict[str, str | None]]:
+        """Some fields of the records of some outputs; nothing where there is no record."""
         if self._database is None or self._texts is None:
-            return dict.fromkeys(rows)
+            return {row: {} for row in rows}
         with self._open_cursor() as cursor:
-            return self._texts.read_outputs(rows, cursor)
+            return self._texts.read_texts(rows, fields, cursor)
 
     def read_facts(self, row: int) -> OutputFacts:
         """The record of an output, and what people say about it."""

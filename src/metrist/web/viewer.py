@@ -88,13 +88,13 @@ class Viewer:
             counterpart = _describe_output(other[0], int(other[1][row]))
             counterpart["run"] = other[0].name
         siblings = [sibling for sibling in run.rows_of(run.items[row]) if sibling != row][:_MAX_SIBLINGS]
-        texts = run.read_outputs(siblings)
+        texts = run.read_texts(siblings, "output")
         return answer_json(
             {
                 "output": _describe_output(run, row),
                 "other": counterpart,
                 "siblings": [
-                    {**_describe_row(run, sibling), "output": cut_end(texts.get(sibling), _MAX_SIBLING_TEXT)}
+                    {**_describe_row(run, sibling), "output": cut_end(texts[sibling].get("output"), _MAX_SIBLING_TEXT)}
                     for sibling in siblings
                 ],
                 "position": position,
@@ -216,6 +216,7 @@ def _describe_output(run: ViewedRun, row: int) -> dict[str, Any]:
     return {
         **_describe_row(run, row),
         **card.for_script(MAX_TEXT),
+        "task": facts.record.task if facts.record else None,
         "ratings": {aspect: len(values) for aspect, values in facts.ratings.items()},
         **({"extra": _plain(facts.record.extra)} if facts.record and facts.record.extra else {}),
         "columns": list(run.columns),

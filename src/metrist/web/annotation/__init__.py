@@ -4,6 +4,6 @@ schemas    what raters are asked: ratings on a rubric, choices between two outpu
 sampling   which outputs or pairs they see, and with what weight
 project    a folder with the tasks, who gets which, and the clicks
 store      the log of clicks, which survives crashes
-answers    what the clicks amount to
+answers    the answers that the clicks give
 export     answers as rows that `metrist meta`, `build pairs`, `train` and `calibrate` read, and as Label Studio's JSON
 """

@@ -1,4 +1,4 @@
-"""What the clicks of a project amount to: each rater's answer to each task, progress, agreement, attention.
+"""Compute from the clicks of a project each rater's answer to each task, progress, agreement and attention.
 
 Clicks are applied in the order of the log, those that were taken back left out:
 
@@ -182,7 +182,7 @@ class Answers:
         stamp = _stamp_project(self.project)
         if stamp is not None and stamp != self._stamp:
             self._stamp = stamp
-            with suppress(RunError):  # A damaged file must not stop those who are at work.
+            with suppress(RunError):  # A damaged file must not interrupt the raters.
                 self.project = open_project(self.project.folder)
 
     def add_rater(self, name: str, count: int | None = None) -> Rater:
@@ -343,7 +343,7 @@ class Answers:
 
 
 def _stamp_project(project: Project) -> tuple[int, int, int] | None:
-    """What tells cheaply whether the file of a project was written again; None if it is away."""
+    """A cheap fingerprint that changes when the file of a project is written again; None if it is gone."""
     try:
         status = (project.folder / PROJECT).stat()
     except OSError:

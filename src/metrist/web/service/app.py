@@ -165,7 +165,7 @@ class Service:
 
     @property
     def idle(self) -> bool:
-        """Whether no lane has anything to do."""
+        """Whether all lanes are idle."""
         return not any(lane.pending for lane in self._lanes)
 
     # ---- One request

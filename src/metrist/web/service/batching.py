@@ -2,7 +2,7 @@
 
 A lane has one or several threads and runs one batch in each. While they are busy, jobs gather; when one is free, it
 takes as many jobs as fit a batch, all for the same metrics, so that metrics share tokenised texts. An idle lane starts
-at once, so batches grow with the load and a lone request waits for nobody. Numbers do not depend on the batch.
+at once, so batches grow with the load and a single request does not wait. Numbers do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Job:
 
 
 class Lane:
-    """Runs batches of jobs in threads of its own. All methods belong to the event loop's thread."""
+    """Runs batches of jobs in threads of its own. Call its methods from the event loop's thread only."""
 
     def __init__(
         self,

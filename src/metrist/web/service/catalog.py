@@ -39,8 +39,6 @@ class OfferedMetric:
     lane: LaneName
     explains: bool
     calls_llm: bool
-    #: Whether a page starts with it.
-    chosen: bool = False
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:

@@ -1,4 +1,4 @@
-"""What the endpoints do: validated bodies become jobs for lanes, and scores become answers."""
+"""The endpoints: turn validated bodies into jobs for lanes, and scores into answers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Capacity:
         self._held: Counter[str] = Counter()
 
     def hold(self, call: ServedRequest, kind: str, amount: int) -> None:
-        """Take room for a request. One that needs more than there is at all has to find nothing held by others."""
+        """Reserve room for a request. One that needs more than all of it is accepted while others hold none."""
         limit, message = self._limits[kind]
         if self._held[kind] + amount > limit and self._held[kind] > call.held[kind]:
             wait = max(lane.backlog_seconds for lane in self._lanes)

@@ -33,7 +33,7 @@ class _Body(BaseModel):
 
 
 class Context(_Body):
-    """What an output was made from, was asked to do, and should resemble."""
+    """The context of an output: source, instruction and references."""
 
     item: Name | None = Field(None, description="The item's name; by default its number, from 1")
     source: str | None = None

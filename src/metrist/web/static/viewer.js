@@ -8,10 +8,14 @@ const byId = (id) => document.getElementById(id);
 /** Columns that are shown unless the address names others. */
 const DEFAULT_COLUMNS = 6;
 const SIBLINGS_SHOWN = 4;
+const NOTHING = { total: 0, page: 1, pages: 1, sort: "", descending: false, outputs: [] };
+
+/** Whether an open output takes the place of the list. */
+const isNarrow = () => matchMedia("(max-width: 1100px)").matches;
 
 let runs = [];
 let state = new URLSearchParams(location.search);
-let listed = { outputs: [] };
+let listed = { ...NOTHING };
 let marked = -1;
 let openOutput = null;
 let listRequest = null;
@@ -74,7 +78,36 @@ function fillSelect(id, options, value) {
 function sortOptions() {
   const names = run().columns.map((column) => [column.name, safeName(column.name)]);
   const changes = state.get("vs") ? run().columns.map((column) => [`${column.name} change`, safeName(`change of ${column.name}`)]) : [];
-  return [["input", "order of the input"], ...names, ...changes, ["disagreement", "disagreement of metrics"]];
+  return [...names, ...changes, ["disagreement", "disagreement of metrics"], ["input", "order of the input"]];
+}
+
+/** The column that a sort is by: itself or its change. */
+const sortedColumn = (sort) => run().columns.find((column) => column.name === sort)
+  ?? run().columns.find((column) => `${column.name} change` === sort);
+
+/** Whether the outputs to look at first are those with the highest numbers. */
+function highestFirst(sort) {
+  const column = sortedColumn(sort);
+  return column ? column.higher === false || column.kind === "length" : sort === "disagreement";
+}
+
+/** The order that the list has, which the server chooses where the address does not. */
+function drawOrder() {
+  const { sort, descending } = listed;
+  if (!sort) return;
+  fillSelect("sort", sortOptions(), sort);
+  const higher = sort === "input" ? undefined : sortedColumn(sort)?.higher;
+  const ends = sort === "input" ? ["first", "last"] : { true: ["lowest (worst)", "highest (best)"], false: ["lowest (best)", "highest (worst)"] }[higher] ?? ["lowest", "highest"];
+  fillSelect("descending", [["", `${ends[0]} first`], ["1", `${ends[1]} first`]], descending ? "1" : "");
+}
+
+/** The order in words. */
+function describeOrder() {
+  const { sort, descending } = listed;
+  if (!sort || sort === "input") return descending ? ", last first" : "";
+  const higher = sortedColumn(sort)?.higher ?? null;
+  const end = higher === null ? (descending ? "highest" : "lowest") : descending === higher ? "best" : "worst";
+  return `, ${end} first by ${sort.endsWith(" change") ? "change of " : ""}${sort.replace(/ change$/, "")}`;
 }
 
 function drawFilters() {
@@ -86,21 +119,21 @@ function drawFilters() {
     ...runs.map((one, index) => [`run:${index}`, safeName(one.name)]).filter((_, index) => index !== number),
     ...(current.systems.length > 1 ? current.systems.map((system) => [`system:${system.name}`, safeName(`system ${system.name}`)]) : []),
   ], versus);
-  fillSelect("sort", sortOptions(), state.get("sort") ?? "input");
   fillSelect("system", [["", "all"], ...current.systems.map((one) => [one.name, safeName(`${one.name} (${one.size.toLocaleString("en")})`)])], state.get("system") ?? "");
   const any = (names) => [["", "all"], ...names.map((name) => [name, safeName(name)])];
   fillSelect("task", any(current.tasks), state.get("task") ?? "");
   fillSelect("language", any(current.languages), state.get("language") ?? "");
-  fillSelect("errors", [["", "all outputs"], ["any", "with errors"], ["none", "without errors"], ...current.severities.filter(Boolean).map((name) => [name, safeName(name)])], state.get("errors") ?? "");
+  fillSelect("errors", [["", "all outputs"], ["any", "with errors"], ["none", "without errors"], ...(current.columns.some((column) => column.finds_errors) ? [["unchecked", "not checked"]] : []), ...current.severities.filter(Boolean).map((name) => [name, safeName(name)])], state.get("errors") ?? "");
   fillSelect("aspect", any(current.aspects), state.get("aspect") ?? "");
   const scored = current.columns.filter((column) => column.kind === "metric");
-  fillSelect("failed", [["", "–"], ...scored.map((column) => [column.name, safeName(`${column.name} (${column.missing.toLocaleString("en")})`)])], state.get("failed") ?? "");
+  fillSelect("failed", [["", "all outputs"], ...scored.map((column) => [column.name, safeName(`${column.name} (${column.missing.toLocaleString("en")})`)])], state.get("failed") ?? "");
+  byId("run-label").hidden = runs.length < 2;
+  byId("versus-label").hidden = byId("versus").options.length < 2;
   byId("task-label").hidden = current.tasks.length < 2;
   byId("language-label").hidden = current.languages.length < 2;
   byId("aspect-label").hidden = current.aspects.length < 2;
   byId("differing-label").hidden = !versus;
   byId("where").value = state.get("in") ?? "output";
-  byId("descending").value = state.get("descending") === "1" ? "1" : "";
   byId("only-picked").checked = state.get("picked") === "1";
   byId("differing").checked = state.get("differing") === "1";
   if (document.activeElement !== byId("text")) byId("text").value = state.get("q") ?? "";
@@ -160,7 +193,7 @@ async function loadList() {
     byId("problem").hidden = true;
   } catch (error) {
     if (error.name === "AbortError") return;
-    listed = { total: 0, page: 1, pages: 1, outputs: [] };
+    listed = { ...NOTHING };
     showProblem(error);
   }
   marked = -1;
@@ -177,30 +210,40 @@ function drawList() {
   const columns = columnsShown();
   const all = run().columns;
   const total = listed.total.toLocaleString("en");
-  byId("status").textContent = listed.total === run().size
-    ? `${total} outputs` : `${total} of ${run().size.toLocaleString("en")} outputs`;
-  const first = state.get("sort") && columns.find((column) => column.name === state.get("sort").replace(/ change$/, ""));
-  const kept = first ?? columns[0];
+  const count = listed.total === run().size ? `${total} outputs` : `${total} of ${run().size.toLocaleString("en")} outputs`;
+  byId("status").textContent = safeName(`${count}${describeOrder()}`);
+  byId("pick-all").textContent = `Pick all ${total}`;
+  const kept = columns.find((column) => column === sortedColumn(listed.sort)) ?? columns[0];
+  const field = contextField();
+  byId("shared").hidden = field === "instruction" || !listed.outputs[0]?.instruction;
+  byId("shared").replaceChildren("Instruction: ", element("span", { dir: "auto" }, textNodes(listed.outputs[0]?.instruction ?? "")));
   byId("outputs").tHead.replaceChildren(element("tr", {},
     element("th", {}, element("span", { class: "visually-hidden" }, "picked")),
-    element("th", {}, "item"), element("th", {}, "system"), element("th", {}, "output"),
+    element("th", {}, "item and system"), element("th", {}, listed.outputs.some((output) => output[field]) ? `${field} and output` : "output"),
     columns.map((column) => headerCell(column, column === kept))));
-  byId("outputs").tBodies[0].replaceChildren(...listed.outputs.map((output, index) => drawRow(output, index, columns, all, kept)));
+  byId("outputs").tBodies[0].replaceChildren(...listed.outputs.map((output, index) => drawRow(output, index, columns, all, kept, field)));
   drawPager();
+  drawOrder();
+}
+
+/** What is shown above each output: its instruction, or its source where all instructions are the same. */
+function contextField() {
+  const instructions = new Set(listed.outputs.map((output) => output.instruction));
+  const items = new Set(listed.outputs.map((output) => output.item));
+  return instructions.size > 1 || (items.size === 1 && !instructions.has(null)) ? "instruction" : "source";
 }
 
 function headerCell(column, kept) {
-  const active = (state.get("sort") ?? "") === column.name;
-  const descending = state.get("descending") === "1";
-  const arrow = active ? (descending ? " ↓" : " ↑") : "";
-  const worst = column.higher === false || column.kind === "length";
-  const onclick = () => update({ sort: column.name, descending: active ? !descending : worst });
+  const active = listed.sort === column.name;
+  const { descending } = listed;
+  const arrow = active ? (descending ? "\u00a0↓" : "\u00a0↑") : "";
+  const onclick = () => update({ sort: column.name, descending: active ? !descending : highestFirst(column.name) });
   const hint = { true: "higher is better", false: "lower is better" }[column.higher] ?? "neither side is better";
   return element("th", { class: `number ${kept ? "" : "optional"}`, "aria-sort": active ? (descending ? "descending" : "ascending") : undefined },
     element("button", { type: "button", onclick, title: `${safeName(column.name)}: ${hint}` }, `${safeName(column.name)}${arrow}`));
 }
 
-function drawRow(output, index, columns, all, kept) {
+function drawRow(output, index, columns, all, kept, field) {
   const box = element("input", { type: "checkbox", "aria-label": safeName(`pick item ${output.item} of ${output.system}`), onchange: () => pick(output, box.checked) });
   box.checked = output.picked;
   const query = new URLSearchParams(state);
@@ -212,21 +255,26 @@ function drawRow(output, index, columns, all, kept) {
     openRow(index);
   } }, safeName(shorten(output.item)));
   const errors = output.errors ? element("span", { class: `chip ${output.worst === 0 ? "bad" : ""}` }, `${output.errors} ${output.errors === 1 ? "error" : "errors"}`) : null;
-  const preview = output.preview === null ? [element("span", { class: "soft" }, "no text")] : highlight(output.preview);
+  const unchecked = columnsThatFindErrors().filter((column) => output.failures[column.name])
+    .map((column) => element("p", { class: "unchecked" }, textNodes(`not checked by ${column.name}: ${output.failures[column.name]}`)));
+  const context = output[field] ? element("div", { class: "context-line", dir: "auto" }, textNodes(output[field])) : null;
+  const preview = output.preview ? highlight(output.preview) : [element("span", { class: "soft" }, output.preview === null ? "no text" : "empty output")];
   const row = element("tr", {},
-    element("td", { class: "pick" }, box), element("td", { class: "item" }, link),
-    element("td", { class: "system name" }, safeName(output.system)),
-    element("td", { class: "preview" }, element("div", { class: "clamp", dir: "auto" }, preview), errors),
+    element("td", { class: "pick" }, element("label", {}, box)),
+    element("td", { class: "item" }, link, element("div", { class: "system name" }, safeName(output.system))),
+    element("td", { class: "preview" }, context, element("div", { class: "clamp", dir: "auto" }, preview), errors, unchecked),
     columns.map((column) => {
       const place = all.indexOf(column);
       const change = output.changes ? changeNode(output.changes[place], column) : null;
       return element("td", { class: `number ${column === kept ? "" : "optional"}`, "data-label": safeName(column.name) },
-        element("span", { class: output.numbers[place] === null ? "soft" : undefined }, format(output.numbers[place], column)), change);
+        element("span", { class: output.numbers[place] === null ? "soft" : undefined, title: output.failures[column.name] ? safeName(output.failures[column.name]) : undefined }, format(output.numbers[place], column)), change);
     }));
   row.classList.toggle("open", output.item === state.get("item") && output.system === state.get("of"));
   row.classList.toggle("marked", index === marked);
   return row;
 }
+
+const columnsThatFindErrors = () => run().columns.filter((column) => column.finds_errors);
 
 /** A long name without its middle; both ends stay, since names often differ there. */
 function shorten(text, limit = 28) {
@@ -293,7 +341,7 @@ async function pickAll() {
 async function sendToAnnotation() {
   try {
     const answer = await request("/api/annotation", { method: "POST", body: { run: runs.indexOf(run()) } });
-    byId("status").textContent = safeName(`${answer.count} outputs are in ${answer.path}. Annotate them: ${answer.command} --schema errors`);
+    byId("status").textContent = safeName(`${answer.count} outputs are in ${answer.path}. Annotate them: ${answer.command}`);
   } catch (error) {
     showProblem(error);
   }
@@ -312,7 +360,9 @@ function openRow(index) {
 function closeOutput() {
   update({ item: "", of: "" }, { keepPage: true });
   drawList();
-  byId("list").focus({ preventScroll: true });
+  const row = byId("outputs").tBodies[0].rows[marked];
+  (row?.querySelector("a") ?? byId("list")).focus({ preventScroll: true });
+  row?.scrollIntoView({ block: "nearest" });
 }
 
 async function loadDetail() {
@@ -347,6 +397,7 @@ function showDetail() {
   byId("detail").hidden = false;
   byId("layout").classList.add("split");
   if (wasHidden) byId("detail").focus({ preventScroll: true });
+  if (isNarrow()) scrollTo(0, 0);
 }
 
 function step(direction) {
@@ -370,19 +421,42 @@ function drawDetail() {
   const parts = [
     detailTools(output, position, before, after),
     element("h2", {}, "item ", element("span", { class: "name" }, safeName(shorten(output.item, 80))), " · ", element("span", { class: "name" }, safeName(output.system))),
+    output.instruction ? element("div", { class: "asked" }, part("Instruction", markedBox(output.instruction))) : null,
     ...drawOutput(output, other, { name, differences: showDifferences }),
+    ...drawChecks(output),
     part("Scores", scoreTable(output, other)),
-    ...drawReasons(output),
-  ];
+    ...drawReasons(withoutChecks(output)),
+  ].filter(Boolean);
   const heat = heatSection(output.tokens);
   if (heat.length) parts.push(part("Words by how unlikely they are", ...heat));
-  parts.push(...drawContext(output));
+  parts.push(...drawContext({ ...output, instruction: null }));
   if (siblings.length) parts.push(siblingSection(output, siblings));
   if (output.extra) {
     parts.push(element("details", {}, element("summary", {}, "Further columns"), element("div", { class: "scroll" }, element("table", {}, element("tbody", {},
       Object.entries(output.extra).map(([name, value]) => element("tr", {}, element("td", {}, safeName(name)), element("td", {}, markedBox(typeof value === "string" ? value : JSON.stringify(value))))))))));
   }
   byId("detail").replaceChildren(...parts);
+}
+
+/** Metrics that list errors and list none here: whether they found none or did not look. */
+function listChecks(output) {
+  const found = new Set(output.errors.map((error) => error.by));
+  return columnsThatFindErrors().filter((column) => !found.has(column.name)).map((column) => {
+    const { failure, explanation } = output.said.find((one) => one.by === column.name) ?? {};
+    return { name: column.name, words: failure ? `${column.name}: not checked: ${failure}` : `${column.name}: no errors${explanation ? `; ${explanation}` : ""}` };
+  });
+}
+
+function drawChecks(output) {
+  if (output.output === null) return [];
+  const lines = listChecks(output).map(({ words }) => element("li", {}, textNodes(words)));
+  return lines.length ? [element("ul", { class: "checks" }, lines)] : [];
+}
+
+/** The output without what `drawChecks` shows of what metrics say. */
+function withoutChecks(output) {
+  const shown = new Set(output.output === null ? [] : listChecks(output).map(({ name }) => name));
+  return { ...output, said: output.said.map((one) => (shown.has(one.by) ? { by: one.by, raw: one.raw } : one)) };
 }
 
 function detailTools(output, position, before, after) {
@@ -392,13 +466,13 @@ function detailTools(output, position, before, after) {
     element("div", { class: "row" },
       element("button", { type: "button", disabled: !before, onclick: () => step(-1), "aria-label": "Previous output" }, "‹"),
       element("span", { class: "soft" }, place),
-      element("button", { type: "button", disabled: !after, onclick: () => step(1), "aria-label": "Next output" }, "›")),
+      element("button", { type: "button", disabled: !after, onclick: () => step(1), "aria-label": "Next output" }, "›"),
+      element("button", { type: "button", class: "close", onclick: closeOutput }, "Close")),
     element("div", { class: "row" },
       element("button", { type: "button", id: "pick-this", "aria-pressed": String(output.picked), onclick: () => pick(output, !output.picked) }, "Pick"),
       toggle,
       element("a", { class: "button", href: `/play?${new URLSearchParams({ run: String(runs.indexOf(run())), item: output.item, of: output.system })}` }, "Playground"),
-      element("button", { type: "button", onclick: (event) => copyLink(event.currentTarget) }, "Copy link"),
-      element("button", { type: "button", onclick: closeOutput }, "Close")));
+      element("button", { type: "button", onclick: (event) => copyLink(event.currentTarget) }, "Copy link")));
 }
 
 function toggleDifferences() {
@@ -461,8 +535,9 @@ function onChange(id, name, read = (field) => field.value) {
 }
 
 function watchFields() {
-  onChange("sort", "sort", (field) => (field.value === "input" ? "" : field.value));
-  for (const name of ["descending", "system", "task", "language", "errors", "aspect", "failed"]) onChange(name, name);
+  byId("sort").addEventListener("change", (event) => update({ sort: event.target.value, descending: highestFirst(event.target.value) }));
+  byId("descending").addEventListener("change", (event) => update({ sort: listed.sort, descending: event.target.value }));
+  for (const name of ["system", "task", "language", "errors", "aspect", "failed"]) onChange(name, name);
   onChange("only-picked", "picked", (field) => field.checked);
   onChange("differing", "differing", (field) => field.checked);
   byId("where").addEventListener("change", (event) => update({ in: event.target.value === "output" ? "" : event.target.value }));
@@ -516,7 +591,7 @@ function handleKey(event) {
 }
 
 async function start() {
-  if (matchMedia("(max-width: 1100px)").matches) byId("more").open = false;
+  if (isNarrow()) byId("more").open = false;
   try {
     const [answer] = await Promise.all([request("/api/runs"), loadFirst()]);
     runs = answer.runs;
@@ -536,7 +611,7 @@ async function loadFirst() {
   try {
     listed = await request(`/api/outputs?${listQuery()}`);
   } catch (error) {
-    listed = { total: 0, page: 1, pages: 1, outputs: [] };
+    listed = { ...NOTHING };
     showProblem(error);
   }
 }
