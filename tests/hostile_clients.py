@@ -34,7 +34,7 @@ def ask(port: int, token: str = "") -> int:
 @contextmanager
 def never_read(port: int, count: int, records: int, *, stream: bool = True) -> Iterator[list[socket.socket]]:
     """Connections with small receive buffers, each with a request whose long answer it does not read."""
-    name = "x" * 1000
+    name = "x" * 900
     row = {"output": "a", "item": name, "system": name}
     request = write_request(json.dumps({"metrics": ["length"], "stream": stream, "records": [row] * records}).encode())
     with ExitStack() as stack:

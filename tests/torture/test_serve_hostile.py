@@ -67,9 +67,9 @@ def count_sockets(process: subprocess.Popen[str]) -> int:
 def test_clients_that_do_not_read(stream: bool, torture_row: Rows) -> None:
     """They hold all room of the service until the time limit, and nothing after it."""
     row = torture_row(ROW)
-    with serve("--time-limit", "10") as (process, port):
+    with serve("--time-limit", "10", "--queue", "12000") as (process, port):
         before = count_sockets(process)
-        with row.attempt(), never_read(port, 5, 4000, stream=stream):
+        with row.attempt(), never_read(port, 6, 4000, stream=stream):
             wait_for_status(port, 429, seconds=10)
             wait_for_status(port, 200, seconds=30)
             wait_for(lambda: count_sockets(process) <= before + 1)
@@ -106,6 +106,7 @@ def test_the_end_while_bodies_are_sent(torture_row: Rows) -> None:
             head, _, body = answer.partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 503")
             assert json.loads(body)["error"]["code"] == "shutting_down"
+        assert process.wait(60) == 0
 
 
 def test_readiness_follows_the_death_of_a_worker(torture_row: Rows) -> None:
@@ -124,8 +125,9 @@ def test_readiness_follows_the_death_of_a_worker(torture_row: Rows) -> None:
 
 
 def has_died(process: int) -> bool:
-    """Whether a process has ended, noted by its parent or not."""
+    """Whether a process has ended with all its threads, noted by its parent or not."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "Z" and len([*Path(f"/proc/{process}/task").iterdir()]) == 1
     except OSError:
         return True

@@ -68,9 +68,9 @@ class Service:
         self._workers = workers
         needs_host = self.settings.tokens is None and not self.settings.anonymous
         self._access = Access(host=self.settings.host) if needs_host else None
-        lanes = {name: self._make_lane(name) for name in LANES}
+        lanes: dict[str, Lane] = {name: self._make_lane(name) for name in LANES}
         # A guard is a batch of its own, and its answer waits for no other text.
-        guard_lanes = {name: self._make_lane(name, batch_records=1) for name in LANES}
+        guard_lanes: dict[str, Lane] = {name: self._make_lane(name, batch_records=1) for name in LANES}
         self._lanes = [*lanes.values(), *guard_lanes.values()]
         self._capacity = Capacity(self.settings, self._lanes)
         self._guards = Guards(self.settings, guard_lanes)

@@ -64,10 +64,13 @@ def measure_pace(offer: OfferedMetric, runtime: Runtime) -> Pace:
     rng = random.Random(0)
     characters, seconds = list[int](), list[float]()
     for length in _LENGTHS:
-        needs = {need: _write_text(rng, length * 4 // 5 // len(offer.metric.needs)) for need in offer.metric.needs}
-        output = _write_text(rng, length // 5 if needs else length)
-        references = (needs.pop("references"),) if "references" in needs else ()
-        record = Record(item="1", system="warm", output=output, references=references, **needs)
+        texts: dict[str, Any] = {
+            need: _write_text(rng, length * 4 // 5 // len(offer.metric.needs)) for need in offer.metric.needs
+        }
+        output = _write_text(rng, length // 5 if texts else length)
+        if "references" in texts:
+            texts["references"] = (texts["references"],)
+        record = Record(item="1", system="warm", output=output, **texts)
         task = Task(start=0, units=(record,), metrics=(offer.text,), runtime=runtime)
         began = time.perf_counter()
         perform({offer.text: offer.metric}, task)
