@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,15 @@ def make_project(
     """A project of made rows in `folder/project`."""
     write_rows(iter(make_rows() if rows is None else rows), folder / "rows.jsonl")
     return set_up(folder / "project", [str(folder / "rows.jsonl")], schema, **settings)
+
+
+def sign_project(folder: Path) -> None:
+    """Give a project that was changed the right checksums, as a stranger would."""
+    content = json.loads((folder / "project.json").read_text())
+    del content["sha256"]
+    content["tasks_sha256"] = sha256((folder / "tasks.jsonl").read_bytes()).hexdigest()
+    content["sha256"] = sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    (folder / "project.json").write_text(json.dumps(content))
 
 
 def clicker(project: Project, answers: Answers) -> Callable[..., Click]:

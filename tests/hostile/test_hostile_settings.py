@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import metrist
-from annotation_projects import make_project
+from annotation_projects import make_project, sign_project
 from metrist.evaluate.compare.config import run_config
 from metrist.metrics.registry import build
 from metrist.web.annotation.project import open_project
@@ -220,15 +220,26 @@ PROJECT_CASES: dict[str, tuple[str, Callable[[Path], object]]] = {
         "named pipe",
         lambda folder: ((folder / "tasks.jsonl").unlink(), os.mkfifo(folder / "tasks.jsonl")),
     ),
-    "tasks nested 100,000 deep": ("nested", lambda folder: (folder / "tasks.jsonl").write_text("[" * DEEP)),
-    "a task that is a number": ("damaged", lambda folder: (folder / "tasks.jsonl").write_text("7\n")),
-    "raters that are a number": ("damaged", lambda folder: _change(folder / "project.json", raters=7)),
-    "a scheme that is a list": ("damaged", lambda folder: _change(folder / "project.json", schema=[])),
+    "a count of clicks that is a link": (
+        "symbolic link",
+        lambda folder: (folder / "clicks.count").symlink_to(folder.parent / "victim"),
+    ),
+    "tasks nested 100,000 deep": ("nested", lambda folder: _change_tasks(folder, "[" * DEEP)),
+    "a task that is a number": ("damaged", lambda folder: _change_tasks(folder, "7\n")),
+    "raters that are a number": ("damaged", lambda folder: _change(folder, raters=7)),
+    "a scheme that is a list": ("damaged", lambda folder: _change(folder, schema=[])),
 }
 
 
-def _change(path: Path, **facts: Any) -> None:
+def _change_tasks(folder: Path, text: str) -> None:
+    (folder / "tasks.jsonl").write_text(text)
+    sign_project(folder)
+
+
+def _change(folder: Path, **facts: Any) -> None:
+    path = folder / "project.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+    sign_project(folder)
 
 
 @pytest.mark.parametrize("case", PROJECT_CASES)

@@ -158,12 +158,11 @@ def test_the_log_of_clicks(tmp_path: Path, torture_row: Rows) -> None:
     whole = path.read_bytes()
     for _ in range(150):
         path.write_bytes(whole)
-        kind = damage(path, rng)
+        damage(path, rng)
         with row.attempt():
             if export(project.folder, tmp_path / "out.jsonl") is None:
                 found = {click.id: (click.task, click.kind, str(click.content)) for click in read_clicks(project)}
-                if kind != "emptied":  # That is the log of a project nobody has answered in.
-                    row.compare(expected, found)
+                row.compare(expected, found)
         for suffix in ("-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
 

@@ -328,7 +328,8 @@ class Answers:
 
     def number(self, rater: str, task: str, name: str) -> float | None:
         """Return an answer as a number, None if there is none: the grade, the number of errors, or, of a pair, 1 for
-        the system whose name comes first, -1 for the other, 0 for a tie."""
+        the first output, -1 for the second, 0 for a tie. `list_units` puts that of the system whose name comes first in
+        the alphabet first, so that a pair has one direction, as in `metrist meta`."""
         answer = self.find(rater, task)
         if answer.skipped:
             return None
@@ -337,9 +338,7 @@ class Answers:
         if self.project.schema.kind != "pairwise":
             value = answer.values.get(name)
             return None if value is None else float(value)
-        first, second = self.project.tasks[task].records
-        sign = _SIGNS.get(self.choice(rater, task, name) or "")
-        return -sign if sign and first.system > second.system else sign
+        return _SIGNS.get(self.choice(rater, task, name) or "")
 
 
 def _stamp_project(project: Project) -> tuple[int, int, int] | None:

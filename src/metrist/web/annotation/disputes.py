@@ -105,10 +105,10 @@ def _disagree(answers: Answers, task: AnnotationTask, raters: Sequence[str]) -> 
     schema, found = answers.project.schema, {}
     for name in schema.question_names(len(task.errors)):
         question = schema.question(name, len(task.errors))
-        values = [answers.number(rater, task.id, name) or 0.0 for rater in raters]
         grades = [float(own.value) for own in question.choices if not isinstance(own.value, str)] if question else []
         width = max(grades) - min(grades) if grades else 2.0  # From -1, the second output, to 1, the first.
-        found[name] = _mean_distance(values, lambda one, other, width=width: abs(one - other) / width)
+        values = [(answers.number(rater, task.id, name) or 0.0) / width for rater in raters]
+        found[name] = _mean_distance(values, lambda one, other: abs(one - other))
     if schema.marks_errors:
         found[ERRORS] = _mean_distance([_mark(answers, rater, task) for rater in raters], _compare_marks)
     return found
