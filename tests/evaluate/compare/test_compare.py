@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -17,8 +17,10 @@ import metrist
 from error_codes import raises_code
 from metrist.errors import ErrorCode, RunError
 from metrist.evaluate.compare.comparison import compare
+from metrist.metrics.base import Metric
+from metrist.records import Record
 from metrist.report.cells import find_best
-from metrist.scores import Failure, FailureKind
+from metrist.scores import Failure, FailureKind, Score
 from metrist.stats.resampling import Test
 from metrist.stats.significance import holm
 from paired_tests import paired_bootstrap, paired_randomisation
@@ -73,6 +75,44 @@ def test_all_that_are_not_significantly_worse_than_the_best_are_bold() -> None:
     assert find_best(table.columns, table.rows) == {(1, 1), (2, 1), (0, 2)}
     equals = compare(make_run(quality={"b": scores["b"], "c": scores["c"]}), draws=500).system_table()
     assert not find_best(equals.columns, equals.rows)
+
+
+@dataclass(frozen=True)
+class Length(Metric):
+    """The length, as `Both` has it among its parts where there are at least three characters."""
+
+    catalog_name = "length_of"
+    higher_is_better = True
+
+    def score_record(self, record: Record) -> Score:
+        return Score(value=len(record.output))
+
+
+@dataclass(frozen=True)
+class Both(Metric):
+    catalog_name = "both"
+    higher_is_better = True
+
+    @property
+    def aspect_parts(self) -> dict[str, tuple[float, float]]:
+        return {"length": (0.0, math.inf), "vowels": (0.0, math.inf)}
+
+    def score_record(self, record: Record) -> Score:
+        length, vowels = len(record.output), sum(letter in "aeiou" for letter in record.output)
+        return Score(value=length + vowels, parts={"length": length, "vowels": vowels} if length > 2 else {})
+
+
+def test_a_part_that_another_metric_gives_is_compared_once() -> None:
+    rows = [
+        {"item": str(item), "system": system, "output": "ab"[: item % 3] + "x" * (item % 5) + "e" * shift}
+        for item in range(30)
+        for shift, system in enumerate("ab")
+    ]
+    results = metrist.score(rows, [Length(), Both()])
+    comparison = compare(results, draws=100)
+    assert [metric.label for metric in comparison.metrics] == ["length_of", "both", "both:vowels"]
+    assert any(note.startswith("both:length ") for note in comparison.notes)
+    assert [metric.label for metric in compare(results, metrics="both:length", draws=100).metrics] == ["both:length"]
 
 
 def test_a_metric_without_any_score_has_a_table() -> None:

@@ -29,7 +29,7 @@ from metrist.evaluate.selection import (
 )
 from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
-from metrist.metrics.base import Metric
+from metrist.metrics.base import Metric, PartMetric
 from metrist.names import NameColumn, concatenate_names, encode_names, list_distinct, select_names, take_names
 from metrist.scores import FailureKind, Scores, take_stats
 from metrist.stats.resampling import (
@@ -80,6 +80,8 @@ def compare(
     plan = plan_comparison(test, draws, seed, baseline, alpha)
     by_name, present, chosen, warnings = open_runs(runs, metrics, force=force)
     opened = list(by_name.values())
+    copies = _find_copies(chosen, opened) if metrics is None else {}
+    chosen = [metric for metric in chosen if metric.label not in copies]
     pairs = _choose_pairs(present, systems, baseline)
     scores: dict[str, list[SystemScore]] = {system: [] for system in select_systems(present, systems)}
     if baseline is not None:
@@ -111,6 +113,7 @@ def compare(
             *warnings,
             *describe_other_settings(chosen, metrics),
             *unfinished_notes,
+            *(f"{part} has the scores of {metric}, which are compared once." for part, metric in copies.items()),
             *_run_notes(by_name),
             *(
                 [f"Not scored in every run, so left out: {', '.join(unshared)}."]
@@ -132,6 +135,22 @@ def plan_comparison(test: ComparisonTest, draws: int, seed: int, baseline: str |
             f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}", code="invalid_value"
         )
     return ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
+
+
+def _find_copies(metrics: Sequence[Metric], runs: Sequence[Results]) -> dict[str, str]:
+    """The parts whose scores are those of another metric, wherever they have one, and the metric: `quality:likelihood`
+    where `likelihood` is scored too. To count both would count its wins twice."""
+    columns = {metric.label: np.concatenate([run[metric].values for run in runs]) for metric in metrics}
+    copies = {}
+    for part in metrics:
+        known = ~np.isnan(columns[part.label])
+        if not isinstance(part, PartMetric) or not known.any():
+            continue
+        for metric in metrics:
+            equal = not isinstance(metric, PartMetric) and metric is not part.metric
+            if equal and np.array_equal(columns[part.label][known], columns[metric.label][known]):
+                copies[part.label] = metric.label
+    return copies
 
 
 class OpenRuns(NamedTuple):
