@@ -19,10 +19,12 @@ from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.report import KINDS, build_report, plot
 from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.metrics.base import Metric
+from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.page import FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN
 from metrist.run import score
+from metrist.scores import Score
 
 DEMO = Path(__file__).parents[2] / "demo" / "sample.jsonl"
 HIGH = [0.80 + 0.001 * (n % 7) for n in range(60)]
@@ -44,10 +46,11 @@ def demo() -> Report:
     return build_report(str(DEMO), metrics=["rougeL", "chrf", "length"], draws=200)
 
 
-def test_the_verdict_is_one_sentence_per_comparison() -> None:
+def test_the_verdict_says_in_plain_words_what_is_better_and_then_by_which_metrics() -> None:
     run = make_run(quality={"v1": LOW, "v2": HIGH}, errors={"v1": LOW, "v2": HIGH}, size={"v1": LOW, "v2": HIGH})
     report = build_report(run, **OPTIONS)
-    (sentence,) = report.verdicts
+    plain, sentence = report.verdicts
+    assert plain == "v1 is better than v2 in errors and worse in overall quality. Luck is an unlikely explanation."
     assert sentence.startswith(
         "v1 beats v2 on 1 of 2 metrics (errors 0.602 against 0.803), which is not luck, and loses on quality 0.602 "
         "against 0.803."
@@ -99,7 +102,9 @@ def test_nobody_leads_where_the_draws_cannot_separate_anything() -> None:
 def test_a_baseline_is_the_second_of_each_pair() -> None:
     run = make_run(quality={"old": LOW, "new": HIGH, "other": [value / 2 for value in LOW]})
     report = build_report(run, baseline="old", **OPTIONS)
-    assert [sentence.split(" on ")[0] for sentence in report.verdicts] == ["new beats old", "other loses to old"]
+    plain, *sentences = report.verdicts
+    assert plain == "Against old: new is better; other is worse."
+    assert [sentence.split(" on ")[0] for sentence in sentences] == ["new beats old", "other loses to old"]
 
 
 def test_one_system_has_no_opponent() -> None:
@@ -113,6 +118,82 @@ def test_failures_are_told_with_their_reasons() -> None:
     assert any("quality scored 119 of 120 outputs (99.2%)" in caution for caution in report.cautions)
     (table,) = [block.table for block in section(report, "failures").blocks if isinstance(block, TableBlock)]
     assert table.to_dict()["rows"][0]["outputs"] == 1
+
+
+def test_the_verdict_has_five_lines_at_most() -> None:
+    columns = {f"system {n}": [value + n / 10 for value in LOW] for n in range(9)}
+    report = build_report(make_run(quality=columns), baseline="system 4", **OPTIONS)
+    assert len(report.verdicts) <= 5
+    assert report.verdicts[0] == (
+        "Against system 4: system 5, system 6, system 7 and system 8 are better; system 0, system 1, system 2 and "
+        "system 3 are worse."
+    )
+
+
+def test_a_metric_that_was_not_tested_is_not_said_to_be_luck() -> None:
+    """It scored the outputs of one system only, so that no item has both scores."""
+    run = make_run(quality={"a": HIGH, "b": LOW}, strict={"a": HIGH, "b": [None] * 60})
+    sentence = build_report(run, **OPTIONS).verdicts[1]
+    assert sentence.startswith("a beats b on the only metric (quality 0.803 against 0.602), which is not luck")
+    assert "quality(strict=True) was not tested" in sentence
+    assert "may be luck" not in sentence
+
+
+def test_the_verdict_says_where_its_scores_are_of_fewer_outputs_than_those_of_the_table() -> None:
+    run = make_run(quality={"a": HIGH, "b": [*LOW[:50], *[None] * 10]}, strict={"a": HIGH, "b": LOW})
+    sentence = build_report(run, **OPTIONS).verdicts[1]
+    assert f"quality {sum(HIGH[:50]) / 50:.3f} against " in sentence
+    assert "These scores are of the 50 to 60 items that both have a score for, the table's of all." in sentence
+
+
+def test_the_report_tells_which_rows_were_skipped(tmp_path: Path) -> None:
+    rows = [
+        json.dumps({"item": str(n), "system": s, "output": f"w {n}", "references": ["w"]})
+        for n in range(9)
+        for s in "ab"
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join([*rows, "{broken", '{"item": 3}']) + "\n")
+    score(str(file), ["rougeL"], out=tmp_path / "run", skip_bad=True, progress=False)
+    report = build_report(str(tmp_path / "run"), **OPTIONS)
+    assert any("2 bad rows were skipped" in remark for remark in report.remarks)
+    assert "2 bad rows were skipped" in report.html()
+
+
+class Marking(Metric):
+    """Marks the first word, as the metric that it is a part of does."""
+
+    catalog_name = "marking"
+
+    def score_record(self, record: Record) -> Score:
+        error = Error(aspect="a", severity="major", penalty=2.0, explanation="why", text="w", start=0, end=1)
+        return Score(value=-2.0, errors=(error,))
+
+
+class Whole(Marking):
+    catalog_name = "whole"
+
+
+def test_an_error_that_two_metrics_found_is_shown_once() -> None:
+    rows = [{"item": str(n), "system": s, "output": f"w {n}"} for n in range(4) for s in "ab"]
+    results = score(rows, [Marking(), Whole()], progress=False)
+    report = build_report(results, rows, **OPTIONS)
+    assert sum("errors per output" in sentence for sentence in report.verdicts) == 1
+    tables = [
+        block.table.to_dict()["rows"] for block in section(report, "errors").blocks if isinstance(block, TableBlock)
+    ]
+    assert [(row["found by"], row["errors"]) for row in tables[0]] == [("marking", 8)]
+    (card, *_) = [
+        entry.outputs[0]
+        for fold in section(report, "errors").blocks
+        if isinstance(fold, Fold)
+        for block in fold.blocks
+        if isinstance(block, OutputsBlock)
+        for entry in block.outputs.entries
+    ]
+    numbered, names = card.number_errors()
+    assert [number for number, _ in numbered] == [1]
+    assert names == {1: "marking, whole"}
 
 
 def test_systems_of_one_name_are_told_apart_by_their_runs(tmp_path: Path) -> None:
@@ -230,7 +311,7 @@ def test_worst_outputs_say_why(demo: Report) -> None:
     first, *_ = [block for block in section(demo, "worst").blocks if isinstance(block, Fold)]
     (block,) = first.blocks
     assert isinstance(block, OutputsBlock)
-    assert len(block.outputs.entries) == 5
+    assert len(block.outputs.entries) == 3
     reason = block.outputs.entries[0].reason
     assert reason.startswith("rougeL 0.000; the mean is ")
     assert "; also among the worst 5 % by chrf" in reason
@@ -267,10 +348,10 @@ def test_the_worst_outputs_by_the_metric_that_agrees_best_come_first_and_people_
     assert note.sentences[0].startswith("The list by shortest comes first")
     opened = {fold.title: fold.opened for fold in folds if isinstance(fold, Fold)}
     assert list(opened.items())[:2] == [
-        ("The worst of 60 outputs by shortest (5 shown)", True),
-        ("The worst of 60 outputs by longest (5 shown)", False),
+        ("The worst of 60 outputs by shortest (3 shown)", True),
+        ("The worst of 60 outputs by longest (3 shown)", False),
     ]
-    assert "The worst of 60 outputs by people's aspect 0 (5 shown)" in opened
+    assert "The worst of 60 outputs by people's aspect 0 (3 shown)" in opened
     reasons = [
         entry.reason
         for fold in folds
@@ -374,7 +455,7 @@ def test_large_runs_show_a_sample_and_say_so(monkeypatch: pytest.MonkeyPatch) ->
     (block,) = fold.blocks
     assert isinstance(block, OutputsBlock)
     records = [entry.outputs[0].record for entry in block.outputs.entries]
-    assert [record.output for record in records if record] == [f"w {n}" for n in range(9, 14)]
+    assert [record.output for record in records if record] == [f"w {n}" for n in range(9, 12)]
 
 
 def test_errors_say_why_a_system_is_better() -> None:

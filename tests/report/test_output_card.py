@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.html import render_fragment
@@ -32,7 +34,7 @@ def test_an_error_is_marked_and_tells_its_reason() -> None:
     error = Error(aspect="facts", severity="major", penalty=2.0, explanation="not in the source", start=4, end=7)
     page = write(make_output("the cat sat", errors=(error,)))
     assert '<mark class="major" tabindex="0" aria-describedby="tip-1">cat<span class="tip" role="tooltip"' in page
-    assert "1. major -2 facts: not in the source (judge)" in page
+    assert "1. major facts: not in the source (judge)" in page
     assert "It is wrong." in page
     assert "judge <b>0.50</b>" in page
 
@@ -109,3 +111,27 @@ def test_a_card_without_texts_is_drawn() -> None:
     assert card.for_script()["output"] is None
     assert card.for_script()["said"] == [{"by": "judge", "failure": "busy", "raw": "?"}]
     assert "no score: busy" in write(card)
+
+
+def test_a_passage_of_the_source_is_quoted_once_and_places_and_penalties_stay_away() -> None:
+    """The explanation is as `consistency` writes it."""
+    says = "Not supported (characters 4 to 7). The nearest passage, characters 0 to 10 of the source: “the source”"
+    errors = tuple(
+        Error(aspect="facts", severity="major", penalty=2.5, explanation=says, start=n, end=n + 1) for n in range(3)
+    )
+    errors = tuple(replace(error, source_start=0, source_end=10) for error in errors)
+    page = write(make_output("the cat sat", errors=errors)).partition("References and source")[0]
+    assert page.count("“the source”") == 1
+    assert "Nearest in the source (1, 2, 3):" in page
+    assert "characters" not in page
+    assert "-2.5" not in page
+    script = make_output("the cat sat", errors=errors).for_script()
+    assert script["passages"] == [("1, 2, 3", "the source")]
+
+
+def test_the_instruction_is_on_the_card_and_shown_once_for_two_outputs() -> None:
+    record = Record(item="1", system="a", output="yes", instruction="Is it?", source="the source")
+    cards = [OutputCard(item="1", system=s, scores={}, record=replace(record, system=s)) for s in ("a", "b")]
+    page = write(*cards)
+    assert page.count("Is it?") == 1
+    assert page.index("Is it?") < page.index("yes") < page.index("References and source")

@@ -97,6 +97,7 @@ def report(
             judge_cards=judge_cards or (),
             reading=reading.keywords(),
             progress=progress,
+            begin=progress.begin,
             **as_arguments(selection),
         )
         text = page.html() if form == "html" else page.markdown()

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ def make_environment(package: str = "metrist.report") -> Environment:
     )
     environment.filters |= {
         "severity": severity_of,
-        "describe": describe_error,
+        "describe": partial(describe_error, brief=True),
         "marked": _mark_text,
         "cell": format_cell,
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,6 +27,10 @@ SEVERITIES = ("critical", "major", "minor", "neutral")
 PEOPLE = "people"
 #: More characters of one text are not put on a page.
 MAX_CHARACTERS = 20_000
+#: Characters shown of a passage of the source.
+_MAX_PASSAGE = 300
+#: What an explanation says about places in the source.
+_PLACES = re.compile(r" ?The nearest passage, characters \d+ to \d+ of the source: “[^”]*”| \(characters \d+ to \d+\)")
 #: Readings shown per output; a set of seventy prompts gives seventy.
 MAX_READINGS = 6
 #: A stretch without errors of more lines than this is left out, except for its ends.
@@ -98,11 +102,28 @@ class OutputCard:
         return {name: score.explanation for name, score in self.scores.items() if score.explanation}
 
     def number_errors(self) -> tuple[list[NumberedError], dict[int, str]]:
-        """The errors of all metrics and of people, counted through, and who found each."""
-        found = [(name, error) for name, score in self.scores.items() for error in score.errors]
-        found += [(self.by or PEOPLE, error) for error in self.errors]
-        numbered = [(number, error) for number, (_, error) in enumerate(found, 1)]
-        return numbered, {number: name for number, (name, _) in enumerate(found, 1)}
+        """The errors of all metrics and of people, counted through, and who found each. What several found, such as a
+        metric and one that combines it with others, is one error."""
+        found: dict[Error, list[str]] = {}
+        for name, errors in [(name, score.errors) for name, score in self.scores.items()]:
+            for error in errors:
+                found.setdefault(error, []).append(name)
+        for error in self.errors:
+            found.setdefault(error, []).append(self.by or PEOPLE)
+        names = {number: ", ".join(dict.fromkeys(own)) for number, own in enumerate(found.values(), 1)}
+        return list(enumerate(found, 1)), names
+
+    def list_passages(self) -> list[tuple[str, str]]:
+        """The passages of the source that errors are about, each once: the numbers of the errors, and the words."""
+        source = (self.record.source if self.record else None) or ""
+        passages: dict[str, list[int]] = {}
+        for number, error in self.number_errors()[0]:
+            if error.source_start is not None and error.side == "output":
+                words = " ".join(source[error.source_start : error.source_end].split())
+                passages.setdefault(words, []).append(number)
+        return [
+            (", ".join(map(str, own)), cut_end(words, _MAX_PASSAGE) or "") for words, own in passages.items() if words
+        ]
 
     def list_scores(self, decimals: Mapping[str, int]) -> Iterator[tuple[str, str, str]]:
         """Name and value of each metric's score, with the percentile that matters here; then people's mean ratings."""
@@ -125,9 +146,17 @@ class OutputCard:
 
     def list_context(self, **cut: Any) -> Iterator[MarkedText]:
         """What the output answers: instruction and source."""
+        yield from self.list_questions(**cut)
+        yield from self.list_sources(**cut)
+
+    def list_questions(self, **cut: Any) -> Iterator[MarkedText]:
+        """The instruction, if there is one."""
+        if self.record and self.record.instruction:
+            yield MarkedText(name="instruction", text=self.record.instruction, **cut)
+
+    def list_sources(self, **cut: Any) -> Iterator[MarkedText]:
+        """The source with the errors in it, if there is one."""
         record = self.record
-        if record and record.instruction:
-            yield MarkedText(name="instruction", text=record.instruction, **cut)
         if record and record.source:
             errors, names = self.number_errors()
             yield MarkedText(name="source", text=record.source, errors=locate_errors(errors, "source"), by=names, **cut)
@@ -200,20 +229,21 @@ class OutputCard:
             "source": cut_end(record.source, most) if record else None,
             "instruction": cut_end(record.instruction, most) if record else None,
             "references": [cut_end(text, most) for text in record.references] if record else [],
-            "errors": [list_error(number, error, names[number], record) for number, error in numbered],
+            "errors": [list_error(number, error, names[number], record, brief=True) for number, error in numbered],
+            "passages": self.list_passages(),
             "said": said,
             "readings": [reading.for_script() for reading in self.readings[:MAX_READINGS]],
         }
 
 
-def list_error(number: int, error: Error, by: str, record: Record | None) -> dict[str, Any]:
-    """An error as a page's script draws it. Its place is counted in UTF-16 units, as JavaScript counts characters."""
+def list_error(number: int, error: Error, by: str, record: Record | None, *, brief: bool = False) -> dict[str, Any]:
+    """An error as a page's script draws it, `brief` where passages of the source are drawn beside it. Its place is counted in UTF-16 units, as JavaScript counts characters."""
     text = (record.source if error.side == "source" else record.output) if record else None
     places = {}
     if text is not None and error.start is not None and error.end is not None:
         start, end = (len(text[:place].encode("utf-16-le", "surrogatepass")) // 2 for place in (error.start, error.end))
         places = {"start": start, "end": end}
-    facts = {"number": number, "severity": severity_of(error), "text": describe_error(error), "by": by}
+    facts = {"number": number, "severity": severity_of(error), "text": describe_error(error, brief=brief), "by": by}
     return {**facts, "side": error.side, **places}
 
 
@@ -234,8 +264,11 @@ def error_row(error: Error) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name in required or value not in ("", None, "output")}
 
 
-def describe_error(error: Error) -> str:
-    """An error in one line: severity, penalty, aspect, words, explanation and correction."""
+def describe_error(error: Error, *, brief: bool = False) -> str:
+    """An error in one line: severity, penalty, aspect, words, explanation and correction. For pages, which show the
+    passages of the source beside it, `brief` leaves out the penalty, and quotations and offsets of the explanation."""
+    if brief:
+        error = replace(error, penalty=None, explanation=_PLACES.sub("", error.explanation or "").strip() or None)
     parts = [
         escape_controls(error.severity or "error"),
         f" -{error.penalty:g}" if error.penalty is not None else "",
@@ -352,7 +385,10 @@ class MarkedText:
                 yield Piece(
                     shown[start:end],
                     SEVERITIES[min(rank_severity(error) for _, error in inside)] if inside else "",
-                    tuple(f"{n}. {describe_error(e)}{f' ({self.by[n]})' if n in self.by else ''}" for n, e in inside),
+                    tuple(
+                        f"{n}. {describe_error(e, brief=True)}{f' ({self.by[n]})' if n in self.by else ''}"
+                        for n, e in inside
+                    ),
                     tuple(n for n, e in located if e.end == end),
                     changed=any(first <= start < end <= last for first, last in self.changes),
                 )

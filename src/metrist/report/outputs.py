@@ -51,6 +51,10 @@ class WorstEntry:
             changes = find_changes(texts[0], texts[1])
         return list(zip(self.outputs, changes, strict=True))
 
+    def list_questions(self, **cut: Any) -> list[MarkedText]:
+        """The instructions of the outputs, each once."""
+        return list({text.text: text for card in self.outputs for text in card.list_questions(**cut)}.values())
+
     def list_contexts(self) -> Sequence[OutputCard]:
         """The outputs whose source and references are shown: the first alone where they share them."""
         first, *others = self.outputs

@@ -6,8 +6,9 @@ and sends nothing: its content security policy allows only its own script and st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from markupsafe import escape
@@ -18,7 +19,7 @@ from metrist.report.cells import Better, Estimate, Marked, NameCell, Number, fin
 from metrist.report.html import embed_json, hash_source, join_scripts, read_static, render
 from metrist.report.output_card import clean_text
 from metrist.report.outputs import Heat, WorstOutputs
-from metrist.report.svg import Drawing
+from metrist.report.svg import PAGE, PHONE, Drawing, Style
 from metrist.report.tables import Table
 
 #: Tables with more rows are cut on the page; copies have all rows.
@@ -45,12 +46,19 @@ class TableBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureBlock:
-    """A figure, which can be saved; `name` is that of the file."""
+    """A figure, which can be saved; `name` is that of the file. `narrow` is the same for the screens of phones."""
 
     drawing: Drawing
     name: str
     caption: str = ""
+    narrow: Drawing | None = None
     form: ClassVar = "figure"
+
+    @classmethod
+    def of(cls, draw: Callable[[Style], Drawing | None], name: str, caption: str = "") -> list[FigureBlock]:
+        """The figure in both widths; none where there is nothing to draw."""
+        drawing, narrow = draw(PAGE), draw(PHONE)
+        return [cls(drawing=drawing, name=name, caption=caption, narrow=narrow)] if drawing is not None else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +136,11 @@ class Report:
     #: How the sentences of the verdict were tested.
     basis: str = ""
 
+    @property
+    def remarks(self) -> list[str]:
+        """What to know about the numbers: how they were tested, and where to be careful."""
+        return [*([self.basis] if self.basis else []), *self.cautions]
+
     def html(self) -> str:
         """One self-contained page."""
         style = read_static("base.css") + read_static("report.css")
@@ -189,13 +202,14 @@ class _CellView:
 
 #: Characters of the Markdown form: a comment on GitHub may have 65,536.
 _MAX_MARKDOWN = 60_000
+_REMARKS = partial(Fold, title="What to know about these numbers")
 
 
 def _write_markdown(report: Report) -> str:
     lines = [f"## {markdown_text(report.title)}", "", markdown_text(report.facts), ""]
     lines += [f"- {markdown_text(sentence)}" for sentence in report.verdicts]
-    lines += ["", *([markdown_text(report.basis)] if report.basis else [])]
-    lines += [f"> **Caution:** {markdown_text(sentence)}" for sentence in report.cautions]
+    if report.remarks:
+        lines += _write_markdown_block(_REMARKS(blocks=[Prose(sentences=report.remarks, kind="list")]))
     room, left_out = _MAX_MARKDOWN - sum(map(len, lines)), list[str]()
     for section in report.sections:
         if not section.brief:
@@ -243,13 +257,12 @@ def _write_markdown_block(block: Block) -> list[str]:
         case TableBlock():
             return ["", _mark_directions(block.table).render("markdown")]
         case OutputsBlock():
-            body = block.outputs.render("markdown").partition("\n\n")[2]
-            # Reviewers open the texts when they want them.
-            title = f"<summary>{escape(clean_text(block.outputs.title))}</summary>"
-            return ["", "<details>", title, "", body, "", "</details>"]
+            return ["", block.outputs.render("markdown").partition("\n\n")[2]]
         case CommandBlock():
             fence = "`" * 3
             return ["", f"{fence}console", *(f"$ {escape_controls(line)}" for line in block.lines), fence]
+        case Fold(opened=False) if any(isinstance(child, OutputsBlock) for child in block.blocks):
+            return []  # The page has more lists of outputs.
         case Fold():
             inner = [line for child in block.blocks for line in _write_markdown_block(child)]
             return ["", "<details>", f"<summary>{escape(clean_text(block.title))}</summary>", *inner, "", "</details>"]

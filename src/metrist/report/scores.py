@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import format_count
+from metrist.errors import format_count, label_item
 from metrist.names import encode_names, split_positions
 from metrist.report.tables import Better, Column, Count, Estimate, Number, Share, Shares, Signature, Table, decimals_for
-from metrist.scores import FailureKind, Scores
+from metrist.scores import Failure, FailureKind, Scores
 
 #: Characters of an answer that a message quotes.
 _MAX_QUOTE = 200
@@ -77,7 +77,9 @@ def _list_remarks(results: Any) -> list[str]:
         remarks.append("The systems have outputs for different items: `metrist compare` compares them on shared ones")
     remarks += results.notes
     for label, scores in results.scores.items():
-        reasons = _list_reasons(scores)
+        failures = scores.failures.items()
+        own = {i: leave_out_names(failure, results.items[i], results.systems[i]) for i, failure in failures}
+        reasons = _list_reasons(own)
         # Metrics that ask an LLM say it in a remark of their own.
         if reasons and not any(note.startswith(f"{label}: ") and _COVERED in note for note in results.notes):
             outputs = format_count(len(scores) - scores.pending, "output")
@@ -112,7 +114,8 @@ def describe_total_failure(text: str, scores: Scores) -> str | None:
         return None
     if scores.pending == len(scores):
         return None
-    return describe_failures(text, "records", _list_reasons(scores), [scores.raws[i] for i in sorted(scores.raws)])
+    reasons = _list_reasons(scores.failures)
+    return describe_failures(text, "records", reasons, [scores.raws[i] for i in sorted(scores.raws)])
 
 
 def describe_failures(text: str, what: str, reasons: Sequence[str], raws: Iterable[str]) -> str:
@@ -121,10 +124,17 @@ def describe_failures(text: str, what: str, reasons: Sequence[str], raws: Iterab
     return f"{text} failed on all {len(reasons):,} {what}{why}{quote_first_answer(raws)}"
 
 
-def _list_reasons(scores: Scores) -> list[str]:
+def _list_reasons(failures: Mapping[int, Failure]) -> list[Failure]:
     """The reasons why outputs have no score. Pending outputs are left out: a note of the run counts them."""
-    failures = (scores.failures[i] for i in sorted(scores.failures))
-    return [failure for failure in failures if failure.kind is not FailureKind.pending]
+    return [failures[i] for i in sorted(failures) if failures[i].kind is not FailureKind.pending]
+
+
+def leave_out_names(failure: Failure, item: str, system: str) -> Failure:
+    """The failure without the names of its output, so that equal reasons are counted together."""
+    message = failure.message
+    for name in (repr(label_item(item)), repr(system)):
+        message = message.replace(name, "…")
+    return failure if message == failure else Failure(failure.kind, message)
 
 
 def summarize_reasons(reasons: Sequence[str]) -> str:

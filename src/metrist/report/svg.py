@@ -68,6 +68,8 @@ class Style:
 
 
 PAGE = Style()
+#: The width of a phone's screen without the margins.
+PHONE = Style(350.0)
 #: The width of a column, and of the text, of a paper in two columns.
 COLUMN, TEXT_WIDTH = Style(240.0, 7.5), Style(495.0, 8.0)
 

@@ -17,8 +17,9 @@ from metrist.metrics.errors.aspect_tables import shipped_tables
 from metrist.metrics.registry import build
 from metrist.metrics.trained import consistency as module
 from metrist.metrics.trained.consistency import Consistency
+from metrist.ratings import Error
 from metrist.records import Record
-from metrist.scores import FailureKind
+from metrist.scores import FailureKind, Score, Scores
 
 SOURCE = "w3000 w3001 w3002 w3003. w3004 w3005 w3006. w3007 w3008 w3009 w3010 w3011."
 #: The logits of the stand-in: 4 if all words are there, else minus the number of missing ones.
@@ -256,3 +257,21 @@ def test_explanations_say_what_the_source_has_instead():
     assert "The source says “1998”, not “1999” (characters 15 to 19)." in error.explanation
     assert error.revision == "w3000 w3001 in 1998."
     assert (error.source_start, error.source_end) == (0, 20)
+
+
+def test_outputs_with_marks_in_supported_sentences_are_not_counted_as_unsupported():
+    """77 outputs have errors, as many as the issue had; those with an unsupported sentence are counted one by one."""
+    rng = random.Random(5)
+    error = Error(aspect="Accuracy", severity="minor", penalty=1.0)
+    outputs = []
+    for _ in range(77):
+        sentences = rng.randint(2, 7)
+        unsupported = rng.choice((0, 1, 1, 2))
+        outputs.append((sentences, unsupported))
+    parts = [{"sentences": float(n), "supported": float(n - low), "mean": 0.5, "minimum": 0.5} for n, low in outputs]
+    scores = Scores.of(Score(value=0.5, parts=own, errors=(error,)) for own in parts)
+    [remark] = Consistency().remarks(scores)
+    lacking = [low for _, low in outputs if low]
+    expected = f"{sum(lacking)} of {sum(n for n, _ in outputs)} sentences in {len(lacking)} outputs are unlikely"
+    assert len(lacking) < 77
+    assert expected in remark

@@ -15,7 +15,7 @@ from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.report import agreement, outputs, systems
 from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.names import list_distinct
-from metrist.report.page import Block, CommandBlock, Prose, Report, Section, TableBlock
+from metrist.report.page import Block, CommandBlock, Fold, Prose, Report, Section, TableBlock
 from metrist.report.scores import sign_metrics
 from metrist.report.svg import COLUMN, PAGE, TEXT_WIDTH, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Table, name_columns
@@ -49,6 +49,23 @@ _NEEDS = {
     "majority": "two or more ratings per output",
 }
 
+#: The sections of the page in their order, by what they show.
+_SECTIONS: Mapping[str, Callable[[ReportData], Section | None]] = {
+    "systems": systems.systems_section,
+    "agreement with people": agreement.agreement_section,
+    "worst outputs": outputs.worst_section,
+    "changes": outputs.changes_section,
+    "errors": outputs.errors_section,
+    "aspects": systems.aspects_section,
+    "distributions": systems.distributions_section,
+    "disagreements": outputs.disagreements_section,
+    "token heat": outputs.heat_section,
+    "failures": systems.failures_section,
+    "texts": outputs.explorer_section,
+}
+#: Lines of the verdict, and those of them on systems at most: all pairs and aspects are in sections of their own.
+_MAX_VERDICTS, _MAX_COMPARED = 5, 4
+
 
 def build_report(
     *sources: Any,
@@ -64,25 +81,19 @@ def build_report(
     made the page. `report.html()` is the page, `report.markdown()` the form for a pull request.
     """
     data = ReportData(sources, ReportOptions(**options))
-    comparison, evaluation = data.comparison, data.evaluation
+    data.begin("systems")
+    comparison = data.comparison
+    data.begin("agreement with people")
+    evaluation = data.evaluation
     cards = [TableBlock(table=_read_card(Path(path))) for path in judge_cards]
-    sections = [
-        systems.systems_section(data),
-        agreement.agreement_section(data),
-        outputs.worst_section(data),
-        outputs.changes_section(data),
-        outputs.errors_section(data),
-        systems.aspects_section(data),
-        systems.distributions_section(data),
-        outputs.disagreements_section(data),
-        outputs.heat_section(data),
-        Section(name="judges", title="Judge card", blocks=cards) if cards else None,
-        systems.failures_section(data),
-        outputs.explorer_section(data),
-        _methods_section(data, command),
-    ]
-    sentences = systems.describe_comparison(comparison) if comparison else _describe_system(data)
-    sentences += outputs.compare_errors(data)
+    sections = list[Section | None]()
+    for name, build in _SECTIONS.items():
+        data.begin(name)
+        sections.append(build(data))
+    judges = Section(name="judges", title="Judge card", blocks=cards) if cards else None
+    sections += [judges, _methods_section(data, command)]
+    sentences = systems.describe_comparison(comparison)[:_MAX_COMPARED] if comparison else _describe_system(data)
+    sentences += outputs.compare_errors(data)[:1]
     if evaluation is not None:
         sentences += agreement.trust_sentence(evaluation)
     total = len(data.results)
@@ -103,13 +114,13 @@ def build_report(
         cautions.append(
             f"Only {format_count(items, 'item')}: intervals and p-values are rough, and small differences stay unseen."
         )
-    cautions += data.notes
+    cautions += [*data.notes, *data.results.notes]
     basis = [systems.describe_basis(comparison)] if comparison else []
     basis += [agreement.describe_measure(evaluation)] if evaluation else []
     return Report(
         title=title or (f"Evaluation of {' and '.join(names[:3])}" if names else "Evaluation"),
         facts=" · ".join(facts),
-        verdicts=sentences,
+        verdicts=sentences[:_MAX_VERDICTS],
         basis=" ".join(basis),
         cautions=list(dict.fromkeys(cautions)),
         sections=[section for section in sections if section is not None],
@@ -205,7 +216,7 @@ def _number(value: float | None) -> float:
 
 
 def _methods_section(data: ReportData, command: str) -> Section:
-    """A paragraph for a paper, the commands, and the signatures."""
+    """A paragraph for a paper, the commands, the signatures, and what the metrics cost."""
     blocks: list[Block] = []
     commands = [*_score_commands(data), *([command] if command else [])]
     if commands:
@@ -223,9 +234,9 @@ def _methods_section(data: ReportData, command: str) -> Section:
     peers = any(row[2] for row in rows)
     head = [Column("metric"), Column("signature"), *([Column("sacreBLEU's form")] if peers else [])]
     table = Table(title="Signatures", columns=head, rows=[row if peers else row[:2] for row in rows])
-    blocks.append(TableBlock(table=table))
-    if data.results.notes:
-        blocks += [Prose(sentences=["Notes of the run:"]), Prose(sentences=data.results.notes, kind="list")]
+    blocks.append(Fold(title="Signatures", blocks=[TableBlock(table=table)]))
+    if data.costs:
+        blocks.append(Fold(title="Cost of the metrics", blocks=[TableBlock(table=systems.cost_table(data))]))
     return Section(name="methods", title="How to repeat it", blocks=blocks, brief=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 
 import numpy as np
@@ -35,6 +36,8 @@ from metrist.stats.gold import majorities
 from metrist.stats.measures import measure
 
 _CURVE_POINTS = 60
+#: The scale of the colours of agreement: of shares, the same on every page.
+_SCALE = (0.0, 1.0)
 #: Metrics in one figure of scatter plots or curves, the best ones.
 _MAX_PANELS = 12
 #: Pictures of levels, of the best metrics and all aspects.
@@ -46,19 +49,15 @@ _TASKS = ("task", "task+language")
 def agreement_section(data: ReportData) -> Section | None:
     """How the metrics agree with people; None without ratings."""
     evaluation = data.evaluation
-    bars = agreement_figure(data)
-    if evaluation is None or bars is None:
+    if evaluation is None:
         return None
+    caption = _AGREEMENT + (_CEILING if any(f.metric == HUMANS for f in evaluation.figures) else "")
     sentences = recommend(evaluation)
     words = [why for word, why in _WORDS.items() if any(word in sentence.lower() for sentence in sentences)]
     blocks: list[Block] = [
         Prose(sentences=sentences, kind="list"),
         *([Prose(sentences=[" ".join(words)], kind="notes")] if words else []),
-        FigureBlock(
-            drawing=bars,
-            name="agreement",
-            caption=_AGREEMENT + (_CEILING if any(f.metric == HUMANS for f in evaluation.figures) else ""),
-        ),
+        *FigureBlock.of(partial(agreement_figure, data), "agreement", caption),
         *([Prose(sentences=[_GROUPED], kind="notes")] if evaluation.plan.group == "item" else []),
         TableBlock(table=data.trim(evaluation.table())),
     ]
@@ -118,6 +117,8 @@ def _rater_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]:
         ("cost", "Agreement and cost"),
         ("errors", "Agreement on errors"),
     ):
+        if name == "agreement" and len(single) == len(evaluation.outputs):
+            continue
         try:
             tables = analyse(evaluation, name)
         except MetristError:
@@ -249,7 +250,9 @@ def slices_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
         return None
     rows = order_metrics(evaluation)
     values = np.array([[named.get((row, column), math.nan) for column in columns] for row in rows])
-    return draw_matrix(rows, columns, values, title=f"{evaluation.plan.measures[0]} by slice", decimals=2, style=style)
+    return draw_matrix(
+        rows, columns, values, title=f"{evaluation.plan.measures[0]} by slice", decimals=2, domain=_SCALE, style=style
+    )
 
 
 def scatter_figure(data: ReportData, style: Style = PAGE, *, aspect: str | None = None) -> Drawing | None:

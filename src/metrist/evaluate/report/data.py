@@ -49,6 +49,8 @@ from metrist.report.output_card import PEOPLE
 from metrist.report.tables import Table
 from metrist.run import Results, score
 from metrist.run.loading import UnavailableMetric, fetch_flat
+from metrist.run.results import SystemScore
+from metrist.run.run import Run
 from metrist.run.texts import OutputFacts, OutputTexts, RatedRows
 from metrist.scores import Failure, FailureKind, Scores
 
@@ -76,7 +78,10 @@ class ReportOptions:
     alpha: float = 0.05
     seed: int = 0
     reading: Mapping[str, Any] = field(default_factory=dict)
+    #: Called with the draws done and all of them.
     progress: Callable[..., None] | None = None
+    #: Called with the part of the work that comes now.
+    begin: Callable[[str], None] | None = None
 
 
 class ReportData:
@@ -91,6 +96,10 @@ class ReportData:
         self.runs, self.files = self._open(self.sources)
         self._names = _name_systems(self.runs)
         self.results = self._merge()
+        # What was remarked when the inputs were read, such as bad rows that were skipped.
+        stored = (run.inputs for run in self.runs.values())
+        inputs = [one for run in stored if isinstance(run, Run) for one in run.manifest.inputs]
+        self.notes += dict.fromkeys(note for one in inputs for note in one.notes)
 
     # ---- Opening
 
@@ -170,6 +179,11 @@ class ReportData:
 
     # ---- Facts
 
+    def begin(self, part: str) -> None:
+        """Tell which part of the work comes now."""
+        if self.options.begin is not None:
+            self.options.begin(part)
+
     @cached_property
     def systems(self) -> list[str]:
         return list_distinct(self.results.systems)
@@ -222,11 +236,17 @@ class ReportData:
         """The errors by who found them, each with the row of its output."""
         found: dict[str, Mapping[int, Sequence[Error]]] = {PEOPLE: self.texts.errors}
         found = {**{m.label: self.results.scores[m.label].errors for m in self.results.metrics}, **found}
-        return {
+        listed = {
             name: [(row, error) for row in sorted(errors) for error in errors[row]]
             for name, errors in found.items()
             if errors
         }
+        # A metric that combines others, such as `quality`, has their errors too, which count once.
+        sets, shown = {name: set(errors) for name, errors in listed.items()}, list[str]()
+        for name in sorted(listed, key=lambda name: -len(sets[name])):
+            if not any(sets[name] <= sets[other] for other in shown):
+                shown.append(name)
+        return {name: errors for name, errors in listed.items() if name in shown}
 
     # ---- What takes time
 
@@ -244,6 +264,14 @@ class ReportData:
             alpha=options.alpha,
             progress=options.progress,
         )
+
+    @cached_property
+    def scores(self) -> list[SystemScore]:
+        """The score of each system by each column with its interval: those of the comparison, where it was made."""
+        made: Comparison | None = self.__dict__.get("comparison")
+        if made is None:
+            return self.results.system_scores(seed=self.options.seed)
+        return [score for own in made.scores.values() for score in own]
 
     @cached_property
     def ranked(self) -> list[str]:

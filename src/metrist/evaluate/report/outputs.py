@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,9 @@ from metrist.report.svg import PAGE, Drawing, Style
 from metrist.report.tables import Count, Number, Table, format_number, name_columns
 
 #: Outputs shown per list.
-_SHOWN = 5
+_SHOWN = 3
 #: Outputs shown that lose most by their errors.
-_HEAVIEST = 8
+_HEAVIEST = 5
 #: An output is among the worst by a metric if its percentile is at most this.
 _LOWEST = 5
 #: Metrics with a list of their own.
@@ -48,7 +49,7 @@ _MAX_LISTS = 12
 #: Rated aspects with a list of their own.
 _MAX_RATED = 4
 #: Metrics by which the outputs of two systems are compared.
-_MAX_CHANGES = 4
+_MAX_CHANGES = 2
 #: In a sample: outputs in all, and the worst of each metric that it has.
 _SAMPLE, _SAMPLE_WORST = 1000, 20
 
@@ -177,11 +178,8 @@ def disagreements_section(data: ReportData) -> Section | None:
 
 
 def _fold(lists: Sequence[WorstOutputs]) -> list[Block]:
-    """A fold per list, the first one open."""
-    return [
-        Fold(title=outputs.title, blocks=[OutputsBlock(outputs=outputs)], opened=not number)
-        for number, outputs in enumerate(lists)
-    ]
+    """A closed fold per list."""
+    return [Fold(title=outputs.title, blocks=[OutputsBlock(outputs=outputs)]) for outputs in lists]
 
 
 # ---- Heat
@@ -298,27 +296,27 @@ def errors_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
 def errors_section(data: ReportData) -> Section | None:
     """Errors by aspect and severity, per system, and the outputs that lose most by them."""
     found = data.errors
-    drawing = errors_figure(data)
-    if drawing is None:
+    figures = FigureBlock.of(partial(errors_figure, data), "errors")
+    if not figures:
         return None
-    blocks: list[Block] = [FigureBlock(drawing=drawing, name="errors"), TableBlock(table=_error_table(found))]
+    blocks: list[Block] = [*figures, TableBlock(table=_error_table(found))]
     blocks.append(TableBlock(table=_system_error_table(data, found)))
     penalties: dict[int, list[float]] = {}
-    for errors in found.values():
-        for row, error in errors:
-            by_severity = (len(SEVERITIES) - rank_severity(error)) / 10
-            penalties.setdefault(row, []).append(by_severity if error.penalty is None else error.penalty)
+    # What several found, such as a metric and people, counts once.
+    for row, error in dict.fromkeys(entry for errors in found.values() for entry in errors):
+        by_severity = (len(SEVERITIES) - rank_severity(error)) / 10
+        penalties.setdefault(row, []).append(by_severity if error.penalty is None else error.penalty)
     totals = {row: sum(own) for row, own in penalties.items()}
     rows = sorted(totals, key=lambda row: (-totals[row], -len(penalties[row]), row))[:_HEAVIEST]
     entries = []
     for row, card in zip(rows, show_outputs(data.results, data.texts.read(rows)), strict=True):
-        reason = f"{format_count(len(penalties[row]), 'error')} with penalties of {totals[row]:g} together"
+        reason = format_count(len(penalties[row]), "error")
         entries.append(WorstEntry(outputs=(card,), value=totals[row], reason=reason))
     title, decimals = "Outputs with the heaviest errors", list_decimals([data.results])
     heaviest = WorstOutputs(title=title, entries=entries, decimals=decimals)
     legend = "Point at a marked passage, or reach it with the Tab key, to read why it is one."
     inner: list[Block] = [Prose(sentences=[legend], kind="notes"), OutputsBlock(outputs=heaviest)]
-    blocks.append(Fold(title=f"{title} ({len(heaviest)} of {len(penalties):,})", blocks=inner, opened=True))
+    blocks.append(Fold(title=f"{title} ({len(heaviest)} of {len(penalties):,})", blocks=inner))
     return Section(name="errors", title="Errors", blocks=blocks)
 
 

@@ -4,12 +4,13 @@ rubric aspects and failures."""
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import agree, format_count
 from metrist.evaluate.compare.results import (
@@ -26,18 +27,17 @@ from metrist.metrics.base import Metric, PartMetric
 from metrist.names import encode_names
 from metrist.report.figures import PlotValue, draw_distributions, draw_matrix, draw_scores
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
+from metrist.report.scores import leave_out_names
 from metrist.report.svg import PAGE, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table, format_number, name_columns
 from metrist.scores import FailureKind
-from metrist.stats.resampling import pooled_interval
+from metrist.stats.resampling import bootstrap_scores, interval
 
 _MAX_REASONS = 30
 #: Metrics named in one sentence.
 _MAX_NAMED = 6
 #: Sentences about pairs where there are more than two systems.
 _MAX_SENTENCES = 2
-#: With more systems than this, the table of all pairs is folded up.
-_MAX_OPEN_PAIRS = 12
 
 
 def systems_section(data: ReportData) -> Section:
@@ -48,7 +48,7 @@ def systems_section(data: ReportData) -> Section:
         blocks.append(TableBlock(table=data.results.table(seed=data.options.seed)))
     else:
         blocks.append(TableBlock(table=data.trim(system_table(comparison, data.ranked))))
-    blocks.append(FigureBlock(drawing=scores_figure(data, order=data.ranked), name="scores"))
+    blocks += FigureBlock.of(lambda style: scores_figure(data, style, order=data.ranked), "scores")
     if comparison is not None:
         pairs = data.trim(comparison.table())
         wins = wins_figure(data)
@@ -58,19 +58,7 @@ def systems_section(data: ReportData) -> Section:
             blocks.append(TableBlock(table=standings_table(data)))
         undecided = any(contest.winner is None for contest in comparison.contests)
         words: list[Block] = [Prose(sentences=[_NOT_SEPARATED], kind="notes")] if undecided else []
-        blocks.append(
-            Fold(
-                title=f"All tests ({len(pairs.rows):,})",
-                blocks=[*words, TableBlock(table=pairs)],
-                opened=len(pairs.rows) <= _MAX_OPEN_PAIRS,
-            )
-        )
-    if any(len(data.results.scores[metric.label].failures) for metric in data.results.metrics):
-        blocks.append(TableBlock(table=coverage_table(data)))
-    else:
-        blocks.append(Prose(sentences=["Coverage: every metric scored all outputs of all systems."]))
-    if data.costs:
-        blocks.append(TableBlock(table=cost_table(data)))
+        blocks.append(Fold(title=f"All tests ({len(pairs.rows):,})", blocks=[*words, TableBlock(table=pairs)]))
     return Section(name="systems", title="Systems", blocks=blocks, brief=True)
 
 
@@ -117,11 +105,11 @@ def scores_figure(
 ) -> Drawing:
     """The system scores with their intervals, with the systems in this order, or as the input has them."""
     chosen = data.columns if columns is None else list(columns)
-    rows = data.results.system_scores(seed=data.options.seed, metrics=chosen)
     scores: dict[str, dict[str, PlotValue]] = {metric.label: {} for metric in chosen}
     place = {system: number for number, system in enumerate(order or data.systems)}
-    for row in sorted(rows, key=lambda row: place[row.system]):
-        scores[row.metric][row.system] = PlotValue(value=row.value, low=row.low, high=row.high)
+    for row in sorted(data.scores, key=lambda row: place[row.system]):
+        if row.metric in scores:
+            scores[row.metric][row.system] = PlotValue(value=row.value, low=row.low, high=row.high)
     return draw_scores(scores, {metric.label: metric.higher_is_better for metric in chosen}, style)
 
 
@@ -215,11 +203,11 @@ def distributions_section(data: ReportData) -> Section:
         "Areas: outputs by score, all of one panel on the same scale; lines: medians. The outermost half percent on "
         "either side is counted at the edge."
     )
-    figure = FigureBlock(drawing=distributions_figure(data), name="distributions", caption=caption)
+    figure = FigureBlock.of(partial(distributions_figure, data), "distributions", caption)
     return Section(
         name="distributions",
         title="Distributions",
-        blocks=[figure, Fold(title="Quantiles", blocks=[TableBlock(table=_quantile_table(data))])],
+        blocks=[*figure, Fold(title="Quantiles", blocks=[TableBlock(table=_quantile_table(data))])],
     )
 
 
@@ -240,24 +228,22 @@ def _quantile_table(data: ReportData) -> Table:
 
 
 def aspects_section(data: ReportData) -> Section | None:
-    """Systems by the aspects of rubrics; None if no metric has any."""
+    """Systems by the aspects of rubrics on the scale of the grades; None if no metric has several aspects."""
     parts = [metric for metric in data.columns if isinstance(metric, PartMetric)]
-    if not parts:
+    bounds = {metric.bounds for metric in parts}
+    # Colours compare grades on one scale only.
+    if len(parts) < 2 or len(bounds) > 1 or not np.isfinite(parts[0].bounds).all():
         return None
-    rows = data.results.system_scores(seed=data.options.seed, metrics=parts)
-    values = np.full((len(data.systems), len(parts)), np.nan)
-    for row in rows:
-        column = next(number for number, metric in enumerate(parts) if metric.label == row.metric)
-        values[data.systems.index(row.system), column] = row.value
-    drawing = scores_figure(data, columns=parts)
-    matrix = draw_matrix(data.systems, [m.label for m in parts], values, title="Mean grade per system and aspect")
-    blocks: list[Block] = [
-        FigureBlock(
-            drawing=drawing, name="aspects", caption="Each aspect of the rubric by itself, with 95 % intervals."
-        ),
-        FigureBlock(drawing=matrix, name="aspects-matrix"),
-    ]
-    return Section(name="aspects", title="Rubric aspects", blocks=blocks)
+    known = {(score.system, score.metric): score.value for score in data.scores}
+    values = np.array([[known.get((system, part.label), math.nan) for part in parts] for system in data.systems])
+    title, names = "Mean grade per system and aspect", [part.label for part in parts]
+    drawing = draw_matrix(data.systems, names, values, title=title, domain=parts[0].bounds)
+    caption = f"{title}, coloured from the lowest to the highest grade."
+    return Section(
+        name="aspects",
+        title="Rubric aspects",
+        blocks=[FigureBlock(drawing=drawing, name="aspects-matrix", caption=caption)],
+    )
 
 
 # ---- Failures
@@ -267,14 +253,15 @@ def failures_section(data: ReportData) -> Section | None:
     """Outputs without a score, by metric and reason; None if all were scored."""
     rows: list[list[Any]] = []
     for metric in data.results.metrics:
-        block = data.results.scores[metric.label]
-        reasons = Counter((failure.kind, str(failure)) for failure in block.failures.values())
-        systems: dict[tuple[FailureKind, str], set[str]] = {}
+        block, items, own = data.results.scores[metric.label], data.results.items, data.results.systems
+        systems: dict[tuple[FailureKind, str], list[str]] = {}
         for row, failure in block.failures.items():
-            systems.setdefault((failure.kind, str(failure)), set()).add(data.results.systems[row])
-        for (kind, message), count in reasons.most_common(_MAX_REASONS):
-            share = Share(count / len(block))
-            rows.append([metric.label, kind.value, Count(count), share, Count(len(systems[kind, message])), message])
+            reason = leave_out_names(failure, items[row], own[row])
+            systems.setdefault((reason.kind, reason.message), []).append(own[row])
+        ranked = sorted(systems.items(), key=lambda entry: -len(entry[1]))
+        for (kind, message), failed in ranked[:_MAX_REASONS]:
+            share = Share(len(failed) / len(block))
+            rows.append([metric.label, kind.value, Count(len(failed)), share, Count(len(set(failed))), message])
     if not rows:
         return None
     head = [*name_columns("metric", "kind", right=("outputs", "share", "systems")), Column("reason")]
@@ -286,6 +273,7 @@ def failures_section(data: ReportData) -> Section | None:
             ]
         ),
         TableBlock(table=Table(title="Failures by reason", columns=head, rows=rows)),
+        Fold(title="Coverage by system", blocks=[TableBlock(table=coverage_table(data))]),
     ]
     return Section(name="failures", title="Failures", blocks=blocks, brief=True)
 
@@ -303,20 +291,28 @@ def ratings_table(data: ReportData) -> Table | None:
     for rated in ratings.values():
         means = rated.mean(len(data.results))
         outputs = rated.rows[np.sort(np.unique(rated.rows, return_index=True)[1])]  # In the order of the ratings.
-        for code, row in enumerate(rows):
-            own = means[outputs[column.codes[outputs] == code]]
-            if not len(own):
-                row.append(None)
-                continue
-            sums = np.stack([own, np.ones(len(own))], axis=1)
-            rng = np.random.default_rng(data.options.seed)
-            low, high = pooled_interval(sums, lambda sums: sums[..., 0] / sums[..., 1], 1000, rng, 0.95)
-            row.append(Estimate(float(own.mean()), low, high, 2))
+        codes = column.codes[outputs]
+        own = [means[outputs[codes == code]] for code in range(len(rows))]
+        for row, cell in zip(rows, _estimate_means(own, data.options.seed), strict=True):
+            row.append(cell)
     head = [Column("system"), *(Column(aspect, "right", "higher") for aspect in ratings)]
     several = any(len(np.unique(rated.rows)) < len(rated.rows) for rated in ratings.values())
     how = "Means over outputs of the means over raters" if several else "Means over outputs"
     notes = [f"{how}, with 95 % intervals over items. Higher is taken as better."]
     return Table(title="Mean ratings by people", columns=head, rows=rows, notes=notes)
+
+
+def _estimate_means(groups: Sequence[NDArray[np.float64]], seed: int) -> list[Estimate | None]:
+    """The means of groups of numbers with their bootstrap intervals; groups of one size are resampled together."""
+    estimates: list[Estimate | None] = [None] * len(groups)
+    for size in {len(own) for own in groups} - {0}:
+        alike = [number for number, own in enumerate(groups) if len(own) == size]
+        sums = np.stack([np.stack([groups[number], np.ones(size)], axis=1) for number in alike])
+        draws = bootstrap_scores(sums, lambda sums: sums[..., 0] / sums[..., 1], 1000, np.random.default_rng(seed))
+        for number, scores in zip(alike, draws.T, strict=True):
+            mean = float(groups[number].mean())
+            estimates[number] = Estimate(mean, *interval(scores, 0.95, size, mean), 2)
+    return estimates
 
 
 # ---- The verdict: who is better, on what, and whether it may be luck
@@ -329,12 +325,15 @@ def describe_comparison(comparison: Comparison) -> list[str]:
     if len(systems) == 2 or baseline is not None:
         # The baseline is the second of each pair.
         records = sorted(pairs.values(), key=lambda record: -record.lead) if baseline else list(pairs.values())
-        return [describe_pair(record if baseline or record.lead >= 0 else record.turn()) for record in records]
+        records = [record if baseline or record.lead >= 0 else record.turn() for record in records]
+        return [*summarize_pairs(records), *map(describe_pair, records)]
     ranked = rank_systems(comparison)
     leader, wins, losses, undecided = ranked[0]
+    untested = {pair: len(_list_untested(record)) for pair, record in pairs.items()}
+    undecided -= sum(number for pair, number in untested.items() if leader in pair)
     total = wins + losses + undecided
     if not any(record.wins or record.losses for record in pairs.values()):
-        tested = sum(record.metrics for record in pairs.values())
+        tested = sum(record.metrics for record in pairs.values()) - sum(untested.values())
         none = f"No system is ahead: none of {format_count(tested, 'comparison')} separates two systems"
         return [f"{none}, so that all differences may be luck.", *_name_best(comparison)]
     others, metrics = len(systems) - 1, total // (len(systems) - 1)
@@ -385,34 +384,100 @@ def _name_best(comparison: Comparison) -> list[str]:
 def describe_pair(record: PairRecord) -> str:
     """One sentence or two about a pair: `v2 beats v1 on 4 of 5 metrics (…), which is not luck, and loses on bleu.` The
     scores of both stand beside each metric, unless `second` names several systems."""
-    first, second, total = record.first, record.second, record.metrics
+    first, second = record.first, record.second
     contests = [*record.wins, *record.losses]
     values = first if all({first, second} == {c.first, c.second} for c in contests) else None
-    if not total:
-        sentence = f"{first} and {second} share no metric that has a better side."
+    untested = _list_untested(record)
+    undecided = [contest for contest in record.undecided if contest not in untested]
+    total = len(contests) + len(undecided)
+    luck = f"; on {_list(undecided)} the difference may be luck" if undecided else ""
+    if not record.metrics:
+        sentence = f"{first} and {second} share no metric that has a better side"
+    elif not total:
+        sentence = f"{first} and {second} could not be compared"
     elif record.wins:
         scope = _describe_scope(len(record.wins), total)
         sentence = f"{first} beats {second} on {scope} ({_list(record.wins, values)}), which is not luck"
         sentence += f", and loses on {_list(record.losses, values)}" if record.losses else ""
-        if record.undecided:
-            sentence += f"; on {_list(record.undecided)} the difference may be luck"
-        sentence += "."
+        sentence += luck
     elif record.losses:
         scope = _describe_scope(len(record.losses), total)
-        sentence = f"{first} loses to {second} on {scope} ({_list(record.losses, values)}), which is not luck"
-        sentence += f"; on {_list(record.undecided)} the difference may be luck." if record.undecided else "."
+        sentence = f"{first} loses to {second} on {scope} ({_list(record.losses, values)}), which is not luck{luck}"
     else:
-        items = max(contest.items for contest in record.undecided)
+        items = max(contest.items for contest in undecided)
         what = {1: "the metric does not tell", 2: "neither metric tells"}.get(total, f"none of {total} metrics tells")
         sentence = (
             f"{first} and {second} are not separated: {what} them apart on {format_count(items, 'item')}, so that the "
-            f"{agree(total, 'difference', 'differences')} may be luck."
+            f"{agree(total, 'difference', 'differences')} may be luck"
         )
-        if not any(contest.testable for contest in record.undecided):
-            sentence += " So few items could not separate any two systems."
+        if not any(contest.testable for contest in undecided):
+            sentence += ". So few items could not separate any two systems"
+    if untested:
+        sentence += f"; {_list(untested)} {agree(len(untested), 'was', 'were')} not tested: no item has both scores"
+    sentence += "."
     # What descriptive metrics, such as the length, say about the pair.
-    described = [_describe_scores(contest, first) for contest in record.described[:_MAX_NAMED]]
-    return f"{sentence} They also differ in {join_names(described)}." if described else sentence
+    if described := [_describe_scores(contest, first) for contest in record.described[:_MAX_NAMED]]:
+        sentence += f" They also differ in {join_names(described)}."
+    shown = [*contests, *record.described]
+    if values and any(contest.left_out for contest in shown):
+        least, most = (f"{edge(contest.items for contest in shown):,}" for edge in (min, max))
+        items = f"{most} items" if least == most else f"{least} to {most} items"
+        sentence += f" These scores are of the {items} that both have a score for, the table's of all."
+    return sentence
+
+
+def _list_untested(record: PairRecord) -> list[Contest]:
+    """The contests of a pair without a p-value: the metric has no item on which it scored both systems."""
+    return [contest for contest in record.undecided if any(map(math.isnan, contest.adjusted.values()))]
+
+
+#: What metrics measure, in words for readers who know none of them; others go by their own names.
+_TOPICS = {
+    "consistency": "support by the source",
+    "fluency": "fluency",
+    "quality": "overall quality",
+    "translation_quality": "quality of the translation",
+    "errors": "errors",
+    "bertscore": "likeness in meaning to the references",
+    **dict.fromkeys(
+        ("rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "chrf", "meteor", "ter"), "likeness to the references"
+    ),
+}
+
+
+def summarize_pairs(records: Sequence[PairRecord]) -> list[str]:
+    """What got better and worse, in a sentence for readers who know no metric; none where nothing is separated."""
+    decided = [record for record in records if record.wins or record.losses]
+    if not decided:
+        return []
+    if len(records) > 1:
+        groups = {
+            "better": [record.first for record in decided if not record.losses],
+            "worse": [record.first for record in decided if not record.wins],
+            "better in some respects and worse in others": [r.first for r in decided if r.wins and r.losses],
+            "not separated from it": [record.first for record in records if record not in decided],
+        }
+        parts = [f"{join_names(own)} {agree(len(own), 'is', 'are')} {how}" for how, own in groups.items() if own]
+        return [f"Against {records[0].second}: {'; '.join(parts)}."]
+    (record,) = records
+    better, worse = (_name_topics(own) for own in (record.wins, record.losses))
+    mixed = [topic for topic in better if topic in worse]
+    better, worse = ([topic for topic in own if topic not in mixed] for own in (better, worse))
+    said = [f"better than {record.second} in {join_names(better)}"] if better else []
+    said += [f"worse{'' if better else f' than {record.second}'} in {join_names(worse)}"] if worse else []
+    sentence = f"{record.first} is {' and '.join(said)}" if said else f"{record.first} and {record.second} trade places"
+    if mixed:
+        sentence += f"; metrics contradict each other about {join_names(mixed)}"
+    elif not record.losses:
+        sentence += ", and in nothing worse"
+    return [f"{sentence}. Luck is an unlikely explanation."]
+
+
+def _name_topics(contests: Sequence[Contest]) -> list[str]:
+    """What the metrics measure, each thing once. An aspect counts only where its metric does not speak for it."""
+    owners = {contest.metric.name for contest in contests if not isinstance(contest.metric, PartMetric)}
+    shown = [c.metric for c in contests if not isinstance(c.metric, PartMetric) or c.metric.metric.name not in owners]
+    return list(dict.fromkeys(_TOPICS.get(metric.name, metric.label) for metric in shown))
 
 
 def _describe_scope(count: int, total: int) -> str:

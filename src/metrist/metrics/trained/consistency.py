@@ -105,15 +105,16 @@ class Consistency(SentenceMetric):
         remarks = super().remarks(scores)
         if SENTENCES not in scores.parts:
             return remarks
-        sentences, supported = (int(np.nansum(scores.parts[name])) for name in (SENTENCES, SUPPORTED))
-        outputs = len(scores.errors)
-        if not outputs:
+        unsupported = np.nan_to_num(scores.parts[SENTENCES] - scores.parts[SUPPORTED])
+        # Words may be marked in a sentence that is supported as a whole.
+        count, outputs = int(unsupported.sum()), int(np.count_nonzero(unsupported))
+        if not count:
             return remarks
         return [
             *remarks,
-            f"{self.label}: {sentences - supported:,} of {format_count(sentences, 'sentence')} in "
-            f"{format_count(outputs, 'output')} {agree(sentences - supported, 'is', 'are')} unlikely to be supported "
-            "by the source; `metrist explain` shows them",
+            f"{self.label}: {count:,} of {format_count(int(np.nansum(scores.parts[SENTENCES])), 'sentence')} in "
+            f"{format_count(outputs, 'output')} {agree(count, 'is', 'are')} unlikely to be supported by the source; "
+            "`metrist explain` shows them",
         ]
 
     def _score(self, record: Record, text: AlignedText, result: Support | Failure) -> Score:

@@ -58,6 +58,12 @@ export function errorList(errors) {
     element("li", { class: error.severity }, safeName(error.text), element("span", { class: "soft" }, ` (${safeName(error.by)})`))));
 }
 
+/** The passages of the source that errors are about, each once. */
+function passageList(passages = []) {
+  return passages.map(([numbers, words]) => element("p", { class: "passage" },
+    element("span", { class: "soft" }, `Nearest in the source (${numbers}):`), ` “${safeName(words)}”`));
+}
+
 /** Something under its name. */
 export function part(title, ...children) {
   return element("section", { class: "part" }, element("h3", { class: "label" }, title), ...children);
@@ -70,7 +76,7 @@ export function part(title, ...children) {
 export function drawOutput(card, other = null, { name = "", differences = true } = {}) {
   if (card.output === null) return [element("p", { class: "message" }, "The files of the run do not have this text.")];
   const errors = errorRanges(card.errors, "output");
-  const list = card.errors.length ? [part("Errors", errorList(card.errors))] : [];
+  const list = card.errors.length ? [part("Errors", element("div", {}, errorList(card.errors), passageList(card.passages)))] : [];
   const own = (changes) => part("Output", markedBox(card.output, [...changes, ...errors], { class: "main-text" }));
   if (!other || other.output === null) return [own([]), ...list];
   const ranges = differences ? diffWords(other.output, card.output) : [[], []];

@@ -1,5 +1,5 @@
 import { element, safeName } from "/static/elements.js";
-import { drawContext, drawOutput, drawReasons } from "/static/output_card.js";
+import { drawContext, drawOutput, drawReasons, markedBox, part } from "/static/output_card.js";
 
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -114,7 +114,7 @@ import { drawContext, drawOutput, drawReasons } from "/static/output_card.js";
 
   const explorer = data.explorer;
   if (!explorer) return;
-  const size = 10;
+  const size = 5;
   const root = document.getElementById("explorer");
   const filters = element("div", { class: "filters" });
   const choice = (label, options) => {
@@ -140,7 +140,7 @@ import { drawContext, drawOutput, drawReasons } from "/static/output_card.js";
   root.append(filters, summary, list, turns);
   let page = 0;
 
-  const cards = explorer.outputs.map((output) => ({ errors: [], said: [], ...explorer.items[output.i], ...output }));
+  const cards = explorer.outputs.map((output) => ({ errors: [], passages: [], said: [], ...explorer.items[output.i], ...output }));
   const byKey = new Map(cards.map((card) => [`${card.i} ${card.s}`, card]));
   const searchable = cards.map((card) => [card.name, card.output, card.source ?? "", ...card.references].join("\n").toLowerCase());
 
@@ -153,9 +153,10 @@ import { drawContext, drawOutput, drawReasons } from "/static/output_card.js";
   const drawCard = (card) => {
     const other = beside.value === "" ? undefined : byKey.get(`${card.i} ${beside.value}`);
     const against = other === card ? null : other;
-    const context = drawContext(card);
+    const context = drawContext({ ...card, instruction: null });
     return element("article", { class: "card" },
       element("h3", {}, `item ${safeName(card.name)} · system ${safeName(explorer.systems[card.s])}`),
+      card.instruction ? part("Instruction", markedBox(card.instruction)) : null,
       drawScores(card),
       drawOutput(card, against, { name: against ? explorer.systems[against.s] : "" }),
       drawReasons(card),

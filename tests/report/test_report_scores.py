@@ -1,0 +1,47 @@
+"""Failures in words: reasons are counted without the names of the outputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from metrist.metrics.base import Metric
+from metrist.records import Record
+from metrist.report.scores import leave_out_names
+from metrist.run import score
+from metrist.scores import Failure, FailureKind, Score
+
+#: As metrist wrote them into run folders up to 0.1.0, and as metrics of users may.
+NAMED = "m needs source, but item {!r} of system {!r} has none"
+
+
+class Picky(Metric):
+    catalog_name = "picky"
+
+    def score_record(self, record: Record) -> Score:
+        if record.item == "20":
+            return Score(value=1.0)
+        return Score.failed(NAMED.format(record.item, record.system) if int(record.item) % 3 else "the output is empty")
+
+
+def test_reasons_are_counted_without_the_names_of_outputs() -> None:
+    rows = [{"item": str(n), "system": "a", "output": "x", "references": ["x"]} for n in range(21)]
+    remarks = score(rows, [Picky(), "rougeL"], progress=False).table().remarks
+    expected, times = Counter("empty" if n % 3 == 0 else "source" for n in range(20)).most_common(1)[0]
+    (remark,) = [remark for remark in remarks if remark.startswith("picky")]
+    assert (expected, times) == ("source", 13)
+    assert "most often (13): m needs source, but item … of system … has none" in remark
+
+
+def test_a_record_without_a_field_is_not_named_in_the_reason() -> None:
+    references = [{"references": ["x"]}, {}, {}]
+    rows = [{"item": str(n), "system": "a", "output": "x", **own} for n, own in enumerate(references)]
+    failures = score(rows, ["rougeL"], progress=False).scores["rougeL"].failures
+    assert set(failures) == {1, 2}
+    assert len(set(failures.values())) == 1
+
+
+def test_only_quoted_names_are_left_out() -> None:
+    failure = Failure(FailureKind.other, "item '1' took 10 seconds")
+    shortened = leave_out_names(failure, "1", "a")
+    assert (shortened.kind, shortened.message) == (FailureKind.other, "item … took 10 seconds")
+    assert leave_out_names(failure, "0", "a") is failure
