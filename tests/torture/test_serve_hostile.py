@@ -72,7 +72,7 @@ def test_clients_that_do_not_read(stream: bool, torture_row: Rows) -> None:
         with row.attempt(), never_read(port, 6, 4000, stream=stream):
             wait_for_status(port, 429, seconds=10)
             wait_for_status(port, 200, seconds=30)
-            wait_for(lambda: count_sockets(process) <= before + 1)
+            wait_for(lambda: count_sockets(process) <= before + 4)  # Those that were refused wait for more requests.
 
 
 def test_requests_without_a_token(torture_row: Rows) -> None:
