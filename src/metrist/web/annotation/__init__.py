@@ -5,5 +5,6 @@ sampling   which outputs or pairs they see, and with what weight
 project    a folder with the tasks, who gets which, and the clicks
 store      the log of clicks, which survives crashes
 answers    the answers that the clicks give
+disputes   the tasks that raters answer differently
 export     answers as rows that `metrist meta`, `build pairs`, `train` and `calibrate` read, and as Label Studio's JSON
 """
