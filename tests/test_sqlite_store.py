@@ -184,6 +184,6 @@ def test_a_file_of_an_earlier_version_is_read_where_no_table_can_be_added(
     answers = gateway.complete(llm, say("two"), Sampling())
     assert [answer.text for answer in answers] == ["TWO"]
     # That it cannot be read cannot be noted, which is no fault of the run.
-    parser = gateway.AnswerParser("1.0", lambda *_: False)
+    parser = gateway.AnswerParser(lambda *_: False)
     assert gateway.complete(llm, say("two"), Sampling(), parser=parser) == answers
     assert AnswerCache(unwritable).contents().unreadable == {}

@@ -256,7 +256,7 @@ def test_answers_are_deleted_by_age_and_failure(metrist, options, left):
     store_aged(5, "refused", failure="no")
     store_aged(20, "garbled")
     (garbled,) = build_requests(Scripted(), say("garbled"), Sampling())
-    open_cache().mark_unreadable([garbled.key], "1.0")
+    open_cache().mark_unreadable([garbled.key])
     assert "scripted        4           1" in metrist("answers", "size").out
     done = metrist("answers", "clear", *options, "--yes")
     assert (done.code, stored_texts()) == (0, left)

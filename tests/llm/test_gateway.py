@@ -239,14 +239,14 @@ def test_what_came_before_a_fault_of_the_whole_is_kept():
 
 
 def test_unreadable_answers_are_marked_as_they_come_not_when_all_are_there():
-    parser = AnswerParser("1.0", lambda index, answer: (index, answer.text) != (1, "b"))
+    parser = AnswerParser(lambda index, answer: (index, answer.text) != (1, "b"))
     with raises_code(ModelError, "model_unusable", "the server has gone"):
         gateway.complete(Breaking(), say("a", "b", "c"), GREEDY, parser=parser)
     assert open_cache().contents().unreadable == {"breaking": 1}
 
 
 def test_a_fault_of_the_parser_is_left_to_the_metric():
-    parser = AnswerParser("1.0", lambda *_: 1 / 0 > 0)
+    parser = AnswerParser(lambda *_: 1 / 0 > 0)
     assert texts(gateway.complete(Scripted(), say("a"), GREEDY, parser=parser)) == ["A"]
     assert open_cache().contents().unreadable == {}
 

@@ -82,17 +82,6 @@ def test_damaged_best_weights_are_not_used(tmp_path: Path) -> None:
     assert "step-00000048" in messages[0]
 
 
-def test_checkpoints_of_older_versions_have_no_checksums(tmp_path: Path) -> None:
-    checkpoints = train(tmp_path)
-    path = tmp_path / "step-00000048" / "state.json"
-    fields = json.loads(path.read_text())
-    path.write_text(json.dumps({name: value for name, value in fields.items() if name not in ("files", "sha256")}))
-    model = toy(tmp_path, every=7).model
-    state = checkpoints.resume(model, make_optimizer(model), pytest.fail)
-    assert state is not None
-    assert state.step == 48
-
-
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     checkpoints = train(tmp_path)
     other = torch.nn.Linear(6, 1)

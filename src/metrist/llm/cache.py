@@ -212,7 +212,7 @@ FILE_NAME = "answers-1.sqlite"
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, llm TEXT NOT NULL, question BLOB NOT NULL, "
     "answer BLOB NOT NULL, arrived REAL NOT NULL)",
-    # Answers that a metric could not read, and which version of its parser that was.
+    # Answers that a metric could not read; the second column only says so.
     "CREATE TABLE IF NOT EXISTS unreadable (key BLOB PRIMARY KEY, parser TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS spending (run TEXT NOT NULL, process TEXT NOT NULL, paid REAL NOT NULL, "
     "reserved REAL NOT NULL, changed REAL NOT NULL, PRIMARY KEY (run, process))",
@@ -235,11 +235,11 @@ class CachedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StoredCompletion:
-    """A completion in the cache, the time of its arrival, and the parser that could not read it, if any."""
+    """A completion in the cache, the time of its arrival, and whether a metric could not read it."""
 
     completion: Completion
     arrived: float
-    rejected_by: str | None = None
+    is_marked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ class AnswerCache:
             for key, blob, arrived, parser in self._store.find(query, list(by_key)):
                 completion = _parse_blob(blob, completion_from_json)
                 if completion is not None and has_requested_parts(by_key[key], completion):
-                    stored[key] = StoredCompletion(completion, arrived, parser)
+                    stored[key] = StoredCompletion(completion, arrived, parser is not None)
         return stored
 
     def store(self, answers: Sequence[CachedAnswer], replaced: Mapping[bytes, float] | None = None) -> list[Completion]:
@@ -339,10 +339,10 @@ class AnswerCache:
             ]
         )
 
-    def mark_unreadable(self, keys: Collection[bytes], parser: str) -> None:
-        """Remember that this parser could not read the answers to these requests."""
-        query = "INSERT OR REPLACE INTO unreadable (key, parser) SELECT key, ? FROM answers WHERE key = ?"
-        self.write(lambda connection: connection.executemany(query, [(parser, key) for key in keys]))
+    def mark_unreadable(self, keys: Collection[bytes]) -> None:
+        """Remember that a metric could not read the answers to these requests."""
+        query = "INSERT OR REPLACE INTO unreadable (key, parser) SELECT key, '' FROM answers WHERE key = ?"
+        self.write(lambda connection: connection.executemany(query, [(key,) for key in keys]))
 
     def check_writable(self) -> None:
         """Write to the file, so that a fault shows before anything is paid for."""

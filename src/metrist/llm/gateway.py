@@ -55,11 +55,10 @@ dry_run: ContextVar[DryRun | None] = ContextVar("dry_run", default=None)
 
 @dataclass(frozen=True, slots=True)
 class AnswerParser:
-    """How the caller reads answers: `can_read` gets an answer with the index of its conversation. `version` changes
-    where the parser does, and with it the answers that it cannot read. `name` tells the callers of a run apart.
-    `needs_logprobs` says why an LLM that returns no token probabilities is of no use; None: it is."""
+    """How the caller reads answers: `can_read` gets an answer with the index of its conversation. `name` tells the
+    callers of a run apart. `needs_logprobs` says why an LLM that returns no token probabilities is of no use; None: it
+    is."""
 
-    version: str
     can_read: Callable[[int, Completion], bool]
     name: str = ""
     needs_logprobs: str | None = None
@@ -81,9 +80,9 @@ def complete(
     sets concurrency, rate limits, budget and cache folder; without it, environment variables do.
 
     Completions come from the cache where it has them. A failure is not cached unless it was paid for and will not
-    change, so another run sends the request again. With `parser`, answers that it cannot read are marked, and a stored
-    answer that an earlier version of it could not read, and this one cannot either, is requested again. So are, with
-    `runtime.fresh`, all answers of other runs, and with `runtime.retry_failed` those that failed or cannot be read.
+    change, so another run sends the request again. With `parser`, answers that it cannot read are marked. With
+    `runtime.fresh`, all answers of other runs are requested again, and with `runtime.retry_failed` those that failed or
+    cannot be read.
 
     `ModelError` is raised where no answer of a run was of use so far, and `MAX_USELESS` were empty or not readable for
     `parser`, or the first has no token probabilities and `parser` needs them.
@@ -150,10 +149,6 @@ class AnswerReader:
             # The metric raises the same when it reads the answer, and reports it with the record.
             return False
 
-    def is_outdated(self, answer: StoredCompletion) -> bool:
-        """Whether another version of the parser could not read the answer."""
-        return self.parser is not None and answer.rejected_by not in (None, self.parser.version)
-
 
 def find_current(
     stored: Mapping[bytes, StoredCompletion], reader: AnswerReader, runtime: Runtime
@@ -167,25 +162,20 @@ def find_current(
         retries = runtime.retry_failed is not None and not is_own
         if answer.completion.failure is not None:
             return not retries
-        return not ((retries or reader.is_outdated(answer)) and reader.rejects(key, answer.completion))
+        return not (retries and reader.rejects(key, answer.completion))
 
     return {key: answer for key, answer in stored.items() if is_current(key, answer)}
 
 
 def _mark_unreadable(cache: AnswerCache, stored: Mapping[bytes, StoredCompletion], reader: AnswerReader) -> None:
-    """Remember which stored answers this version of the parser cannot read."""
-    if reader.parser is None:
-        return
-    version = reader.parser.version
+    """Remember which stored answers the parser cannot read."""
     rejected = [
-        key
-        for key, answer in stored.items()
-        if answer.rejected_by != version and reader.rejects(key, answer.completion)
+        key for key, answer in stored.items() if not answer.is_marked and reader.rejects(key, answer.completion)
     ]
     if rejected:
         # Where stored answers can only be read, they can still be used.
         with suppress(ModelError):
-            cache.mark_unreadable(rejected, version)
+            cache.mark_unreadable(rejected)
 
 
 def _recall(llm: LLM, stored: Mapping[bytes, tuple[Request, Completion]], runtime: Runtime) -> dict[bytes, Completion]:
@@ -372,9 +362,9 @@ class RequestBatch(Call):
                 request=request, completion=completion, arrived=self.runtime.answer_time or time.time()
             )
             (stored,) = self._cache.store([answer], self._replaced)
-            if self._reader.parser and self._reader.rejects(request.key, stored):
+            if self._reader.rejects(request.key, stored):
                 # Now, and not only when all answers are there: the run may be killed before.
-                self._cache.mark_unreadable([request.key], self._reader.parser.version)
+                self._cache.mark_unreadable([request.key])
             base.count_stored()
         if self._budget and self._price:
             reserved = pricing.max_cost(request, self._price)

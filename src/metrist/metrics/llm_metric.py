@@ -15,12 +15,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from metrist._version import __version__
 from metrist.errors import RunError, SpecError, agree, format_count
 from metrist.llm import gateway, pricing
 from metrist.llm.base import LLM
@@ -154,8 +152,8 @@ def ask_llm(
     runtime: Runtime | None = None,
     parser: AnswerParser | None = None,
 ) -> list[Completion]:
-    """One completion per conversation, in order; `NOT_ASKED` in place of each None. With `parser`, stored answers that
-    it cannot read are requested again where `gateway.complete` says so."""
+    """One completion per conversation, in order; `NOT_ASKED` in place of each None. With `parser`, answers that
+    it cannot read are marked; see `gateway.complete`."""
     positions = [i for i, conversation in enumerate(conversations) if conversation is not None]
     requested = [conversations[i] or () for i in positions]
     if parser is not None and len(positions) < len(conversations):
@@ -212,7 +210,6 @@ def ask_and_parse(
         return known[1]
 
     parser = AnswerParser(
-        version=_parser_version(metric),
         can_read=lambda index, answer: not isinstance(read(index, answer), Failure),
         name=str(metric),
         needs_logprobs=needs_logprobs,
@@ -233,25 +230,6 @@ def ask_for_scores(
     """As `ask_and_parse`, with a failed score for a failure, and the usage in each."""
     results = ask_and_parse(metric, conversations, sampling, runtime, parse, needs_logprobs=needs_logprobs)
     return [_add_usage(answer, result) for answer, result in results]
-
-
-def _parser_version(metric: LLMMetric) -> str:
-    """Identifies the code that reads answers: the version of metrist, and the source of classes from elsewhere."""
-    classes = metric.__class__.__mro__[:-1]
-    foreign = tuple(cls for cls in classes if cls.__module__.partition(".")[0] != "metrist")
-    return f"{__version__}+{_hash_source(foreign)}" if foreign else __version__
-
-
-@lru_cache(maxsize=64)
-def _hash_source(classes: tuple[type, ...]) -> str:
-    sources = []
-    for cls in classes:
-        try:
-            sources.append(inspect.getsource(cls))
-        except (OSError, TypeError):
-            codes = [value.__code__ for value in vars(cls).values() if inspect.isfunction(value)]
-            sources += [repr((code.co_code, code.co_names)) for code in codes]
-    return hashlib.sha256("\n".join(sources).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def score_answers(answers: Sequence[Completion], parse: Callable[[int, Completion], Score]) -> list[Score]:
@@ -410,7 +388,7 @@ def describe_usage(name: str, total: Mapping[str, Any], metric: Metric | None = 
     if unusable := total.get("unusable"):
         calls = format_count(unusable, "call")
         remarks.append(
-            f"{name}: the server's token counts of {calls} cannot be right; estimates from the texts are billed"
+            f"{name}: the server's token counts of {calls} cannot be right and were estimated from the texts"
         )
     return remarks
 

@@ -118,8 +118,8 @@ class Checkpoints:
         for step in reversed(steps):
             try:
                 state, hashes = self._read_state(step)
-                weights = _read_tensors(self._path(step) / _MODEL, hashes.get(_MODEL))
-                optimizer_state = _read_tensors(self._path(step) / _OPTIMIZER, hashes.get(_OPTIMIZER))
+                weights = _read_tensors(self._path(step) / _MODEL, hashes[_MODEL])
+                optimizer_state = _read_tensors(self._path(step) / _OPTIMIZER, hashes[_OPTIMIZER])
                 if state.best_step not in (None, step):
                     self._read_best(state)
                 load_weights(model, weights)
@@ -150,7 +150,7 @@ class Checkpoints:
     def _read_best(self, state: TrainingState) -> dict[str, Tensor]:
         assert state.best_step is not None
         _, hashes = self._read_state(state.best_step)
-        return _read_tensors(self._path(state.best_step) / _MODEL, hashes.get(_MODEL))
+        return _read_tensors(self._path(state.best_step) / _MODEL, hashes[_MODEL])
 
     def remove(self) -> None:
         """Remove all checkpoints."""
@@ -160,12 +160,11 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def _read_state(self, step: int) -> tuple[TrainingState, dict[str, str]]:
-        """Return the state and the hashes of the other files; checkpoints of older versions have none."""
+        """Return the state and the hashes of the other files."""
         fields = json.loads((self._path(step) / _STATE).read_text(encoding="utf-8"))
-        digest = fields.pop(_SHA256, None)
-        if digest is not None and digest != _hash_fields(fields):
+        if fields.pop(_SHA256) != _hash_fields(fields):
             raise ValueError(f"{_STATE} does not match its checksum")
-        hashes = fields.pop(_FILES, {})
+        hashes = fields.pop(_FILES)
         evaluations = [Evaluation(**evaluation) for evaluation in fields["evaluations"]]
         return TrainingState(**{**fields, "evaluations": evaluations}), hashes
 
@@ -275,12 +274,12 @@ def _hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read_tensors(path: Path, digest: str | None = None) -> dict[str, Tensor]:
+def _read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
     """Read the tensors of a file; raise ValueError if it is damaged, or has another SHA-256 than `digest`."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if digest is not None and _hash_file(path) != digest:
+    if _hash_file(path) != digest:
         raise ValueError(f"{path.name} does not match its checksum")
     try:
         return dict(load_file(path))

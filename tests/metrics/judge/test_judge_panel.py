@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,12 @@ def voted(vote: str, *grades):
 )
 def test_the_vote_is_counted_over_those_who_answered(vote, grades, value):
     assert voted(vote, *grades).value == value
+
+
+def test_empty_outputs_are_counted_once_however_many_judges_there_are():
+    panel = Panel(judges=(judge(3), judge(4)), vote="mean")
+    scores = panel.score(Shard([RECORD, replace(RECORD, item="2", output=" ")]))
+    assert f"{panel.label}: 1 empty output graded like the others" in panel.remarks(scores)
 
 
 def test_each_judge_and_their_disagreement_are_parts():

@@ -104,19 +104,6 @@ def test_a_mean_draws_contexts_and_texts_without_one_together() -> None:
     assert both.high - both.low == pytest.approx((alone.high - alone.low) / 2, rel=0.1)
 
 
-def test_results_of_earlier_versions_named_pairs_without_a_context_after_their_texts() -> None:
-    rng = np.random.default_rng(3)
-    scores = all_against_all(rng.normal(size=20), rng.normal(size=20))
-    older = scores.to_dict() | {"context": [f"pair {number}" for number in range(len(scores))]}
-    assert (
-        accuracy([CriterionScores.from_dict(older)])
-        == accuracy([scores])
-        == accuracy([CriterionScores.from_dict(scores.to_dict())])
-    )
-    shared = answers([1, 2], [0, 1], ["one", "one"])
-    assert CriterionScores.from_dict(shared.to_dict()).context == shared.context
-
-
 def test_the_mean_over_criteria_counts_each_alike_and_its_interval_draws_shared_contexts_together() -> None:
     """By hand: accuracies 1 and 0 with 1 and 3 pairs. Two criteria with the same contexts and the same scores are no
     more certain than one; two with other contexts are."""

@@ -27,7 +27,7 @@ import numpy as np
 from metrist.errors import SpecError, format_count
 from metrist.llm.messages import Completion, Conversation, Message, TokenChoice
 from metrist.metrics.answer_parsing import JsonObject, find_broken_keys, find_objects, is_cut_off
-from metrist.metrics.base import Shard, check_choice
+from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.judge.rubrics import ALL_ASPECTS, MARK_KEY, REASONS_KEY, Aspect, Level, Rubric, load_rubric
 from metrist.metrics.llm_metric import (
     LLMMetric,
@@ -234,7 +234,7 @@ class Judge(LLMMetric):
             f"{self.label}: {count:,} of the {scored:,} scored outputs have no instruction and were judged by the "
             "default of their task"
         )
-        odd = _describe_odd_records(self, scores)
+        odd = describe_odd_records(self, scores)
         return [*super().remarks(scores), *odd, *([remark] if 0 < count < scored else [])]
 
     @property
@@ -321,10 +321,10 @@ def _has_blank_source(record: Record) -> bool:
     return not (record.source or "").strip()
 
 
-def _describe_odd_records(judge: Judge, scores: Scores) -> list[str]:
+def describe_odd_records(judge: Metric, scores: Scores) -> list[str]:
     """How many outputs were empty, and how many were not graded because they lack what the rubric needs."""
     missing = sum(failure.kind is FailureKind.missing_input for failure in scores.failures.values())
-    empty = sum((usage or {}).get(EMPTY_OUTPUTS, 0) for usage in scores.usages.values())
+    empty = sum(EMPTY_OUTPUTS in (usage or {}) for usage in scores.usages.values())
     texts = [f"{format_count(missing, 'output')} without {' or '.join(judge.needs)} not graded"] if missing else []
     texts += [f"{format_count(empty, 'empty output')} graded like the others"] if empty else []
     return [f"{judge.label}: {', '.join(texts)}"] if texts else []

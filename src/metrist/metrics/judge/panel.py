@@ -13,6 +13,7 @@ import numpy as np
 from metrist.errors import SpecError, format_count
 from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.comparator import Comparator, Judgment, build_comparator
+from metrist.metrics.judge.judge import describe_odd_records
 from metrist.metrics.llm_metric import cost_remarks, coverage_remarks, is_retryable, merge_usage
 from metrist.metrics.registry import build
 from metrist.ratings import Choice
@@ -106,7 +107,7 @@ class Panel(Jury):
                 f"{self.label}: the judges agreed on {agreed:,} of {format_count(voted, 'output')}; their grades "
                 f"differ by {np.nanmean(differences):.3g} on average (graded: {counts})"
             )
-        return [*remarks, *cost_remarks(self, scores)]
+        return [*remarks, *cost_remarks(self, scores), *describe_odd_records(self, scores)]
 
     def _combine(self, scores: Sequence[Score]) -> Score:
         by_judge = dict(zip(self.names, scores, strict=True))

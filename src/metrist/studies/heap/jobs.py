@@ -218,7 +218,7 @@ class CriterionScores:
     def from_dict(row: Mapping[str, Any]) -> CriterionScores:
         numbers = {name: _to_floats(row[name]) for name in ("good", "bad", "good_rating", "bad_rating")}
         return CriterionScores(
-            context=_read_contexts(row["context"], row["good_answer"]),
+            context=list(row["context"]),
             good_answer=list(row["good_answer"]),
             bad_answer=list(row["bad_answer"]),
             **numbers,
@@ -237,15 +237,6 @@ def _identify_context(pair: GoodBad) -> str:
         return NO_CONTEXT
     long_field = next((text for _, text in context if len(text.split()) >= _CONTEXT_WORDS), None)
     return _digest(context if long_field is None else (("", long_field),))
-
-
-def _read_contexts(contexts: Sequence[str], answers: Sequence[str]) -> list[str]:
-    """Return the contexts of a results file. Older files name a pair without a context after its texts, so that one
-    answer seems to have two contexts; the pairs of such a criterion have no context."""
-    first: dict[str, str] = {}
-    if any(first.setdefault(answer, context) != context for answer, context in zip(answers, contexts, strict=True)):
-        return [NO_CONTEXT] * len(contexts)
-    return list(contexts)
 
 
 def _digest(fields: Fields) -> str:

@@ -160,10 +160,10 @@ def _describe_study(study: Study, data: StudyData) -> Mapping[str, Any]:
 
 def _check_same_study(out: Path, stored: Mapping[str, Any], requested: Mapping[str, Any]) -> None:
     """All trainings of a folder are in the same tables, so they need the same pairs and settings, apart from what was
-    chosen for some of them. Studies of earlier versions have no settings in their description."""
+    chosen for some of them."""
     if any(stored[name] != requested[name] for name in ("suite", "pairs")):
         raise RunError(f"{out} has a study of other pairs ({stored['pairs']['name']}); use another `out`")
-    differences = list_differences(stored.get("settings", requested["settings"]), requested["settings"])
+    differences = list_differences(stored["settings"], requested["settings"])
     if differences and _has_finished_training(out):
         raise RunError(
             f"{out} has a study with other settings: {'; '.join(differences)}. Use the same settings, or another `out`"
