@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _KEPT_MESSAGES = 20
 #: Outputs of a block whose language is looked at; how many of them, and which share, must be in another one.
-_LOOKED_AT, _FEWEST_OTHERS, _SHARE_OF_OTHERS = 32, 3, 0.1
+_LOOKED_AT, _FEWEST_OTHERS, _SHARE_OF_OTHERS = 32, 3, 0.2
 #: Records of a batch, and about how many characters of text.
 BATCH_RECORDS, BATCH_CHARACTERS = 8192, 8_000_000
 #: Judgments are not looked at; left out where they cannot be parsed; or errors there.
