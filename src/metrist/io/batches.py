@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _KEPT_MESSAGES = 20
 #: Outputs of a block whose language is looked at; how many of them, and which share, must be in another one.
-_LOOKED_AT, _FEWEST_OTHERS, _SHARE_OF_OTHERS = 32, 3, 0.1
+_LOOKED_AT, _FEWEST_OTHERS, _SHARE_OF_OTHERS = 32, 3, 0.2
 #: Records of a batch, and about how many characters of text.
 BATCH_RECORDS, BATCH_CHARACTERS = 8192, 8_000_000
 #: Judgments are not read; or left out if they cannot be parsed; or errors if they cannot be parsed.
@@ -80,25 +81,23 @@ class Observations:
     """What the rows of all sources showed, for notes to the user."""
 
     skipped: Skipped = field(default_factory=Skipped)
-    skipped_by_source: dict[int, int] = field(default_factory=dict)
+    skipped_by_source: Counter[int] = field(default_factory=Counter)
     #: Rows whose judgments cannot be read, where that is no error.
     left_out: Skipped = field(default_factory=Skipped)
     #: Of tables, where a cell may be empty by mistake.
     empty_outputs: int = 0
     #: Rows that hold nothing but what an earlier row holds.
     repeats: int = 0
-    #: Of the outputs that were looked at, those surely in English, and those surely not.
-    english: int = 0
-    foreign: int = 0
+    #: Of the outputs that were looked at, how many are in English, surely or surely not.
+    languages: Counter[bool | None] = field(default_factory=Counter)
     source_check: SourceCheck = field(default_factory=SourceCheck)
     item_check: ItemCheck = field(default_factory=ItemCheck)
     layout_remarks: list[str] = field(default_factory=list)
 
     def add(self, block: Block, *, compare_sources: bool) -> None:
         columns = block.columns
-        judged = [is_english(columns[n]) for n in range(0, len(columns), max(1, len(columns) // _LOOKED_AT))]
-        self.english += judged.count(True)
-        self.foreign += judged.count(False)
+        step = max(1, len(columns) // _LOOKED_AT)
+        self.languages.update(is_english(columns[n]) for n in range(0, len(columns), step))
         if block.is_table:
             self.empty_outputs += sum(not output for output in columns.outputs)
         if compare_sources:
@@ -121,11 +120,11 @@ class Observations:
         if self.left_out.count:
             rows = agree(self.left_out.count, "1 row is", f"{self.left_out.count:,} rows are")
             remarks.append(f"the judgments of {rows} left out; the first: {self.left_out.messages[0]}")
-        least = max(_FEWEST_OTHERS, _SHARE_OF_OTHERS * (self.english + self.foreign))
-        if min(self.english, self.foreign) >= least:
+        english, others = self.languages[True], self.languages[False]
+        if min(english, others) >= max(_FEWEST_OTHERS, _SHARE_OF_OTHERS * (english + others)):
             remarks.append(
-                f"outputs are in several languages: of {self.english + self.foreign:,} that were looked at, "
-                f"{self.english:,} are in English and {self.foreign:,} are not; their scores may not be comparable"
+                f"outputs are in several languages: of {english + others:,} that were looked at, {english:,} are in "
+                f"English and {others:,} are not; their scores may not be comparable"
             )
         remarks += self.source_check.describe()
         if self.item_check.disjoint:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,10 +31,8 @@ from metrist.settings import check_types
 
 #: Rows between two reports of progress.
 _REPORTED = 1 << 12
-#: Systems listed of files that have the same name.
-_SHOWN_SYSTEMS = 6
-#: Columns listed that hold no field.
-_SHOWN_UNUSED = 8
+#: Systems listed of files that have the same name, and columns that hold no field.
+_SHOWN_SYSTEMS, _SHOWN_UNUSED = 6, 8
 #: Called with the rows read so far, and about how many there are, None if that is unknown.
 RowProgress = Callable[[int, int | None], None]
 #: Rows that are compared with earlier ones at once where they are yielded one by one.
@@ -64,7 +63,7 @@ def read_records(
     `system` is the system of rows that name none (default: the file's name without suffixes). `delimiter`, `encoding`
     and `sheet` (of an .xlsx file) are recognised where they are not given.
     """
-    check_types(read_records, {name: value for name, value in locals().items() if name != "source"})
+    check_types(read_records, locals())
     if isinstance(source, Reader):
         return source
     if fields:
@@ -115,8 +114,7 @@ class Findings:
     needs_item_check: bool
     rows: int
     repeats: int
-    english: int
-    foreign: int
+    languages: Counter[bool | None]
     empty_outputs: int
     left_out: Skipped
     skipped: Skipped
@@ -158,7 +156,7 @@ class Reader:
     _fields_by_column: dict[str, str] = field(default_factory=dict, init=False)
     #: What columns and formats were recognised, by file; empty where all is in metrist's own names.
     _readings: dict[str, str] = field(default_factory=dict, init=False)
-    #: All readings so far, in order, with columns that hold no field.
+    #: All readings so far, with columns that hold no field.
     _announced: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
     _observed: Observations = field(default_factory=Observations, init=False)
     #: Whether rows of the last source were converted, whether it names its items, and how many rows it has.
@@ -176,7 +174,7 @@ class Reader:
 
     def count_skipped(self, source: int) -> int:
         """The bad rows of one source in the latest iteration."""
-        return self._observed.skipped_by_source.get(source, 0)
+        return self._observed.skipped_by_source[source]
 
     @property
     def is_repeatable(self) -> bool:
@@ -351,8 +349,7 @@ class Reader:
             needs_item_check=self.needs_item_check,
             rows=rows,
             repeats=observed.repeats,
-            english=observed.english,
-            foreign=observed.foreign,
+            languages=observed.languages,
             empty_outputs=observed.empty_outputs,
             left_out=observed.left_out,
             skipped=observed.skipped,
@@ -372,12 +369,11 @@ class Reader:
             for one in slices:
                 observed.layout_remarks += one.layout_remarks
                 observed.repeats += one.repeats
-                observed.english += one.english
-                observed.foreign += one.foreign
+                observed.languages.update(one.languages)
                 observed.empty_outputs += one.empty_outputs
                 observed.left_out.join(one.left_out)
                 observed.skipped.join(one.skipped)
-                observed.skipped_by_source[number] = observed.skipped_by_source.get(number, 0) + one.skipped.count
+                observed.skipped_by_source[number] += one.skipped.count
                 observed.item_check.is_needed |= one.needs_item_check
                 if observed.item_check.is_needed:
                     observed.item_check.add_hashes(one.items, one.systems)
@@ -527,8 +523,7 @@ class Reader:
             self._announce(rows.source, reading, columns.unused)
 
     def _announce(self, source: RowSource, reading: str, unused: tuple[str, ...]) -> None:
-        name = source.name or "the rows"
-        is_new = reading not in self._announced
+        name, is_new = source.name or "the rows", reading not in self._announced
         self._announced.setdefault(reading, unused)
         if unused:
             more = ", …" if len(unused) > _SHOWN_UNUSED else ""
