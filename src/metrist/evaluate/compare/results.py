@@ -236,7 +236,7 @@ def make_system_table(comparison: Comparison, marks: Marks | None = None) -> Tab
                     Estimate(s.value, s.low, s.high, decimals, "none"),
                     (own_marks or {}).get(s.system, ""),
                     room,
-                    best and s.system in best,
+                    None if best is None else s.system in best,
                 )
                 for s in scores.values()
             ]
