@@ -293,7 +293,7 @@ class ViewedRun:
     def unchecked(self) -> NDArray[np.bool_]:
         """Which outputs a metric that lists errors has no score of."""
         values = [self.numbers[name] for name, column in self.columns.items() if column.finds_errors]
-        return np.isnan(values).any(axis=0) if values else np.zeros(len(self), np.bool_)
+        return np.asarray(np.isnan(values).any(axis=0)) if values else np.zeros(len(self), np.bool_)
 
     # ---- Texts
 
