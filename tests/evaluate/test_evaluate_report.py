@@ -165,7 +165,7 @@ class Marking(Metric):
 
     catalog_name = "marking"
 
-    def score_record(self, record: Record) -> Score:
+    def score_record(self, record: Record) -> Score:  # noqa: ARG002
         error = Error(aspect="a", severity="major", penalty=2.0, explanation="why", text="w", start=0, end=1)
         return Score(value=-2.0, errors=(error,))
 

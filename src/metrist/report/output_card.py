@@ -237,7 +237,8 @@ class OutputCard:
 
 
 def list_error(number: int, error: Error, by: str, record: Record | None, *, brief: bool = False) -> dict[str, Any]:
-    """An error as a page's script draws it, `brief` where passages of the source are drawn beside it. Its place is counted in UTF-16 units, as JavaScript counts characters."""
+    """An error as a page's script draws it, `brief` where passages of the source are drawn beside it. Its place is
+    counted in UTF-16 units, as JavaScript counts characters."""
     text = (record.source if error.side == "source" else record.output) if record else None
     places = {}
     if text is not None and error.start is not None and error.end is not None:
@@ -268,7 +269,7 @@ def describe_error(error: Error, *, brief: bool = False) -> str:
     """An error in one line: severity, penalty, aspect, words, explanation and correction. For pages, which show the
     passages of the source beside it, `brief` leaves out the penalty, and quotations and offsets of the explanation."""
     if brief:
-        error = replace(error, penalty=None, explanation=_PLACES.sub("", error.explanation or "").strip() or None)
+        error = replace(error, penalty=None, explanation=_PLACES.sub("", error.explanation).strip())
     parts = [
         escape_controls(error.severity or "error"),
         f" -{error.penalty:g}" if error.penalty is not None else "",

@@ -63,11 +63,8 @@ def agreement_section(data: ReportData) -> Section | None:
     ]
     if (table := ratings_table(data)) is not None:
         blocks.append(TableBlock(table=table))
-    if (drawing := slices_figure(data)) is not None:
-        caption = (
-            "Agreement with people, metric by slice or aspect: the more a cell stands out from the page, the better."
-        )
-        blocks.append(FigureBlock(drawing=drawing, name="slices", caption=caption))
+    caption = "Agreement with people, metric by slice or aspect, coloured from 0 to 1."
+    blocks += FigureBlock.of(partial(slices_figure, data), "slices", caption)
     blocks += _level_blocks(data)
     blocks += [*_scatter_blocks(data, evaluation), *_rater_blocks(data, evaluation)]
     return Section(name="people", title="Which metric to trust", blocks=blocks)
@@ -89,7 +86,7 @@ def _scatter_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]
             folded.append(FigureBlock(drawing=scatter, name=f"scatter-{aspect}", caption=_SCATTER + left_out))
         if (curves := curves_figure(data, aspect=aspect)) is not None:
             folded.append(FigureBlock(drawing=curves, name=f"curves-{aspect}", caption=_CURVES + left_out))
-        blocks.append(Fold(title=f"{aspect}: scores beside ratings, and ε curves", blocks=folded, opened=not blocks))
+        blocks.append(Fold(title=f"{aspect}: scores beside ratings, and ε curves", blocks=folded))
     return blocks
 
 
