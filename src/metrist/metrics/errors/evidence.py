@@ -216,13 +216,17 @@ def _find_counterpart(output: str, fact: Fact, source: str, candidates: Sequence
     words. A percentage, date or amount needs no such word if the passage has one only."""
     same = [other for other in candidates if fact.differs(other)]
     around = _context(output, fact)
-    ranked = []
-    for other in same:
-        ranked.append((_count_neighbours(output, fact, source, other), len(around & _context(source, other)), other))
-    best = max(ranked, key=lambda rank: rank[:2], default=None)
-    if best and best[0]:
-        return best[2]
-    return same[0] if len(same) == 1 and fact.kind not in _COUNTS else None
+
+    def rank(other: Fact) -> tuple[bool, bool, int, int]:
+        beside = _count_neighbours(output, fact, source, other)
+        alike = fact.unit == other.unit and fact.factor == other.factor
+        is_measure = fact.kind == "number" and bool(fact.unit)
+        return beside > 0 or (is_measure and alike), alike, beside, len(around & _context(source, other))
+
+    best = max(same, key=rank, default=None)
+    if best and rank(best)[0]:
+        return best
+    return best if len(same) == 1 and fact.kind not in _COUNTS else None
 
 
 def _count_neighbours(output: str, fact: Fact, source: str, other: Fact) -> int:
