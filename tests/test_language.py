@@ -55,7 +55,11 @@ def make(*texts: str, language: str | None = None) -> list[Record]:
         ([], None, None),
         (SHORT, None, "German"),
         (SHORT[:3], None, "German"),
-        (["Der Preis beträgt 9,99 €.", "Das kostet 30 Euro im Monat.", "Unser Laden hat 3,5 Millionen Kunden."], None, "German"),
+        (
+            ["Der Preis beträgt 9,99 €.", "Das kostet 30 Euro im Monat.", "Unser Laden hat 3,5 Millionen Kunden."],
+            None,
+            "German",
+        ),
         (["Le prix est de 30 €."] * 3, None, "French"),
         (["São Paulo", "San José del Cabo", "café du Monde", "Die Hard"], None, None),
         (["The dog is big.", "He is not here.", "It was good.", "They have no time.", "We go now."], None, None),

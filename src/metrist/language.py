@@ -79,9 +79,9 @@ _TELLING = {
 }
 #: Words of these that are English words, too, or parts of names.
 _SHARED = _words(
-    "a ab al als am an as at au aux bei bin cada com da das de dei del della dem den der des di die do dos du e el em en "
-    "euro euros fin ha hat he hay i in is kosten la las le les los mais me men met millions mes na ne no o of on ons or "
-    "ore os par per plus pour pro se si so son su sur são tag te to un una une van von war was"
+    "a ab al als am an as at au aux bei bin cada com da das de dei del della dem den der des di die do dos du e el em "
+    "en euro euros fin ha hat he hay i in is kosten la las le les los mais me men met millions mes na ne no o of on "
+    "ons or ore os par per plus pour pro se si so son su sur são tag te to un una une van von war was"
 )
 _DISTINCT = {name: (words | _TELLING.get(name, frozenset())) - _SHARED for name, words in _OTHERS.items()}
 _FOREIGN_LETTER = re.compile(r"[ßäöüéèêàçñãõığşúóíáìòù]")
@@ -152,7 +152,9 @@ def _judge_short(words: Sequence[str]) -> str | None:
     if not _ENGLISH.isdisjoint(words):
         return None
     foreign = _FOREIGN_LETTER.search(" ".join(words)) is not None
-    counts = {name: len(own.intersection(words)) + foreign for name, own in _DISTINCT.items() if own.intersection(words)}
+    counts = {
+        name: len(own.intersection(words)) + foreign for name, own in _DISTINCT.items() if own.intersection(words)
+    }
     name = max(counts, key=counts.__getitem__, default="")
     return name if counts.get(name, 0) >= 2 else None
 

@@ -94,7 +94,10 @@ def score(*records: Record, metric: Metric | None = None) -> Scores:
         (make_record("It will close.", source="The bridge", task="long_form_qa"), "fluency"),
         (make_record("It will close.", source=SOURCE, instruction="Answer it."), "fluency"),
         # An answer that was retrieved for.
-        (make_record("It will close.", source=SOURCE, instruction="What happens to the bridge?"), "consistency fluency"),
+        (
+            make_record("It will close.", source=SOURCE, instruction="What happens to the bridge?"),
+            "consistency fluency",
+        ),
         (make_record("It will close.", source=SOURCE, instruction="why does the bridge close"), "consistency fluency"),
         (make_record("It will close.", source=SOURCE, task="dialogue"), "fluency"),
         (make_record("It will close.", source=SOURCE, task="story"), "fluency"),

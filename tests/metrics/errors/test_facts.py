@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,10 +145,12 @@ def test_a_date_that_says_less_contradicts_none() -> None:
 def test_any_text_has_facts_in_order(text: str) -> None:
     facts = find_facts(text, (0, len(text)))
     assert all(text[fact.start : fact.end] == fact.text for fact in facts)
-    assert all(one.end <= other.start for one, other in zip(facts, facts[1:], strict=False))
+    assert all(one.end <= other.start for one, other in pairwise(facts))
     assert all(fact.equals(fact) for fact in facts)
 
 
-@pytest.mark.parametrize("text", ["1-" * 20_000, "1 , 000" * 3_000, "two hundred and " * 3_000, "(0" * 3_000, "9." * 20_000])
+@pytest.mark.parametrize(
+    "text", ["1-" * 20_000, "1 , 000" * 3_000, "two hundred and " * 3_000, "(0" * 3_000, "9." * 20_000]
+)
 def test_long_texts_take_no_time(text: str) -> None:
     find(text)

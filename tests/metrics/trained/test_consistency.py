@@ -3,9 +3,9 @@ window."""
 
 from __future__ import annotations
 
-import inspect
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,13 +13,12 @@ from test_support import MarkingOverlap, Overlap, make_text
 
 from error_codes import raises_code
 from metrist.errors import SpecError
+from metrist.metrics import model_metric
 from metrist.metrics.base import Shard
 from metrist.metrics.errors.aspect_tables import shipped_tables
-from metrist.metrics.model_metric import ModelMetric
 from metrist.metrics.registry import build
 from metrist.metrics.trained import consistency as module
 from metrist.metrics.trained.consistency import Consistency
-from metrist.metrics.trained.sentence_metric import SentenceMetric
 from metrist.records import Record
 from metrist.scores import FailureKind
 
@@ -188,10 +187,11 @@ def test_settings_that_would_change_nothing_are_refused(setting):
         build(f"consistency({setting})")
 
 
-def test_scores_by_other_rules_have_another_signature():
+def test_scores_by_other_rules_have_another_signature(monkeypatch):
+    monkeypatch.setattr(model_metric, "find_weights", lambda _: SimpleNamespace(fingerprint="abc"))
     # Scores before numbers were compared as values have no such fact.
-    assert Consistency.facts is not ModelMetric.facts
-    assert "rules" in inspect.getsource(SentenceMetric.facts)
+    assert Consistency().facts() == {"weights": "abc", "rules": "2"}
+    assert Consistency().signature.endswith("weights abc | rules 2")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_what_the_model_cannot_read_is_left_out(model, output, source):
     assert own.failure is None or "English" not in own.failure
 
 
-def test_another_value_for_the_same_thing_is_unsupported(model):
+def test_another_value_for_the_same_thing_is_unsupported():
     source = "w3000 w3001 costs €30 w3002. w3003 has 5 lamps."
     wrong, right, other = score(
         "w3000 w3001 costs €60 w3002.", "w3000 w3001 costs 30 euros w3002.", "w3003 is 60 years.", source=source
@@ -233,7 +233,7 @@ def test_another_value_for_the_same_thing_is_unsupported(model):
 def test_claims_fit_their_probabilities(monkeypatch, logit, words):
     encoder = Overlap()
     monkeypatch.setattr(module, "load_text_encoder", lambda *_, **__: encoder)
-    monkeypatch.setattr(encoder, "score_spans", lambda _, rows, spans: [np.full(len(own), logit) for own in spans])
+    monkeypatch.setattr(encoder, "score_spans", lambda _, __, spans: [np.full(len(own), logit) for own in spans])
     [result] = score("w3000 w5000.", metric=Consistency(threshold=0.99))
     assert words in result.errors[0].explanation
 

@@ -6,7 +6,6 @@ Some texts can be read in two ways ("1.234", "5m", "03/04/2021"); such a fact ha
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -30,7 +29,9 @@ _UNITS = split_words(
 _TENS = split_words("twenty thirty forty fifty sixty seventy eighty ninety")
 _SCALES = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _DOZEN = {"dozen": 12.0}
-_SMALL = dict(zip(_UNITS, map(float, range(20)), strict=True)) | dict(zip(_TENS, map(float, range(20, 100, 10)), strict=True))
+_SMALL = dict(zip(_UNITS, map(float, range(20)), strict=True)) | dict(
+    zip(_TENS, map(float, range(20, 100, 10)), strict=True)
+)
 NUMBER_WORDS = _SMALL | _SCALES | _DOZEN
 _SHORT_SCALES = {"k": 1e3, "m": 1e6, "mn": 1e6, "mln": 1e6, "bn": 1e9, "b": 1e9, "tn": 1e12}
 _ORDINALS = split_words(
@@ -54,7 +55,8 @@ _MEASURES = {
         ("month", 1, "month months"), ("month", 12, "year years yr yrs"),
         ("month", 120, "decade decades"), ("month", 1200, "century centuries"),
         ("metre", 0.001, "mm millimetre millimetres millimeter millimeters"),
-        ("metre", 0.01, "cm centimetre centimetres centimeter centimeters"), ("metre", 1, "m metre metres meter meters"),
+        ("metre", 0.01, "cm centimetre centimetres centimeter centimeters"),
+        ("metre", 1, "m metre metres meter meters"),
         ("metre", 1000, "km kilometre kilometres kilometer kilometers"), ("mile", 1, "mile miles mi"),
         ("foot", 1, "ft foot feet"), ("gram", 1, "g gram grams gramme grammes"),
         ("gram", 1000, "kg kilo kilos kilogram kilograms"), ("gram", 1e6, "tonne tonnes"),
@@ -65,7 +67,7 @@ _MEASURES = {
     )
     for name in names.split()
 }  # fmt: skip
-_FIRST_YEAR, _LAST_YEAR = 1500, 2100
+_YEAR = re.compile(r"1[5-9][0-9]{2}|20[0-9]{2}|2100")
 
 #: Digits with what may stand between them; what a run is, is decided afterwards. Tokenized texts have spaces.
 _DIGITS = re.compile(
@@ -97,14 +99,16 @@ _CURRENCY_AFTER = re.compile(
 _PERCENT = re.compile(r"\s?(?:%|percent\b|per cent\b|pc\b|percentage points?\b)|-percent\b", re.IGNORECASE)
 _SCALE = re.compile(r"[\s-]?(hundred|thousand|million|billion|trillion|mln|mn|bn|tn)\b|(k|m|b)\b", re.IGNORECASE)
 _ORDINAL_ENDING = re.compile(r"(?:st|nd|rd|th)\b", re.IGNORECASE)
-_HALF_DAY = re.compile(r"(?::\d{2})?\s?([ap])\.?m\b\.?", re.IGNORECASE)
+_HALF_DAY = re.compile(r"(?::\d{2})?\s?([ap])(?:\.m\.?|m\b)", re.IGNORECASE)
 _DECADE = re.compile(r"\s?['’]?s\b")
 _LETTERS = re.compile(r"[^\W\d]")
 _MEASURE = re.compile(r"[\s-]?(°\s?[CF]\b|km/h\b|[A-Za-z]+)")
 _LARGE = (*_SCALES, *_DOZEN)
 _ARTICLE, _A_BEFORE = re.compile(r"\b(half )?an?[ ]\Z", re.IGNORECASE), re.compile(r"\ba[ -]\Z", re.IGNORECASE)
 _ANY_WORD, _JOINTS = re.compile(r"\b[^\W\d_]+\b"), (" ", "-", " - ")
-_FRACTION = re.compile(r"[\s-](?:hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?)\b", re.IGNORECASE)
+_FRACTION = re.compile(
+    r"[\s-](?:hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?)\b", re.IGNORECASE
+)
 _MONTH_NAME = rf"(?:{'|'.join(_MONTHS)}|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)(?!\w)"
 #: The capitals come first: that is how `re` finds them fast.
 _MONTH = re.compile(rf"(?=[JFMASOND])\b{_MONTH_NAME}")
@@ -176,7 +180,7 @@ class Fact(NamedTuple):
         """Whether the other fact, of a source, says as much: the same value, or one that rounds to this one."""
         if self.kind == other.kind == "date":
             return any(_covers(mine, theirs) for mine in self.values for theirs in other.values)
-        if self.kind != other.kind and {self.kind, other.kind} in _ALIKE:
+        if {self.kind, other.kind} in _ALIKE and all(fact.kind != "number" or not fact.unit for fact in (self, other)):
             # A sign may be missing, and what looks like a year may be a plain number.
             return bool(set(self._plain_numbers()) & set(other._plain_numbers()))
         if self.kind != other.kind or (self.unit and other.unit and self.unit != other.unit):
@@ -269,7 +273,13 @@ def _is_near(mine: float, theirs: float, precision: float, precision_there: floa
 
 def find_facts(text: str, span: CharacterSpan, *, names: bool = True) -> list[Fact]:
     """The facts within these characters of a text, in order; none overlaps another."""
-    finders = (_find_written_dates, _find_telephones, _find_digits, _find_written_numbers, *([_find_names] if names else []))
+    finders = (
+        _find_written_dates,
+        _find_telephones,
+        _find_digits,
+        _find_written_numbers,
+        *([_find_names] if names else []),
+    )
     found = [(fact.start, rank, fact) for rank, find in enumerate(finders) for fact in find(text, *span)]
     found.sort(key=lambda entry: entry[:2])
     facts: list[tuple[int, Fact]] = []
@@ -286,9 +296,9 @@ def _find_written_dates(text: str, start: int, end: int) -> Iterator[Fact]:
         before = _DAY_BEFORE.search(text[max(start, match.start() - 10) : match.start()])
         after = _DATE_AFTER.match(text, match.end(), end)
         first, (second, year) = before and before[1], after.groups() if after else (None, None)
-        if match[0] in _OTHER_WORDS and not (first or second or year):
-            if _BEGINS_SENTENCE.search(text, max(start, match.start() - 4), match.start()):
-                continue
+        alone = match[0] in _OTHER_WORDS and not (first or second or year)
+        if alone and _BEGINS_SENTENCE.search(text, max(start, match.start() - 4), match.start()):
+            continue
         number = next(i for i, full in enumerate(_MONTHS, 1) if full.startswith(match[0][:3]))
         begin, last = match.start(), after.end() if after else match.end()
         day = int(first or second or 0)
@@ -317,7 +327,9 @@ def _find_digits(text: str, start: int, end: int) -> Iterator[Fact]:
     for match in _DIGITS.finditer(text, start, end):
         before = text[max(start, match.start() - _BEFORE) : match.start()]
         last = before[-1:]
-        if ((last.isalpha() or last in _INSIDE) and _IN_WORD.search(before)) or ("[" in before and _CITATION.search(before)):
+        if ((last.isalpha() or last in _INSIDE) and _IN_WORD.search(before)) or (
+            "[" in before and _CITATION.search(before)
+        ):
             continue
         if len(match[0]) <= 2 and _LABEL_END.match(text, match.end()) and _LINE_START.search(before):
             continue
@@ -335,7 +347,9 @@ def _find_digits(text: str, start: int, end: int) -> Iterator[Fact]:
             yield from _make_range(text, match.start(), both, start, end)
         elif _LIST.fullmatch(match[0]):
             for own in re.finditer(r"\d+", match[0]):
-                yield Fact("number", *(match.start() + at for at in own.span()), own[0], (float(own[0]),), precision=1.0)
+                yield Fact(
+                    "number", *(match.start() + at for at in own.span()), own[0], (float(own[0]),), precision=1.0
+                )
         elif not (match[0].count("/") == 1 and len(match[0]) <= 7):
             # Not a fraction or "24/7".
             yield _make_code(text, *match.span())
@@ -457,9 +471,8 @@ def _complete_number(
             return None
     if before and (minus := _MINUS.search(before)):
         values, first = tuple(-value for value in values), first - len(minus[0])
-    elif kind == "number" and is_plain and not unit and last - first == 4 and text[first:last].isdigit():
-        if _FIRST_YEAR <= values[0] <= _LAST_YEAR:
-            return Fact("date", first, last, text[first:last], ((int(values[0]), None, None),))
+    elif kind == "number" and is_plain and not unit and _YEAR.fullmatch(text, first, last):
+        return Fact("date", first, last, text[first:last], ((int(values[0]), None, None),))
     return Fact(
         kind, first, last, text[first:last],
         values=tuple(value * scale for value in values for scale in scales),
@@ -541,7 +554,7 @@ def _parse_words(words: Sequence[tuple[CharacterSpan, str]]) -> Iterator[tuple[C
         first = start if first is None else first
         if scale is None:
             current, precision = current + small, 1.0
-        elif scale == 100:  # noqa: PLR2004
+        elif scale == 100:
             current, precision = (current or 1) * scale, scale
         else:
             total, current, precision = total + (current or 1) * scale, 0.0, scale

@@ -164,7 +164,9 @@ class Consistency(SentenceMetric):
                 found.append(self._explain_error(record, result, sentence, (mark.start, mark.end), doubt, claim))
             if not supported and not found:
                 claim = _claim("this", probability)
-                found.append(self._explain_error(record, result, sentence, span, 1 - probability / self.threshold, claim))
+                found.append(
+                    self._explain_error(record, result, sentence, span, 1 - probability / self.threshold, claim)
+                )
             yield from sorted(found, key=lambda error: error.start or 0)
 
     def _find_marks(self, output: str, result: Support, sentence: int) -> list[Word]:
