@@ -77,7 +77,7 @@ _DIGITS = re.compile(
 _NUMBER = r"(?:\d{1,3}(?:(?P<%s>[,.'’\u00a0\u202f\u2009])\d{3})(?:(?P=%s)\d{3})*(?:[.,]\d{1,2})?|\d+(?:[.,]\d+)?)"
 _ONE_NUMBER = re.compile(_NUMBER % ("a", "a"))
 _RANGE = re.compile(f"({_NUMBER % ('a', 'a')})[‑–—-]({_NUMBER % ('b', 'b')})")
-_LIST = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}")
+_LIST, _ANY_DIGITS = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}"), re.compile(r"\d+")
 _GROUPS = re.compile(r"\d{1,3}([,.'’\u00a0\u202f\u2009])\d{3}(?:\1\d{3})*")
 _NUMERIC_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})|(\d{1,2})([./-])(\d{1,2})\5(\d{4}|\d{2})")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::\d{2})?")
@@ -346,10 +346,8 @@ def _find_digits(text: str, start: int, end: int) -> Iterator[Fact]:
         elif both := _RANGE.fullmatch(match[0]):
             yield from _make_range(text, match.start(), both, start, end)
         elif _LIST.fullmatch(match[0]):
-            for own in re.finditer(r"\d+", match[0]):
-                yield Fact(
-                    "number", *(match.start() + at for at in own.span()), own[0], (float(own[0]),), precision=1.0
-                )
+            for own in _ANY_DIGITS.finditer(text, *match.span()):
+                yield Fact("number", own.start(), own.end(), own[0], (float(own[0]),), precision=1.0)
         elif not (match[0].count("/") == 1 and len(match[0]) <= 7):
             # Not a fraction or "24/7".
             yield _make_code(text, *match.span())
@@ -440,7 +438,7 @@ def _complete_number(
 ) -> Fact | None:
     """A number with what stands before and after it: sign, currency, scale, unit."""
     number_end = last
-    scales = (1.0,)
+    scales: tuple[float, ...] = (1.0,)
     if scale := _SCALE.match(text, last, end):
         name = (scale[1] or scale[2]).lower()
         factor = _SCALES.get(name) or _SHORT_SCALES[name]
