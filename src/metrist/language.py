@@ -4,6 +4,7 @@ by function words; it says nothing where it is not sure."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from metrist.records import Record
@@ -126,7 +127,8 @@ def _judge(record: Record) -> str | None:
     declared = _read_name(record.language) if record.language else None
     if declared is True:
         return ""
-    letters = [letter for letter in record.output[:2000] if letter.isalpha()]
+    text = record.output[:2000]
+    letters = [] if text.isascii() else [letter for letter in text if letter.isalpha()]
     if len(letters) >= 2 and sum(letter > _LAST_LATIN for letter in letters) > 0.5 * len(letters):
         return "another script than Latin"
     name = _judge_text(record.output)
@@ -138,8 +140,13 @@ def _judge_text(text: str) -> str | None:
     words = _WORD.findall(text[:2000].lower())
     if len(words) < _MIN_WORDS:
         return _judge_short(words)
-    english = sum(word in _ENGLISH for word in words) / len(words)
-    shares = {name: sum(word in known for word in words) / len(words) for name, known in _OTHERS.items()}
+    counts = Counter(words)
+
+    def measure(known: frozenset[str]) -> float:
+        return sum(counts[word] for word in known & counts.keys()) / len(words)
+
+    english = measure(_ENGLISH)
+    shares = {name: measure(known) for name, known in _OTHERS.items()}
     name = max(shares, key=shares.__getitem__)
     if shares[name] >= 0.15 and shares[name] > 2 * english:
         return name

@@ -36,6 +36,8 @@ _BOTH = 2
 _SAME_SUBJECT = 0.4
 #: Sources whose words are kept: several outputs share one.
 _SOURCES = 64
+#: Words whose stems are kept.
+_STEMS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,8 +309,10 @@ def _list_stems(text: str) -> list[str]:
     return [_stem(word) for word in words if word not in FUNCTION_WORDS and not word.endswith(("n't", "n’t"))]
 
 
+@lru_cache(maxsize=_STEMS)
 def _stem(word: str) -> str:
-    word = re.sub(r"['’]s?$", "", word)
+    if "'" in word or "’" in word:
+        word = re.sub(r"['’]s?$", "", word)
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_STEM:
             return word[: -len(ending)]
