@@ -54,7 +54,14 @@ def make(*texts: str, language: str | None = None) -> list[Record]:
         ([ENGLISH] * 3, "de", None),  # the language of the source, perhaps
         ([], None, None),
         (SHORT, None, "German"),
-        (SHORT[:3], None, None),
+        (SHORT[:3], None, "German"),
+        (
+            ["Der Preis beträgt 9,99 €.", "Das kostet 30 Euro im Monat.", "Unser Laden hat 3,5 Millionen Kunden."],
+            None,
+            "German",
+        ),
+        (["Le prix est de 30 €."] * 3, None, "French"),
+        (["São Paulo", "San José del Cabo", "café du Monde", "Die Hard"], None, None),
         (["The dog is big.", "He is not here.", "It was good.", "They have no time.", "We go now."], None, None),
         (["Los Angeles", "La Paz", "San Juan", "De Niro", "Marilyn Monroe", "Ada Lovelace"] * 2, None, None),
     ],

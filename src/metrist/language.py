@@ -4,6 +4,7 @@ by function words; it says nothing where it is not sure."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from metrist.records import Record
@@ -59,6 +60,33 @@ _OTHERS = {
     ),
 }
 
+#: Further words that tell these languages in a few words, such as those of prices and dates.
+_TELLING = {
+    "German": _words(
+        "preis preise kostet kosten beträgt monat monatlich jahr jahre jahren jährlich tag tage uhr euro prozent "
+        "millionen stunden ab bis pro kein keine keinen gibt kann können wurde wurden ihr ihre unser unsere mein meine "
+        "dieser diese dieses vom zur beim kunden seit gut ja nein bitte danke"
+    ),
+    "French": _words(
+        "prix coûte coûtent mois année jours heures euros millions bonjour merci oui notre votre chaque depuis être "
+        "très bien c'est n'est"
+    ),
+    "Spanish": _words(
+        "precio cuesta cuestan mes año años días horas euros millones gracias cada desde nuestro nuestra tiene hay está"
+    ),
+    "Italian": _words("prezzo costa costo mese anno giorni ore euro milioni grazie ogni nostro nostra è ha sì"),
+    "Portuguese": _words("preço custa mês ano dias horas euros milhões obrigado obrigada cada nosso nossa é há são"),
+    "Dutch": _words("prijs kost maand jaar dagen uur euro miljoen bedankt elke onze ons geen dit"),
+}
+#: Words of these that are English words, too, or parts of names.
+_SHARED = _words(
+    "a ab al als am an as at au aux bei bin cada com da das de dei del della dem den der des di die do dos du e el em "
+    "en euro euros fin ha hat he hay i in is kosten la las le les los mais me men met millions mes na ne no o of on "
+    "ons or ore os par per plus pour pro se si so son su sur são tag te to un una une van von war was"
+)
+_DISTINCT = {name: (words | _TELLING.get(name, frozenset())) - _SHARED for name, words in _OTHERS.items()}
+_FOREIGN_LETTER = re.compile(r"[ßäöüéèêàçñãõığşúóíáìòù]")
+
 
 def find_other_language(records: Sequence[Record]) -> str | None:
     """The language of the outputs if many of them are surely not in English, such as `German` or `another language than
@@ -84,6 +112,11 @@ def is_english(record: Record) -> bool | None:
     return None if name is None else not name
 
 
+def name_other_language(record: Record) -> str | None:
+    """The language of an output if it is surely not in English, in the words of `find_other_language`."""
+    return _judge(record) or None
+
+
 def _judge_together(records: Sequence[Record]) -> str | None:
     """The language of outputs that are too short to be judged one by one, if most of them have its function words."""
     texts = [record.output for record in records]
@@ -100,7 +133,8 @@ def _judge(record: Record) -> str | None:
     declared = _read_name(record.language) if record.language else None
     if declared is True:
         return ""
-    letters = [letter for letter in record.output[:2000] if letter.isalpha()]
+    text = record.output[:2000]
+    letters = [] if text.isascii() else [letter for letter in text if letter.isalpha()]
     if len(letters) >= 2 and sum(letter > _LAST_LATIN for letter in letters) > 0.5 * len(letters):
         return "another script than Latin"
     name = _judge_text(record.output)
@@ -111,13 +145,31 @@ def _judge_text(text: str) -> str | None:
     """The language of a text by its function words; empty for English, None where that cannot be told."""
     words = _WORD.findall(text[:2000].lower())
     if len(words) < _MIN_WORDS:
-        return None
-    english = sum(word in _ENGLISH for word in words) / len(words)
-    shares = {name: sum(word in known for word in words) / len(words) for name, known in _OTHERS.items()}
+        return _judge_short(words)
+    counts = Counter(words)
+
+    def measure(known: frozenset[str]) -> float:
+        return sum(counts[word] for word in known & counts.keys()) / len(words)
+
+    english = measure(_ENGLISH)
+    shares = {name: measure(known) for name, known in _OTHERS.items()}
     name = max(shares, key=shares.__getitem__)
     if shares[name] >= 0.15 and shares[name] > 2 * english:
         return name
     return "" if english >= 0.1 else None
+
+
+def _judge_short(words: Sequence[str]) -> str | None:
+    """The language of a few words, if it has two of them that English and names do not have; or one, and a letter that
+    English does not have either."""
+    if not _ENGLISH.isdisjoint(words):
+        return None
+    foreign = _FOREIGN_LETTER.search(" ".join(words)) is not None
+    counts = {
+        name: len(own.intersection(words)) + foreign for name, own in _DISTINCT.items() if own.intersection(words)
+    }
+    name = max(counts, key=counts.__getitem__, default="")
+    return name if counts.get(name, 0) >= 2 else None
 
 
 def _read_name(language: str) -> bool | None:

@@ -197,9 +197,9 @@ def test_the_shipped_models_find_errors_without_an_llm(metrist: Command, tmp_pat
     assert "  1. minor -1 Fluency by consistency “seven”: It is wrong." in answer.out
     assert "  2. minor -1 Fluency by fluency “goed”: It is wrong." in answer.out
     assert "minor -1 Fluency by translation_quality “fox”" in answer.out
-    assert "note: not looked at by consistency (there is no source)" in answer.out
+    assert "note: not checked by consistency (there is no source)" in answer.out
     assert "failed: the output is empty" in answer.out
-    assert "not looked at by fluency (the output is not in English)" in answer.out
+    assert "not checked by fluency (the output is not in English)" in answer.out
     assert "fluency found 2 errors in 3 outputs" in answer.out
     assert "--llm \"openai(model='gpt-4o-mini')\"" in answer.out
     first = json.loads(out.read_text().splitlines()[0])
@@ -229,11 +229,13 @@ def test_errors_in_later_rows_belong_to_the_output(metrist: Command, tmp_path: P
     assert "by fluency" not in answer.out
 
 
-def test_notes_that_all_outputs_share_stand_below(metrist: Command, tmp_path: Path) -> None:
+def test_what_was_not_checked_is_said_with_each_output(metrist: Command, tmp_path: Path) -> None:
     file = write_rows(tmp_path / "in.jsonl", {"output": "It goed."}, {"output": "It went."})
     answer = metrist("explain", file)
-    assert "note:" not in answer.out
-    assert "2 of 2 outputs were not looked at by consistency (there is no source)" in answer.out
+    assert answer.out.count("note: not checked by consistency (there is no source)") == 2
+    assert "\nno errors in what was checked\n" in answer.out
+    assert "\nno errors\n" not in answer.out
+    assert "2 of 2 outputs were not checked by consistency (there is no source)" in answer.out
 
 
 def test_packages_that_are_missing_are_named_with_the_command(

@@ -143,7 +143,8 @@ def compose_explained(card: OutputCard) -> Iterator[CardElement]:
     elif errors:
         yield TextLine("heading", "the run does not store the output; its errors:", indent=0)
     if not errors and not card.failure and not card.reasons:
-        yield TextLine("heading", "no errors", indent=0)
+        # A note says who did not look, or what is odd about the answer.
+        yield TextLine("heading", "no errors in what was checked" if card.note else "no errors", indent=0)
     unlocated = [(number, error) for number, error in errors if error.start is None]
     for heading, own in (("", located), ("in the source:", in_source), ("without a place in the text:", unlocated)):
         if heading and own:

@@ -93,6 +93,12 @@ def score(*records: Record, metric: Metric | None = None) -> Scores:
         (make_record("It will close.", source="Why will the old bridge of the town be closed now?"), "fluency"),
         (make_record("It will close.", source="The bridge", task="long_form_qa"), "fluency"),
         (make_record("It will close.", source=SOURCE, instruction="Answer it."), "fluency"),
+        # An answer that was retrieved for.
+        (
+            make_record("It will close.", source=SOURCE, instruction="What happens to the bridge?"),
+            "consistency fluency",
+        ),
+        (make_record("It will close.", source=SOURCE, instruction="why does the bridge close"), "consistency fluency"),
         (make_record("It will close.", source=SOURCE, task="dialogue"), "fluency"),
         (make_record("It will close.", source=SOURCE, task="story"), "fluency"),
         (make_record("It will close.", source=SOURCE, task="math"), "fluency"),
@@ -149,7 +155,7 @@ def test_an_output_without_errors_has_0() -> None:
 def test_scores_say_which_models_did_not_look_and_why() -> None:
     scores = score(make_record("It goed."), make_record("It goed.", source=SOURCE), make_record(GERMAN))
     assert scores.values[:2].tolist() == [-2, -2]
-    assert scores.explanations[0] == "not looked at by consistency (there is no source)"
+    assert scores.explanations[0] == "not checked by consistency (there is no source)"
     assert 1 not in scores.explanations
     assert np.isnan(scores.parts["consistency"]).tolist() == [True, False, True]
     failure = scores.failures[2]
@@ -157,7 +163,7 @@ def test_scores_say_which_models_did_not_look_and_why() -> None:
     assert "not in English" in failure
     remarks = "\n".join(Errors().remarks(scores))
     assert "fluency found 2 errors in 2 outputs" in remarks
-    assert "1 of 3 outputs was not looked at by consistency (there is no source)" in remarks
+    assert "1 of 3 outputs was not checked by consistency (there is no source)" in remarks
 
 
 @pytest.mark.usefixtures("markers")
@@ -190,7 +196,7 @@ def test_a_model_that_fails_on_an_output_leaves_it_to_the_others(markers: dict[s
     markers["fluency beside another model"] = Quiet()
     [result] = score(make_record("The bridge!", source=SOURCE))
     assert result.value == 0
-    assert result.explanation == "not looked at by consistency (it shouts)"
+    assert result.explanation == "not checked by consistency (it shouts)"
 
 
 class Quiet(Metric):

@@ -236,3 +236,18 @@ def test_a_model_without_the_heads_says_which_it_has(tmp_path, monkeypatch):
     folder = encoder_folders.export_random(tmp_path / "model", "bert", {"support": 1})
     with raises_code(ModelError, "unknown_name", "'fluency'", "'support'"):
         Fluency(model=str(folder)).score(Shard([Record(item="1", system="a", output="The cat.")]))
+
+
+@pytest.mark.parametrize("setting", ["dtype='float16'", "revision='main'", "trust_remote_code=True"])
+def test_settings_that_would_change_nothing_are_refused(setting: str) -> None:
+    with raises_code(SpecError, "unknown_name", setting.split("=")[0]):
+        build(f"fluency({setting})")
+
+
+def test_outputs_in_another_language_are_left_out() -> None:
+    left, kept = score("Das kostet 30 Euro im Monat.", "It costs 30 euros.")
+    assert left.failure is not None
+    assert left.failure.kind is FailureKind.other
+    assert "German" in left.failure
+    assert left.errors == ()
+    assert not math.isnan(kept.value)

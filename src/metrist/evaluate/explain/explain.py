@@ -202,8 +202,6 @@ def _explain_offline(reader: Reader, selection: _Selection, progress: Progress |
         notes.append(f"{len(outputs):,} of {total}, as annotated there")
     if records:
         judged, remarks = _judge_records(records, registry.build(OFFLINE_METRIC), progress)
-        if len(judged) > 1 and len({output.note for output in judged}) == 1:  # It stands below them.
-            judged = [replace(output, note=None) for output in judged]
         outputs += judged
         notes += remarks
         notes.append(f"an LLM may find more, and other kinds of errors: {LLM_HINT}")

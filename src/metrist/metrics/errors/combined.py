@@ -1,12 +1,13 @@
 """`errors`: what the shipped models that fit an output mark in it, as one list. It works offline.
 
 `consistency` marks what the source does not support, `fluency` faults of English, and `translation_quality` errors of
-translations. Each looks only at outputs that it is made for; a score says which of them did not look, and why.
+translations. Each looks only at outputs that it is made for; a score says which of them did not check it, and why.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,12 @@ _WORDS, _SENTENCES, _ALONE, _WITH_OTHERS = 0.05, 0.3, 0.5, 0.7
 _RESTATE = ("summarization", OPINIONS, "simplification", "data_to_text")
 #: Tasks in which a source of at least so many words is what the output should rest on; a shorter one is a question.
 _MAY_RESTATE, _MIN_SOURCE_WORDS = ("long_form_qa", GENERAL_TASK), 8
+#: An instruction that asks for something that the source may say.
+_QUESTION = re.compile(
+    r"\A\s*(?:who|whom|whose|what|when|where|why|which|how|is|are|was|were|does|do|did|can|could|has|have|had|will)\b|"
+    r"\?\s*\Z",
+    re.IGNORECASE,
+)
 #: Errors of two models are one if they share at least this much of what both cover.
 _SAME_ERROR = 0.5
 #: What stands between the reasons of an explanation.
@@ -97,7 +104,7 @@ def _refuse_consistency(record: Record, task: str, *, english: bool, has_source:
     if task not in _MAY_RESTATE:
         return f"outputs of the task {task.replace('_', ' ')} need not say what the source says"
     source = (record.source or "").strip()
-    if record.instruction and task == GENERAL_TASK:
+    if record.instruction and task == GENERAL_TASK and not _QUESTION.search(record.instruction):
         return "with an instruction and no task, the output need not say what the source says (task='summarization')"
     if len(source.split()) < _MIN_SOURCE_WORDS or source.endswith("?"):
         return "the source is a question or a few words, not a text that the output rests on"
@@ -206,7 +213,7 @@ def _combine(choice: ModelChoice, missing: Mapping[str, str], scores: Mapping[st
     failed = {name: str(score.failure) for name, score in scores.items() if score.failure is not None}
     reasons = {**choice.skipped, **{name: missing[name] for name in choice.models if name in missing}, **failed}
     explanation = _BETWEEN.join(
-        f"not looked at by {name} ({reason.replace(_BETWEEN, ', ')})" for name, reason in reasons.items()
+        f"not checked by {name} ({reason.replace(_BETWEEN, ', ')})" for name, reason in reasons.items()
     )
     scored = {name: score for name, score in scores.items() if score.failure is None}
     if not scored:

@@ -36,6 +36,8 @@ _BOTH = 2
 _SAME_SUBJECT = 0.4
 #: Sources whose words are kept: several outputs share one.
 _SOURCES = 64
+#: Words whose stems are kept.
+_STEMS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,13 +218,17 @@ def _find_counterpart(output: str, fact: Fact, source: str, candidates: Sequence
     words. A percentage, date or amount needs no such word if the passage has one only."""
     same = [other for other in candidates if fact.differs(other)]
     around = _context(output, fact)
-    ranked = []
-    for other in same:
-        ranked.append((_count_neighbours(output, fact, source, other), len(around & _context(source, other)), other))
-    best = max(ranked, key=lambda rank: rank[:2], default=None)
-    if best and best[0]:
-        return best[2]
-    return same[0] if len(same) == 1 and fact.kind not in _COUNTS else None
+
+    def rank(other: Fact) -> tuple[bool, bool, int, int]:
+        beside = _count_neighbours(output, fact, source, other)
+        alike = fact.unit == other.unit and fact.factor == other.factor
+        is_measure = fact.kind == "number" and bool(fact.unit)
+        return beside > 0 or (is_measure and alike), alike, beside, len(around & _context(source, other))
+
+    best = max(same, key=rank, default=None)
+    if best and rank(best)[0]:
+        return best
+    return best if len(same) == 1 and fact.kind not in _COUNTS else None
 
 
 def _count_neighbours(output: str, fact: Fact, source: str, other: Fact) -> int:
@@ -303,8 +309,10 @@ def _list_stems(text: str) -> list[str]:
     return [_stem(word) for word in words if word not in FUNCTION_WORDS and not word.endswith(("n't", "n’t"))]
 
 
+@lru_cache(maxsize=_STEMS)
 def _stem(word: str) -> str:
-    word = re.sub(r"['’]s?$", "", word)
+    if "'" in word or "’" in word:
+        word = re.sub(r"['’]s?$", "", word)
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_STEM:
             return word[: -len(ending)]

@@ -6,7 +6,6 @@ Some texts can be read in two ways ("1.234", "5m", "03/04/2021"); such a fact ha
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -30,7 +29,9 @@ _UNITS = split_words(
 _TENS = split_words("twenty thirty forty fifty sixty seventy eighty ninety")
 _SCALES = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _DOZEN = {"dozen": 12.0}
-_SMALL = dict(zip(_UNITS, map(float, range(20)), strict=True)) | dict(zip(_TENS, map(float, range(20, 100, 10)), strict=True))
+_SMALL = dict(zip(_UNITS, map(float, range(20)), strict=True)) | dict(
+    zip(_TENS, map(float, range(20, 100, 10)), strict=True)
+)
 NUMBER_WORDS = _SMALL | _SCALES | _DOZEN
 _SHORT_SCALES = {"k": 1e3, "m": 1e6, "mn": 1e6, "mln": 1e6, "bn": 1e9, "b": 1e9, "tn": 1e12}
 _ORDINALS = split_words(
@@ -38,6 +39,7 @@ _ORDINALS = split_words(
     "fifteenth sixteenth seventeenth eighteenth nineteenth twentieth"
 )
 _MONTHS = split_words("January February March April May June July August September October November December")
+_ORDINAL_NUMBERS = {word: float(number) for number, word in enumerate(_ORDINALS) if number}
 _DAYS = split_words("Monday Tuesday Wednesday Thursday Friday Saturday Sunday")
 _CURRENCIES = {
     "$": "dollar", "usd": "dollar", "dollar": "dollar", "dollars": "dollar", "€": "euro", "eur": "euro", "euro": "euro",
@@ -53,7 +55,8 @@ _MEASURES = {
         ("month", 1, "month months"), ("month", 12, "year years yr yrs"),
         ("month", 120, "decade decades"), ("month", 1200, "century centuries"),
         ("metre", 0.001, "mm millimetre millimetres millimeter millimeters"),
-        ("metre", 0.01, "cm centimetre centimetres centimeter centimeters"), ("metre", 1, "m metre metres meter meters"),
+        ("metre", 0.01, "cm centimetre centimetres centimeter centimeters"),
+        ("metre", 1, "m metre metres meter meters"),
         ("metre", 1000, "km kilometre kilometres kilometer kilometers"), ("mile", 1, "mile miles mi"),
         ("foot", 1, "ft foot feet"), ("gram", 1, "g gram grams gramme grammes"),
         ("gram", 1000, "kg kilo kilos kilogram kilograms"), ("gram", 1e6, "tonne tonnes"),
@@ -64,22 +67,27 @@ _MEASURES = {
     )
     for name in names.split()
 }  # fmt: skip
-_FIRST_YEAR, _LAST_YEAR = 1500, 2100
+_YEAR = re.compile(r"1[5-9][0-9]{2}|20[0-9]{2}|2100")
 
 #: Digits with what may stand between them; what a run is, is decided afterwards. Tokenized texts have spaces.
-_DIGITS = re.compile(r"\d{1,3}(?: , \d{3})+(?: \. \d+)?(?!\d)|\d{1,3} \. \d+|\d{1,3}(?:, 000)+(?!\d)|\d(?:[\d.,:/'’\u00a0\u202f\u2009‑–—-]*\d)?")
+_DIGITS = re.compile(
+    r"[0-9](?:[0-9]{0,2}(?: , [0-9]{3})+(?: \. [0-9]+)?(?![0-9])|[0-9]{0,2} \. [0-9]+|[0-9]{0,2}(?:, 000)+(?![0-9])|"
+    r"(?:[0-9.,:/'’\u00a0\u202f\u2009‑–—-]*[0-9])?)"
+)
 _NUMBER = r"(?:\d{1,3}(?:(?P<%s>[,.'’\u00a0\u202f\u2009])\d{3})(?:(?P=%s)\d{3})*(?:[.,]\d{1,2})?|\d+(?:[.,]\d+)?)"
 _ONE_NUMBER = re.compile(_NUMBER % ("a", "a"))
 _RANGE = re.compile(f"({_NUMBER % ('a', 'a')})[‑–—-]({_NUMBER % ('b', 'b')})")
-_LIST = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}")
+_LIST, _ANY_DIGITS = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}"), re.compile(r"\d+")
 _GROUPS = re.compile(r"\d{1,3}([,.'’\u00a0\u202f\u2009])\d{3}(?:\1\d{3})*")
 _NUMERIC_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})|(\d{1,2})([./-])(\d{1,2})\5(\d{4}|\d{2})")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::\d{2})?")
 _SHORT_PHONE = re.compile(r"\d{3}-\d{4}")
-#: Telephone numbers with spaces, numbers of quotations and of lists.
-_PHONE = re.compile(r"(?<!\w)(?:\+\d|\(\d{2,5}\) ?\d|0\d{2,5} \d)[\d ()./-]{4,24}\d")
-_LABEL = re.compile(r"\[\d{1,3}(?:\s?[,;–-]\s?\d{1,3})*\]|^[ \t]*\d{1,2}[.)](?=\s)", re.MULTILINE)
+#: Telephone numbers with spaces; what stands around numbers of citations and of lists.
+_PHONE = re.compile(r"[+(0](?<!\w.)(?:(?<=\+)\d|(?<=\()\d{2,5}\) ?\d|(?<=0)\d{2,5} \d)[\d ()./-]{4,24}\d")
+_CITATION, _LINE_START = re.compile(r"\[(?:\d{1,3}\s?[,;]\s?)*\Z"), re.compile(r"(?:\A|\n)[ \t]*\Z")
+_LABEL_END = re.compile(r"[.)]\s")
 _VERSION = re.compile(r"(?:\bversion|\bv\.?|\brelease)\s?\Z", re.IGNORECASE)
+_INSIDE = "-@/_."
 _IN_WORD = re.compile(r"[^\W\d]-?\Z|[^\W_][@/_.]\Z")
 _MINUS = re.compile(r"(?:(?<![\w.,)%])[-−]|\bminus )\Z", re.IGNORECASE)
 _CURRENCY_BEFORE = re.compile(r"(?:(?<![^\W_])(?:US|AU?|CA?|NZ|HK))?([$€£¥₹])\s?\Z|\b(USD|EUR|GBP|JPY|INR|CHF)\s?\Z")
@@ -91,37 +99,35 @@ _CURRENCY_AFTER = re.compile(
 _PERCENT = re.compile(r"\s?(?:%|percent\b|per cent\b|pc\b|percentage points?\b)|-percent\b", re.IGNORECASE)
 _SCALE = re.compile(r"[\s-]?(hundred|thousand|million|billion|trillion|mln|mn|bn|tn)\b|(k|m|b)\b", re.IGNORECASE)
 _ORDINAL_ENDING = re.compile(r"(?:st|nd|rd|th)\b", re.IGNORECASE)
-_HALF_DAY = re.compile(r"(?::\d{2})?\s?([ap])\.?m\b\.?", re.IGNORECASE)
+_HALF_DAY = re.compile(r"(?::\d{2})?\s?([ap])(?:\.m\.?|m\b)", re.IGNORECASE)
 _DECADE = re.compile(r"\s?['’]?s\b")
 _LETTERS = re.compile(r"[^\W\d]")
 _MEASURE = re.compile(r"[\s-]?(°\s?[CF]\b|km/h\b|[A-Za-z]+)")
-_WORD_NUMBER = "|".join(sorted(NUMBER_WORDS, key=len, reverse=True))
-_WRITTEN = re.compile(
-    rf"\b(?:(?:half )?an? (?={'|'.join([*_SCALES, *_DOZEN])}))?(?:{_WORD_NUMBER})"
-    rf"(?:(?:[ -]| - |(?<=hundred) and |(?<=thousand) and |(?<=million) and )(?:{_WORD_NUMBER}))*\b",
-    re.IGNORECASE,
+_LARGE = (*_SCALES, *_DOZEN)
+_ARTICLE, _A_BEFORE = re.compile(r"\b(half )?an?[ ]\Z", re.IGNORECASE), re.compile(r"\ba[ -]\Z", re.IGNORECASE)
+_ANY_WORD, _JOINTS = re.compile(r"\b[^\W\d_]+\b"), (" ", "-", " - ")
+_FRACTION = re.compile(
+    r"[\s-](?:hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?)\b", re.IGNORECASE
 )
-_FRACTION = re.compile(r"[\s-](?:hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?)\b", re.IGNORECASE)
-_AFTER_NUMBER = re.compile(rf"\b(?:a|{_WORD_NUMBER})[ -]\Z", re.IGNORECASE)
-_ORDINAL = re.compile(rf"\b(?:{'|'.join(_ORDINALS[1:])})\b", re.IGNORECASE)
-_MONTH_NAME = rf"(?:{'|'.join(_MONTHS)}|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)"
-_DATE = re.compile(
-    rf"(?:\b(\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?)?\b({_MONTH_NAME})(?!\w)"
-    r"(?:\s(\d{1,2})(?:st|nd|rd|th)?(?![\w%]|[.,:]\d))?(?:,?\s(?:of\s)?(\d{4})(?!\w))?"
-)
-_DAY = re.compile(rf"\b(?:{'|'.join(_DAYS)})\b")
+_MONTH_NAME = rf"(?:{'|'.join(_MONTHS)}|(?:Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\b\.?)(?!\w)"
+#: The capitals come first: that is how `re` finds them fast.
+_MONTH = re.compile(rf"(?=[JFMASOND])\b{_MONTH_NAME}")
+_DAY = re.compile(rf"(?=[MTWFS])\b(?:{'|'.join(_DAYS)})\b")
+_DAY_BEFORE = re.compile(r"(?<!\d)(\d{1,2})(?:st|nd|rd|th)?\s(?:of\s)?\Z")
+_DATE_AFTER = re.compile(r"(?:\s(\d{1,2})(?:st|nd|rd|th)?(?![\w%]|[.,:]\d))?(?:,?\s(?:of\s)?(\d{4})(?!\w))?")
 #: "May" and "March" begin sentences as other words, too.
 _OTHER_WORDS = ("May", "March")
 _BEGINS_SENTENCE = re.compile(r"(?:\A|[.!?:…\n])[\s\"'“‘(]*\Z")
 #: What says that a number is rounded.
 _ABOUT = re.compile(
     r"\b(?:about|around|roughly|approximately|approx\.?|nearly|almost|some|over|under|above|below|than|least|most|"
-    r"up to|circa|close to|estimated)\s(?:[$€£¥₹]\s?)?\Z|[~≈]\s?\Z",
+    r"up to|circa|close to|estimated)\s\Z|[~≈]\s?\Z",
     re.IGNORECASE,
 )
-_AT_LEAST = re.compile(r"\b(?:more than|over|above|at least|(?:greater|higher|longer|older) than)\s\Z", re.IGNORECASE)
-_AT_MOST = re.compile(
-    r"\b(?:less than|fewer than|under|below|at most|up to|(?:lower|shorter|younger) than)\s\Z", re.IGNORECASE
+_BOUND = re.compile(
+    r"\b(?:(more than|over|above|at least|(?:greater|higher|longer|older) than)|"
+    r"(?:less than|fewer than|under|below|at most|up to|(?:lower|shorter|younger) than))\s\Z",
+    re.IGNORECASE,
 )
 _BEFORE = 24
 _CAPITAL = re.compile(r"\b[A-Z][\w’'-]*\w(?:\s+(?:(?:of|de|van|von|bin|al|la|the)\s+)?[A-Z][\w’'-]*\w)*|\b[A-Z]{2,}\b")
@@ -174,8 +180,8 @@ class Fact(NamedTuple):
         """Whether the other fact, of a source, says as much: the same value, or one that rounds to this one."""
         if self.kind == other.kind == "date":
             return any(_covers(mine, theirs) for mine in self.values for theirs in other.values)
-        if self.kind in _COUNTED and other.kind in _COUNTED and self.kind != other.kind:
-            # "$5" is "5 dollars", "5" may be "5 %", and what looks like a year may be a plain number.
+        if {self.kind, other.kind} in _ALIKE and all(fact.kind != "number" or not fact.unit for fact in (self, other)):
+            # A sign may be missing, and what looks like a year may be a plain number.
             return bool(set(self._plain_numbers()) & set(other._plain_numbers()))
         if self.kind != other.kind or (self.unit and other.unit and self.unit != other.unit):
             return False
@@ -234,7 +240,7 @@ class Fact(NamedTuple):
                 yield float(value[0])
 
 
-_COUNTED = ("number", "money", "percentage", "date")
+_ALIKE = ({"number", "money"}, {"number", "percentage"}, {"number", "date"})
 
 
 def _covers(mine: object, theirs: object) -> bool:
@@ -267,7 +273,13 @@ def _is_near(mine: float, theirs: float, precision: float, precision_there: floa
 
 def find_facts(text: str, span: CharacterSpan, *, names: bool = True) -> list[Fact]:
     """The facts within these characters of a text, in order; none overlaps another."""
-    finders = (_find_written_dates, _find_telephones, _find_digits, _find_written_numbers, *([_find_names] if names else []))
+    finders = (
+        _find_written_dates,
+        _find_telephones,
+        _find_digits,
+        _find_written_numbers,
+        *([_find_names] if names else []),
+    )
     found = [(fact.start, rank, fact) for rank, find in enumerate(finders) for fact in find(text, *span)]
     found.sort(key=lambda entry: entry[:2])
     facts: list[tuple[int, Fact]] = []
@@ -276,32 +288,27 @@ def find_facts(text: str, span: CharacterSpan, *, names: bool = True) -> list[Fa
             facts.append((rank, fact))
         elif rank < facts[-1][0]:
             facts[-1] = rank, fact
-    labels = [match.span() for match in _LABEL.finditer(text, *span)]
-    inside = iter(labels)
-    label = next(inside, None)
-    kept = []
-    for _, fact in facts:
-        while label and label[1] <= fact.start:
-            label = next(inside, None)
-        if not label or fact.start < label[0]:
-            kept.append(fact)
-    return kept
+    return [fact for _, fact in facts]
 
 
 def _find_written_dates(text: str, start: int, end: int) -> Iterator[Fact]:
-    for match in _DATE.finditer(text, start, end):
-        first, month, second, year = match.groups()
-        name = month.rstrip(".")
-        if match[0] in _OTHER_WORDS and _BEGINS_SENTENCE.search(text, max(start, match.start() - 4), match.start()):
+    for match in _MONTH.finditer(text, start, end):
+        before = _DAY_BEFORE.search(text[max(start, match.start() - 10) : match.start()])
+        after = _DATE_AFTER.match(text, match.end(), end)
+        first, (second, year) = before and before[1], after.groups() if after else (None, None)
+        alone = match[0] in _OTHER_WORDS and not (first or second or year)
+        if alone and _BEGINS_SENTENCE.search(text, max(start, match.start() - 4), match.start()):
             continue
-        number = next(i for i, full in enumerate(_MONTHS, 1) if full.startswith(name[:3]))
-        day = int(first or second) if first or second else None
-        # "2 May 5" is no date; neither is "40 May".
-        if (first and second) or (day is not None and not 1 <= day <= 31):
-            first = second = day = None
-        begin = match.start() if first else match.start(2)
-        value = (int(year) if year else None, number, day)
-        yield Fact("date", begin, match.end(), text[begin : match.end()], (value,))
+        number = next(i for i, full in enumerate(_MONTHS, 1) if full.startswith(match[0][:3]))
+        begin, last = match.start(), after.end() if after else match.end()
+        day = int(first or second or 0)
+        # "2 May 5" and "40 May" have no day.
+        if (first and second) or not 1 <= day <= 31:
+            day = 0
+        elif before and first:
+            begin -= len(before[0])
+        value = (int(year) if year else None, number, day or None)
+        yield Fact("date", begin, last, text[begin:last], (value,))
     for match in _DAY.finditer(text, start, end):
         yield Fact("weekday", *match.span(), match[0], (match[0],))
 
@@ -319,14 +326,19 @@ def _make_code(text: str, start: int, end: int) -> Fact:
 def _find_digits(text: str, start: int, end: int) -> Iterator[Fact]:
     for match in _DIGITS.finditer(text, start, end):
         before = text[max(start, match.start() - _BEFORE) : match.start()]
-        if _IN_WORD.search(before):
+        last = before[-1:]
+        if ((last.isalpha() or last in _INSIDE) and _IN_WORD.search(before)) or (
+            "[" in before and _CITATION.search(before)
+        ):
             continue
-        if date := _NUMERIC_DATE.fullmatch(match[0]):
-            if values := tuple(_read_date(date)):
-                yield Fact("date", *match.span(), match[0], values)
+        if len(match[0]) <= 2 and _LABEL_END.match(text, match.end()) and _LINE_START.search(before):
+            continue
+        date = _NUMERIC_DATE.fullmatch(match[0])
+        if date and (values := tuple(_read_date(date))):
+            yield Fact("date", *match.span(), match[0], values)
         elif (clock := _CLOCK.fullmatch(match[0])) and int(clock[1]) < 24 and int(clock[2]) < 60:
             yield _make_time(text, match.start(), match.end(), end, int(clock[1]), int(clock[2]))
-        elif _VERSION.search(before) or _SHORT_PHONE.fullmatch(match[0]):
+        elif (_has_word(before) and _VERSION.search(before)) or _SHORT_PHONE.fullmatch(match[0]):
             yield _make_code(text, *match.span())
         elif _ONE_NUMBER.fullmatch(match[0].replace(" ", "")):
             if number := _make_number(text, *match.span(), start, end):
@@ -334,8 +346,8 @@ def _find_digits(text: str, start: int, end: int) -> Iterator[Fact]:
         elif both := _RANGE.fullmatch(match[0]):
             yield from _make_range(text, match.start(), both, start, end)
         elif _LIST.fullmatch(match[0]):
-            for own in re.finditer(r"\d+", match[0]):
-                yield Fact("number", *(match.start() + at for at in own.span()), own[0], (float(own[0]),), precision=1.0)
+            for own in _ANY_DIGITS.finditer(text, *match.span()):
+                yield Fact("number", own.start(), own.end(), own[0], (float(own[0]),), precision=1.0)
         elif not (match[0].count("/") == 1 and len(match[0]) <= 7):
             # Not a fraction or "24/7".
             yield _make_code(text, *match.span())
@@ -380,19 +392,26 @@ def _make_range(text: str, place: int, match: re.Match[str], start: int, end: in
 def _make_number(text: str, first: int, last: int, start: int, end: int) -> Fact | None:
     """The number in these digits with its sign, scale and unit; None if a word goes on there."""
     digits = text[first:last].replace(" ", "")
-    if time := _HALF_DAY.match(text, last, end):
-        if digits.isdigit() and int(digits) <= 12:
+    if text[last : last + 2].strip():
+        time = _HALF_DAY.match(text, last, end)
+        if time and digits.isdigit() and int(digits) <= 12:
             hour = int(digits) % 12 + 12 * (time[1] in "pP")
             return Fact("time", first, time.end(), text[first : time.end()], (float(60 * hour),))
-    if _DECADE.match(text, last, end):
-        return None
-    if ordinal := _ORDINAL_ENDING.match(text, last, end):
-        return Fact("ordinal", first, ordinal.end(), text[first : ordinal.end()], (_read_digits(digits)[0],))
-    values, decimals = _read_digits(digits), _count_decimals(digits)
+        if _DECADE.match(text, last, end):
+            return None
+        if ordinal := _ORDINAL_ENDING.match(text, last, end):
+            return Fact("ordinal", first, ordinal.end(), text[first : ordinal.end()], (_read_digits(digits)[0],))
+    values = _read_digits(digits)
     if " . " in text[first:last]:
         # Perhaps the end of a sentence.
         values += (float(re.split(r"\D", digits)[0]),)
-    return _complete_number(text, first, last, start, end, values, 10.0**-decimals)
+    return _complete_number(text, first, last, start, end, values, 10.0 ** -_count_decimals(digits))
+
+
+def _has_word(before: str) -> bool:
+    """Whether a word or a sign, and no digit, stands before a number: most of what is looked for there."""
+    last = before.rstrip()[-1:]
+    return bool(last) and not last.isdigit() and last not in ",;:"
 
 
 def _read_digits(digits: str) -> tuple[float, ...]:
@@ -419,18 +438,20 @@ def _complete_number(
 ) -> Fact | None:
     """A number with what stands before and after it: sign, currency, scale, unit."""
     number_end = last
-    scales = (1.0,)
+    scales: tuple[float, ...] = (1.0,)
     if scale := _SCALE.match(text, last, end):
         name = (scale[1] or scale[2]).lower()
         factor = _SCALES.get(name) or _SHORT_SCALES[name]
         # "5m" may be metres.
         scales, last = ((factor, 1.0) if name == "m" else (factor,)), scale.end()
     before = text[max(start, first - _BEFORE) : first]
+    if not _has_word(before):
+        before = ""
     kind: Kind = "number"
     unit, measure, is_plain = "", 1.0, scales == (1.0,)
-    if currency := _CURRENCY_BEFORE.search(before):
+    if before and (currency := _CURRENCY_BEFORE.search(before)):
         kind, unit = "money", _CURRENCIES[(currency[1] or currency[2]).lower()]
-        first -= len(currency[0])
+        first, before = first - len(currency[0]), before[: currency.start()]
         scales = scales[:1]
     if percent := _PERCENT.match(text, last, end):
         kind, last = "percentage", percent.end()
@@ -446,24 +467,23 @@ def _complete_number(
             (unit, measure), last = _MEASURES[name], named.end()
         elif last == number_end and _LETTERS.match(text, last):
             return None
-    if minus := _MINUS.search(text[max(start, first - _BEFORE) : first]):
+    if before and (minus := _MINUS.search(before)):
         values, first = tuple(-value for value in values), first - len(minus[0])
-    elif kind == "number" and is_plain and not unit and text[first:last].isdigit() and last - first == 4:
-        if _FIRST_YEAR <= values[0] <= _LAST_YEAR:
-            return Fact("date", first, last, text[first:last], ((int(values[0]), None, None),))
+    elif kind == "number" and is_plain and not unit and _YEAR.fullmatch(text, first, last):
+        return Fact("date", first, last, text[first:last], ((int(values[0]), None, None),))
     return Fact(
         kind, first, last, text[first:last],
         values=tuple(value * scale for value in values for scale in scales),
         unit=unit,
-        precision=_find_precision(text, first, start, values[0], precision) * scales[0],
+        precision=_find_precision(before, values[0], precision) * scales[0],
         factor=measure,
-        bound=_find_bound(text[max(start, first - _BEFORE) : first]),
+        bound=_find_bound(before),
     )  # fmt: skip
 
 
-def _find_precision(text: str, first: int, start: int, value: float, precision: float) -> float:
+def _find_precision(before: str, value: float, precision: float) -> float:
     """What the last digit stands for; with "about" and the like, the zeros at the end do not count, twice over."""
-    if not _ABOUT.search(text[max(start, first - _BEFORE) : first]):
+    if not before or not _ABOUT.search(before):
         return precision
     while precision >= 1 and value and value % (precision * 10) == 0:
         precision *= 10
@@ -471,26 +491,46 @@ def _find_precision(text: str, first: int, start: int, value: float, precision: 
 
 
 def _find_bound(before: str) -> int:
-    if _AT_LEAST.search(before):
-        return 1
-    return -1 if _AT_MOST.search(before) else 0
+    if not before or not (match := _BOUND.search(before)):
+        return 0
+    return 1 if match[1] else -1
 
 
 def _find_written_numbers(text: str, start: int, end: int) -> Iterator[Fact]:
-    for match in _WRITTEN.finditer(text, start, end):
-        words = [(place, word[0].lower()) for word in re.finditer(r"[^\W\d]+", match[0]) for place in [word.span()]]
-        for (first, last), value, precision in _parse_words(words):
-            first, last = match.start() + first, match.start() + last
-            if _FRACTION.match(text, last, end):
-                break
-            fact = _complete_number(text, first, last, start, end, (value,), precision)
-            # "one" alone is more often a pronoun or an article than a number.
-            if fact and (value != 1 or fact.kind != "number" or fact.unit):
-                yield fact
-    for match in _ORDINAL.finditer(text, start, end):
-        if _AFTER_NUMBER.search(text, max(start, match.start() - _BEFORE), match.start()):
-            continue  # one third
-        yield Fact("ordinal", *match.span(), match[0], (float(_ORDINALS.index(match[0].lower())),))
+    run: list[tuple[CharacterSpan, str]] = []
+    for match in _ANY_WORD.finditer(text, start, end):
+        word = match[0].lower()
+        if word not in NUMBER_WORDS and word not in _ORDINAL_NUMBERS:
+            continue
+        between = text[run[-1][0][1] : match.start()] if run else ""
+        joins = between in _JOINTS or (between == " and " and run[-1][1] in _SCALES) if run else False
+        if run and not joins:
+            yield from _make_written(text, run, start, end)
+            run = []
+        if word in NUMBER_WORDS:
+            run.append((match.span(), word))
+        elif not run and not _A_BEFORE.search(text, max(start, match.start() - 3), match.start()):
+            yield Fact("ordinal", *match.span(), match[0], (_ORDINAL_NUMBERS[word],))
+        else:
+            # "two thirds" and "twenty-first" have no value here.
+            run = []
+    if run:
+        yield from _make_written(text, run, start, end)
+
+
+def _make_written(text: str, run: Sequence[tuple[CharacterSpan, str]], start: int, end: int) -> Iterator[Fact]:
+    """The numbers of number words in a row."""
+    for number, ((first, last), value, precision) in enumerate(_parse_words(run)):
+        if _FRACTION.match(text, last, end):
+            return
+        article = _ARTICLE.search(text[max(start, first - 8) : first]) if run[number][1] in _LARGE else None
+        if article and number == 0:
+            # "half a million"
+            first, value = first - len(article[0]), value * (0.5 if article[1] else 1.0)
+        fact = _complete_number(text, first, last, start, end, (value,), precision)
+        # "one" alone is more often a pronoun or an article than a number.
+        if fact and (value != 1 or fact.kind != "number" or fact.unit):
+            yield fact
 
 
 def _parse_words(words: Sequence[tuple[CharacterSpan, str]]) -> Iterator[tuple[CharacterSpan, float, float]]:
@@ -500,9 +540,7 @@ def _parse_words(words: Sequence[tuple[CharacterSpan, str]]) -> Iterator[tuple[C
     precision = 1.0
     previous, last = "", 0
     for (start, end), word in words:
-        if word in ("and", "a", "an", "half"):
-            first = start if first is None and word != "and" else first
-            current = 0.5 if word == "half" else current
+        if word == "and":
             continue
         scale = _SCALES.get(word) or _DOZEN.get(word)
         small = _SMALL.get(word, 0.0)
@@ -514,7 +552,7 @@ def _parse_words(words: Sequence[tuple[CharacterSpan, str]]) -> Iterator[tuple[C
         first = start if first is None else first
         if scale is None:
             current, precision = current + small, 1.0
-        elif scale == 100:  # noqa: PLR2004
+        elif scale == 100:
             current, precision = (current or 1) * scale, scale
         else:
             total, current, precision = total + (current or 1) * scale, 0.0, scale

@@ -44,7 +44,7 @@ _AGGREGATIONS: Mapping[Aggregation, Callable[[Numbers], float]] = {
 _MINOR_SHARE = (MAX_MINOR - MIN_PENALTY) / (MAX_PENALTY - MIN_PENALTY)
 #: A sentence with at least this probability is supported rather than not.
 _EVEN = 0.5
-#: The probability of a sentence with a number that the source's most similar sentence gives otherwise: of 300 such
+#: The probability of a sentence with a number that the source's most similar sentence gives otherwise: of 312 such
 #: outputs in sets that no model is judged on, 15 were supported.
 _CONTRADICTED = 0.05
 #: Longest quotation of the source in an explanation, in characters.
@@ -67,6 +67,7 @@ class Consistency(SentenceMetric):
     window: int | None = None
 
     catalog_name: ClassVar[str | None] = "consistency"
+    rules: ClassVar[str] = "2"
     needs: ClassVar[tuple[Need, ...]] = ("source",)
     aspects: ClassVar[tuple[str, ...]] = ("Fact Consistency", "Accuracy")
 
@@ -84,6 +85,8 @@ class Consistency(SentenceMetric):
                 scores[i] = Score.failed(_EMPTY_OUTPUT)
             elif not (record.source or "").strip():
                 scores[i] = Score.failed(_EMPTY_SOURCE)
+            elif unknown := self.find_unknown_language(record):
+                scores[i] = Score.failed(unknown)
             else:
                 positions.setdefault(record.source or "", []).append(i)
         if positions:
@@ -100,21 +103,25 @@ class Consistency(SentenceMetric):
                     scores[i] = self._score(shard.records[i], text, result)
         return Scores.of(score for score in scores if score is not None)
 
+    def find_unknown_language(self, record: Record) -> Failure | None:
+        in_source = super().find_unknown_language(replace(record, output=record.source or "", language=None))
+        source = in_source and Failure(in_source.kind, in_source.replace("the output", "the source", 1))
+        return super().find_unknown_language(record) or source
+
     def remarks(self, scores: Scores) -> list[str]:
         """How many sentences are unsupported, in how many outputs."""
         remarks = super().remarks(scores)
         if SENTENCES not in scores.parts:
             return remarks
-        unsupported = np.nan_to_num(scores.parts[SENTENCES] - scores.parts[SUPPORTED])
-        # Words may be marked in a sentence that is supported as a whole.
-        count, outputs = int(unsupported.sum()), int(np.count_nonzero(unsupported))
-        if not count:
+        sentences, supported = scores.parts[SENTENCES], scores.parts[SUPPORTED]
+        unsupported, outputs = int(np.nansum(sentences - supported)), int(np.nansum(sentences > supported))
+        if not unsupported:
             return remarks
         return [
             *remarks,
-            f"{self.label}: {count:,} of {format_count(int(np.nansum(scores.parts[SENTENCES])), 'sentence')} in "
-            f"{format_count(outputs, 'output')} {agree(count, 'is', 'are')} unlikely to be supported by the source; "
-            "`metrist explain` shows them",
+            f"{self.label}: {unsupported:,} of {format_count(int(np.nansum(sentences)), 'sentence')} in "
+            f"{format_count(outputs, 'output')} {agree(unsupported, 'is', 'are')} unlikely to be supported "
+            "by the source; `metrist explain` shows them",
         ]
 
     def _score(self, record: Record, text: AlignedText, result: Support | Failure) -> Score:
@@ -157,7 +164,9 @@ class Consistency(SentenceMetric):
                 found.append(self._explain_error(record, result, sentence, (mark.start, mark.end), doubt, claim))
             if not supported and not found:
                 claim = _claim("this", probability)
-                found.append(self._explain_error(record, result, sentence, span, 1 - probability / self.threshold, claim))
+                found.append(
+                    self._explain_error(record, result, sentence, span, 1 - probability / self.threshold, claim)
+                )
             yield from sorted(found, key=lambda error: error.start or 0)
 
     def _find_marks(self, output: str, result: Support, sentence: int) -> list[Word]:

@@ -60,15 +60,21 @@ class Fluency(SentenceMetric):
     threshold: float = 0.5
 
     catalog_name: ClassVar[str | None] = "fluency"
+    rules: ClassVar[str] = "2"
     aspects: ClassVar[tuple[str, ...]] = ("Fluency", "Language", "Clarity")
 
     def score(self, shard: Shard) -> Scores:
-        outputs = dict.fromkeys(record.output for record in shard.records if record.output.strip())
+        unknown = [self.find_unknown_language(record) for record in shard.records]
+        known = (record.output for record, failure in zip(shard.records, unknown, strict=True) if failure is None)
+        outputs = [output for output in dict.fromkeys(known) if output.strip()]
         if not outputs:
-            return Scores.of(Score.failed(_EMPTY) for _ in shard.records)
+            return Scores.of(Score.failed(failure or _EMPTY) for failure in unknown)
         encoder = loading.load_text_encoder(self.model, runtime=shard.runtime)
-        results = dict(zip(outputs, FluencyReader(encoder).read(list(outputs)), strict=True))
-        return Scores.of(self._score(record, results.get(record.output)) for record in shard.records)
+        results = dict(zip(outputs, FluencyReader(encoder).read(outputs), strict=True))
+        return Scores.of(
+            Score.failed(failure) if failure else self._score(record, results.get(record.output))
+            for record, failure in zip(shard.records, unknown, strict=True)
+        )
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many errors there are, in how many outputs."""

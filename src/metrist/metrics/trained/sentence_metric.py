@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from metrist.errors import SpecError
+from metrist.language import find_other_language, name_other_language
 from metrist.metrics.errors.aspect_tables import find_table
-from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric, warn_of_other_language
+from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric
+from metrist.models.weights import SHIPPED
 from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
 from metrist.records import Record
+from metrist.scores import Failure, FailureKind
 
 #: Parts of a score.
 SENTENCES, MEAN, MINIMUM = "sentences", "mean", "minimum"
@@ -28,10 +31,16 @@ class SentenceMetric(ModelMetric):
     model: str = "metrist:english-small"
     aggregation: str = "mean"
     threshold: float = 0.5
+    # The models have a fixed number format and no revisions, and bring no code: these are no settings here.
+    revision: None = field(default=None, init=False, compare=False)
+    dtype: Literal["float32"] = field(default="float32", init=False, compare=False)
+    trust_remote_code: bool = field(default=False, init=False, compare=False)
 
     extra: ClassVar[str | None] = "standard"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     reports_errors: ClassVar[bool] = True
+    #: A number that changes with the rules around the model, so that scores by different rules are never mixed.
+    rules: ClassVar[str]
     #: What tables of errors call what the metric finds; the first one if a task's table has none of them.
     aspects: ClassVar[tuple[str, ...]]
 
@@ -43,7 +52,19 @@ class SentenceMetric(ModelMetric):
             raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        return warn_of_other_language(self.label, self.model, records)
+        if not self.model.startswith(SHIPPED) or not (language := find_other_language(records)):
+            return []
+        return [f"{self.label}: many outputs are in {language}; {self.model} knows only English, and leaves them out"]
+
+    def facts(self) -> Mapping[str, str]:
+        """The weights, and which of the rules around the model are in use."""
+        return {**super().facts(), "rules": self.rules}
+
+    def find_unknown_language(self, record: Record) -> Failure | None:
+        """Why the model cannot judge a record: its output is in a language that a shipped model does not know."""
+        if not self.model.startswith(SHIPPED) or not (language := name_other_language(record)):
+            return None
+        return Failure(FailureKind.other, f"the output is in {language}: {self.model} knows only English")
 
     def make_error(self, record: Record, span: CharacterSpan, penalty: float, explanation: str, **fields: Any) -> Error:
         """An error in characters of the output."""
