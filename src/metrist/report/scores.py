@@ -131,8 +131,9 @@ def _list_reasons(failures: Mapping[int, Failure]) -> list[Failure]:
 
 def leave_out_names(failure: Failure, item: str, system: str) -> Failure:
     """The failure without the names of its output, so that equal reasons are counted together."""
-    message = failure.message
-    for name in (repr(label_item(item)), repr(system)):
+    names = repr(label_item(item)), repr(system)
+    message = failure.message.replace(f"item {names[0]} of system {names[1]}", "the record")
+    for name in names:
         message = message.replace(name, "…")
     return failure if message == failure else Failure(failure.kind, message)
 

@@ -171,13 +171,12 @@ def judge_shard(comparator: Comparator, shard: PairShard) -> list[Judgment]:
     return [by_position.get(i) or Judgment.failed(failures[i]) for i in range(len(shard))]
 
 
-def describe_missing(metric: Metric, unit: Unit, name: str | None = None) -> str | None:
-    """Which field the metric needs and the record, or a record of the pair, lacks, which is called `name`; None if
-    nothing is missing."""
+def describe_missing(metric: Metric, unit: Unit) -> str | None:
+    """Which field the metric needs and the record, or a record of the pair, lacks; None if nothing is missing."""
     for need in metric.needs:
         for record in list_records(unit):
             if getattr(record, need) in (None, ()):
-                return f"{metric.text} needs {need}, but {name or describe_record(record)} has none"
+                return f"{metric.text} needs {need}, but {describe_record(record)} has none"
     return None
 
 
@@ -203,10 +202,8 @@ def find_scorable(metric: Metric, units: Sequence[Unit]) -> list[int]:
 
 
 def _missing_inputs(metric: Metric, units: Sequence[Unit], able: Sequence[int]) -> dict[int, Failure]:
-    """The failures of all others, which do not name the record: equal reasons are counted together."""
     lacking = sorted(set(range(len(units))) - set(able))
-    reasons = ((i, describe_missing(metric, units[i], "the record")) for i in lacking)
-    return {i: Failure(FailureKind.missing_input, reason or "") for i, reason in reasons}
+    return {i: Failure(FailureKind.missing_input, describe_missing(metric, units[i]) or "") for i in lacking}
 
 
 def _call(metric: Metric, shard: Shard | PairShard, method: str) -> Any:

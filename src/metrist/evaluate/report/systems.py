@@ -421,8 +421,8 @@ def describe_pair(record: PairRecord) -> str:
     shown = [*contests, *record.described]
     if values and any(contest.left_out for contest in shown):
         least, most = (f"{edge(contest.items for contest in shown):,}" for edge in (min, max))
-        items = f"{most} items" if least == most else f"{least} to {most} items"
-        sentence += f" These scores are of the {items} that both have a score for, the table's of all."
+        span = f"{most} items" if least == most else f"{least} to {most} items"
+        sentence += f" These scores are of the {span} that both have a score for, the table's of all."
     return sentence
 
 
