@@ -35,10 +35,8 @@ from metrist.run.tables import (
 from metrist.scores import Failure, FailureKind, Scores, plain_stats
 
 _HIDDEN_FAILURE = "the message is not stored in a run without texts"
-
-
-#: Columns of a score that only some rows have, by the name of the field of `Scores`.
-_SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
+#: Columns of a score that only some rows have, by the name of the field of `Scores`; `errors` is another.
+SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
 
 
 def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True) -> pa.Table:
@@ -124,10 +122,12 @@ def _score_originals(scores: Scores) -> dict[int, str]:
 def read_failures(table: pa.Table) -> dict[int, Failure]:
     """The failures of a table of scores or judgments, by row."""
     messages = dict(list_present(table, "failure"))
-    failures = {}
-    for row, kind in list_present(table, "failure_kind"):
-        failures[row] = Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE))
-    return failures
+    for row, text in list_present(table, "original"):
+        original = json.loads(text)
+        if isinstance(original, dict) and "failure" in original:  # That of a judgment is a list.
+            messages[row] = original["failure"]
+    kinds = list_present(table, "failure_kind")
+    return {row: Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE)) for row, kind in kinds}
 
 
 def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -156,18 +156,15 @@ def read_scores_table(table: pa.Table) -> Scores:
 def _read_scores(table: pa.Table) -> Scores:
     names = set(table.column_names)
     values = table["value"].to_numpy()
-    sparse: dict[str, dict[int, Any]] = {field: dict(list_present(table, name)) for field, name in _SPARSE.items()}
+    sparse: dict[str, dict[int, Any]] = {field: dict(list_present(table, name)) for field, name in SPARSE.items()}
     for field in ("tokens", "usages"):
         sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
     errors = {row: tuple(Error(**error) for error in listed) for row, listed in list_present(table, "errors")}
-    failures = read_failures(table)
     for row, text in list_present(table, "original"):
         original = json.loads(text)
-        if "failure" in original:
-            failures[row] = Failure(failures[row].kind, original["failure"])
         if "errors" in original:
             errors[row] = tuple(Error(**error) for error in original["errors"])
-        for field, name in _SPARSE.items():
+        for field, name in SPARSE.items():
             if name in original:
                 sparse[field][row] = original[name]
     incomplete = np.flatnonzero(table["incomplete"].to_numpy()) if "incomplete" in names else ()
@@ -176,7 +173,7 @@ def _read_scores(table: pa.Table) -> Scores:
         parts=read_parts(table["parts"]) if "parts" in names else {},
         stats=read_statistics(table["statistics"], values) if "statistics" in names else np.empty((0, 0)),
         errors=errors,
-        failures=failures,
+        failures=read_failures(table),
         incomplete=frozenset(map(int, incomplete)),
         **sparse,
     )

@@ -7,7 +7,7 @@ import heapq
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, Literal
 
@@ -48,10 +48,6 @@ class VerificationCheck:
     passed: bool | None
     message: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """The finding as plain data."""
-        return {"check": self.check, "metric": self.metric, "passed": self.passed, "message": self.message}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
@@ -77,7 +73,7 @@ class Verification:
 
     def to_dict(self) -> dict[str, Any]:
         """The verification as plain data."""
-        return {"run": self.run, "passed": self.passed, "findings": [finding.to_dict() for finding in self.findings]}
+        return {"run": self.run, "passed": self.passed, "findings": list(map(asdict, self.findings))}
 
     def table(self) -> Table:
         """One row per check, those that failed first."""
