@@ -21,8 +21,8 @@ from torture_table import TortureRow
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 
 SLOW = "__main__.Slow"
-#: A metric with a model that takes its time, and notes each record when it is done, with the time. It never comes beyond
-#: the last item, if one is named.
+#: A metric with a model that takes its time, and notes each record with the time when it is done. If a last item is
+#: named, it never comes beyond that.
 PROGRAM = """
 import sys, time
 from dataclasses import dataclass

@@ -21,6 +21,7 @@ from metrist.records import RecordColumns, hash_units
 from metrist.run import load, read_inputs, score
 from metrist.run.results import Results
 from metrist.run.tables import read_records_table, records_table
+from run_contents import write_rows
 
 METRICS = ["chrf", "bleu", "length(unit='characters')", "exact"]
 LONE = "a\ud800b \udcff"
@@ -82,7 +83,7 @@ def write_corpus(path: Path) -> None:
             names = {"item": f"field {n}", "system": str(m), "output": "a cat", "references": ["cat"]}
             rows.append({**names, field: value})
     rows.append({"item": "rated", "system": "s", "output": "a cat", "references": ["cat"], "ratings": {LONE: 1}})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
 
 
 def describe(record: Record) -> str:
@@ -168,11 +169,6 @@ def test_any_records_come_back_from_a_part(records: list[Record]) -> None:
 
 
 # Nothing twice
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 ROWS: list[dict[str, Any]] = [

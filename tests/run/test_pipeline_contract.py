@@ -23,6 +23,7 @@ from metrist.metrics.comparator import Comparator, Judgment
 from metrist.metrics.errors.error_analysis import ErrorAnalysis
 from metrist.metrics.judge.judge import Judge
 from metrist.scores import Failure, FailureKind, Score
+from run_contents import write_rows
 
 ITEMS = 8
 SHARD = 2
@@ -111,8 +112,7 @@ def prefer(rows: list[dict[str, Any]], folder: Path) -> list[Any]:
 
 def explain(rows: list[dict[str, Any]], folder: Path) -> list[Any]:
     results = score_with(ErrorAnalysis(llm=FakeLLM(answer)))(rows, folder)
-    texts = folder.parent / "texts.jsonl"
-    texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    texts = write_rows(folder.parent / "texts.jsonl", rows)
     explained = metrist.explain(folder, texts=texts, limit=None)
     assert sum(bool(output.errors) for output in explained.outputs) == sum(failure is None for _, failure in results)
     return results
