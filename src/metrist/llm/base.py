@@ -218,12 +218,10 @@ stored_completions = 0
 
 
 def report_requests(count: int) -> None:
-    """Tell watchers of new requests."""
     for watcher in list(call_watchers):
         watcher.requested(count)
 
 
 def report_completions(count: int) -> None:
-    """Tell watchers of completions."""
     for watcher in list(call_watchers):
         watcher.completed(count)

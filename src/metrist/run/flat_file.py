@@ -54,7 +54,6 @@ class Flat:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
         blocks = self.scores.values()
         raw = (RAW,) if any(scores.raws for scores in blocks) else ()
         return (*COLUMNS, *raw, *((TOKENS,) if any(scores.tokens for scores in blocks) else ()))

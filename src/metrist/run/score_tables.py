@@ -238,37 +238,35 @@ def judgments_table(
     pairs: Sequence[Pair],
     judgments: Sequence[Judgment],
     texts: bool = True,
-    has_records: bool = True,
 ) -> pa.Table:
-    """The judgments of pairs; `has_records` is False where of their records only the names are known."""
     rows = []
     for pair, judgment in zip(pairs, judgments, strict=True):
         failure = judgment.failure
         listed = (judgment.explanation, *judgment.raws, failure)
-        row = {
-            "item": pair.first.item,
-            "first": pair.first.system,
-            "second": pair.second.system,
-            "choice": judgment.preference,
-            "flipped": judgment.flipped,
-            "failure": None if failure is None else str(failure),
-            "failure_kind": None if failure is None else failure.kind.value,
-            "incomplete": judgment.incomplete,
-            "explanation": judgment.explanation,
-            "usage": None if judgment.usage is None else dump_json(judgment.usage),
-            "original": None if is_unicode(*listed) else dump_json([listed[0], listed[1:-1], listed[-1]]),
-        }
-        rows.append(row)
+        rows.append(
+            {
+                "item": pair.first.item,
+                "first": pair.first.system,
+                "second": pair.second.system,
+                "choice": judgment.preference,
+                "flipped": judgment.flipped,
+                "failure": None if failure is None else str(failure),
+                "failure_kind": None if failure is None else failure.kind.value,
+                "incomplete": judgment.incomplete,
+                "explanation": judgment.explanation,
+                "usage": None if judgment.usage is None else dump_json(judgment.usage),
+                "original": None if is_unicode(*listed) else dump_json([listed[0], listed[1:-1], listed[-1]]),
+            }
+        )
     table = make_table(rows, JUDGMENTS)
     columns = {
         "comparator": repeat_value(comparator, len(rows)),
         "pair": make_hash_array(hashes),
+        "first_record": make_hash_array(hash_units([pair.first for pair in pairs])),
+        "second_record": make_hash_array(hash_units([pair.second for pair in pairs])),
         "shown": list_array([list(judgment.shown) for judgment in judgments]),
         "raws": list_array([list(judgment.raws) for judgment in judgments]),
     }
-    if has_records:
-        columns["first_record"] = make_hash_array(hash_units([pair.first for pair in pairs]))
-        columns["second_record"] = make_hash_array(hash_units([pair.second for pair in pairs]))
     for name, column in columns.items():
         table = table.set_column(JUDGMENTS.get_field_index(name), JUDGMENTS.field(name), column)
     return table if texts else drop_texts(table)

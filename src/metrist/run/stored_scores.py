@@ -149,8 +149,6 @@ class ScoreReader:
 
     @refuses_damage
     def read_values(self) -> NDArray[np.float64]:
-        """The values of the scores."""
-
         def read() -> NDArray[np.float64]:
             values = np.empty(self._rows)
             for start, table in self._read(["value"]):
@@ -162,8 +160,6 @@ class ScoreReader:
 
     @refuses_damage
     def read_parts(self) -> dict[str, NDArray[np.float64]]:
-        """The parts of the scores."""
-
         def read() -> dict[str, NDArray[np.float64]]:
             columns: dict[str, NDArray[np.float64]] = {}
             for start, table in self._read(["parts"], encoded=_PART_NAMES):
@@ -179,7 +175,6 @@ class ScoreReader:
     @cached_property
     @refuses_damage
     def part_names(self) -> list[str]:
-        """The names of the parts."""
         names: dict[str, None] = {}
         for _, table in self._read(["parts"], encoded=_PART_NAMES):
             for chunk in table["parts"].chunks:
