@@ -37,6 +37,7 @@ CheckName = Literal["files", "inputs", "signature", "scores"]
 TOLERANCE = 1e-6
 #: Records that are hashed at once.
 _BLOCK = 4096
+_NO_CODE = "its code is not available here: name it with -m to have it imported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,30 +198,29 @@ def _check_scores_files(run: Run, metric: StoredMetric, version: Version) -> Ver
 
 
 def _conclude_files(run: Run, metric: str, problems: Sequence[str], files: int, rows: str) -> VerificationCheck:
+    message = f"{format_count(files, 'file')} with {rows}, all hashes right"
     if problems:
         more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
-        problem = problems[0].removeprefix(f"{run.store.path}/")
-        return VerificationCheck(check="files", metric=metric, passed=False, message=problem + more)
-    message = f"{format_count(files, 'file')} with {rows}, all hashes right"
-    return VerificationCheck(check="files", metric=metric, passed=True, message=message)
+        message = problems[0].removeprefix(f"{run.store.path}/") + more
+    return VerificationCheck(check="files", metric=metric, passed=not problems, message=message)
 
 
 def _check_signature(metric: Metric, text: str, stored: str) -> VerificationCheck:
     """Whether this installation computes the metric as the run did."""
+    passed: bool | None = None
     try:
-        signature = metric.signature
+        message = signature = metric.signature
     except MetristError as error:
-        return VerificationCheck(check="signature", metric=text, passed=None, message=str(error))
-    if isinstance(metric, UnavailableMetric):
-        message = "its code is not available here: name it with -m to have it imported"
-        return VerificationCheck(check="signature", metric=text, passed=None, message=message)
-    if signature == stored:
-        return VerificationCheck(check="signature", metric=text, passed=True, message=signature)
-    then, now = stored.split(" | "), signature.split(" | ")
-    gone = " | ".join(piece for piece in then if piece not in now)
-    new = " | ".join(piece for piece in now if piece not in then)
-    message = f"the run has {gone!r} where this installation has {new!r}"
-    return VerificationCheck(check="signature", metric=text, passed=False, message=message)
+        message = str(error)
+    else:
+        if isinstance(metric, UnavailableMetric):
+            message = _NO_CODE
+        elif not (passed := signature == stored):
+            then, now = stored.split(" | "), signature.split(" | ")
+            gone = " | ".join(piece for piece in then if piece not in now)
+            new = " | ".join(piece for piece in now if piece not in then)
+            message = f"the run has {gone!r} where this installation has {new!r}"
+    return VerificationCheck(check="signature", metric=text, passed=passed, message=message)
 
 
 def _draw_sample(records: Iterable[Record], size: int, seed: int) -> list[Record]:
@@ -255,7 +255,7 @@ def _check_scores(
     if stored.compares:
         return conclude(None, "choices between two outputs are not made again")
     if isinstance(metric, UnavailableMetric):
-        return conclude(None, "its code is not available here: name it with -m to have it imported")
+        return conclude(None, _NO_CODE)
     if calls_llm(metric) and not allow_llm:
         return conclude(None, "it calls an LLM, whose answers may differ and cost money: --llm scores it again")
     try:
