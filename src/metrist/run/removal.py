@@ -20,9 +20,9 @@ from metrist.io.writer import encodable
 from metrist.records import Hashes
 from metrist.run.manifest import Input, Manifest, Part, StoredMetric, Version
 from metrist.run.run import Run, open_run
+from metrist.run.score_tables import HashIndex
 from metrist.run.store import Store
 from metrist.run.stored_run import open_store
-from metrist.run.stored_scores import HashIndex
 from metrist.run.tables import read_hashes
 
 

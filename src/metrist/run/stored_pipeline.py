@@ -33,10 +33,17 @@ from metrist.run.manifest import Manifest, Part, Rows, StoredMetric, folder_name
 from metrist.run.pipeline import MetricCost, Pipeline
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
 from metrist.run.run import Run
-from metrist.run.score_tables import find_unsettled, judgments_table, read_judgments_table, scores_table
+from metrist.run.score_tables import (
+    HashIndex,
+    find_rows,
+    find_unsettled,
+    judgments_table,
+    read_judgments_table,
+    scores_table,
+)
 from metrist.run.slices import ScoreSlice, SliceRead, StorePlace
 from metrist.run.store import Store
-from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores, find_rows
+from metrist.run.stored_scores import ScoreReader, StoredScores
 from metrist.run.tables import PART_ROWS, read_hashes, read_records_table, release_memory
 from metrist.run.tasks import (
     SHARD_SIZE,

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.records import HASH_BYTES, Hashes, halve_hashes
+from metrist.records import HASH_BYTES, Hashes
 from metrist.run import score_tables, tables
 from metrist.run.manifest import StoredMetric
-from metrist.run.score_tables import find_unsettled
+from metrist.run.score_tables import find_rows, find_unsettled
 from metrist.run.stored_run import StoredRun, refuses_damage
 from metrist.run.tables import read_hashes
 from metrist.scores import Failure, FailureKind, Scores, plain_stats
@@ -35,44 +35,6 @@ _BLOCK_ROWS, _KEPT_BLOCKS = 1 << 10, 16
 _PART_NAMES = ("parts.key_value.key",)
 #: Columns that only some scores have, by the field of `Scores`.
 _SPARSE = {"errors": "errors", **score_tables.SPARSE}
-
-
-class HashIndex:
-    """Finds hashes among many others."""
-
-    def __init__(self, hashes: Hashes) -> None:
-        self.hashes = hashes
-        beginnings = halve_hashes(hashes)
-        self._order = np.argsort(beginnings, kind="stable")
-        self._beginnings = beginnings[self._order]
-
-    def find(self, hashes: Hashes) -> NDArray[np.int64]:
-        """The position of each hash, that of its last occurrence; -1 where there is none."""
-        if not len(self._order):
-            return np.full(len(hashes), -1, np.int64)
-        wanted = halve_hashes(hashes)
-        at = np.searchsorted(self._beginnings, wanted, "right") - 1
-        rows = self._order[np.maximum(at, 0)]
-        same = (at >= 0) & (self.hashes[rows] == hashes).all(axis=1)
-        found = np.where(same, rows, -1).astype(np.int64)
-        # Two hashes with the same beginning are one in 10^19 pairs; the rest of them decides.
-        for n in np.flatnonzero(~same & (at >= 0) & (self._beginnings[np.maximum(at, 0)] == wanted)).tolist():
-            first = int(np.searchsorted(self._beginnings, wanted[n], "left"))
-            rows_here = self._order[first : int(at[n]) + 1]
-            equal = rows_here[(self.hashes[rows_here] == hashes[n]).all(axis=1)]
-            found[n] = equal[-1] if len(equal) else -1
-        return found
-
-
-def find_rows(wanted: Hashes, hashes: Hashes, unsettled: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of each wanted hash: of several that have it, the last that is not to be computed again, or the last; -1
-    where none has it. `unsettled` are the rows that are to be computed again."""
-    rows = HashIndex(hashes).find(wanted)
-    if len(unsettled):
-        settled = np.delete(np.arange(len(hashes)), unsettled)
-        better = HashIndex(hashes[settled]).find(wanted)
-        rows = np.where(better >= 0, settled[better] if len(settled) else -1, rows)
-    return rows
 
 
 class ScoreReader:

@@ -26,8 +26,8 @@ from metrist.run.loading import UnavailableMetric as UnavailableMetric
 from metrist.run.loading import build_stored_metric
 from metrist.run.manifest import Damaged, Part, StoredMetric, Version
 from metrist.run.run import Run, is_run, open_run
+from metrist.run.score_tables import HashIndex
 from metrist.run.scoring import score
-from metrist.run.stored_scores import HashIndex
 from metrist.run.tables import read_hashes, read_records_table
 from metrist.runtime import Runtime
 from metrist.scores import Scores, take_stats
