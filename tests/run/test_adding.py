@@ -409,14 +409,6 @@ def test_systems_with_sources_of_their_own_are_compared_with_a_note() -> None:
     assert any("and were compared all the same" in remark for remark in comparison.table().remarks)
 
 
-@pytest.mark.usefixtures("write")
-def test_white_space_makes_no_other_source() -> None:
-    write_sources("a", ["1", "2"], ["one  sentence", "two"])
-    write_sources("b", ["1", "2"], ["one sentence ", "two"])
-    run("a.jsonl")
-    assert not any("different source" in note for note in run("b.jsonl").notes)
-
-
 def test_a_damaged_part_of_records_is_found_and_written_again(write: Write, seen: list[str]) -> None:
     write("a", ["x", "yy"], ratings={"good": 1})
     write("b", ["other", "texts"])

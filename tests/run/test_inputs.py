@@ -53,11 +53,6 @@ def test_files_are_found_beside_the_run_from_another_folder(run: Path, monkeypat
     assert len(list(read_inputs(run))) == 3
 
 
-def test_files_that_moved_into_the_folder_of_the_run_are_found(run: Path) -> None:
-    shutil.move("data/in.jsonl", "in.jsonl")
-    assert len(list(read_inputs(run))) == 3
-
-
 def test_a_missing_file_is_named_with_the_places_and_the_remedy(run: Path) -> None:
     Path("data/in.jsonl").unlink()
     with raises_code(RunError, "missing_value", "data/in.jsonl"):

@@ -496,17 +496,6 @@ def test_a_source_that_outputs_share_counts_once(
     assert pace.cut(_share_source(source, *counts)) == size
 
 
-def test_outputs_of_an_item_that_lie_apart_share_its_source() -> None:
-    pace = Pace()
-    pace.measure(_share_source(980, 2), 2.0)
-    one, two = _share_source(980, 2, 2)[::2], _share_source(980, 2, 2)[1::2]
-    # 1 s per 500 characters: both sources with an output each take 3.96 s, with two 4 s.
-    assert pace.cut([*one, *two]) == 1
-    pace.measure(_share_source(980, 2), 1.2)
-    pace.measure(_share_source(980, 2), 1.2)
-    assert pace.cut([*one, *two]) == 4
-
-
 @pytest.mark.parametrize("executor", ["serial", "processes"])
 def test_a_run_keeps_how_many_rows_of_each_file_were_left_out(executor: str, tmp_path: Path) -> None:
     text = "many words of a long output " * 20
