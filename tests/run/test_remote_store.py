@@ -268,16 +268,6 @@ def test_commands_take_urls(bucket: str, url: str, tmp_path: Path, monkeypatch: 
     assert list(metrist.load(url).scores) == ["chrf"]
 
 
-@pytest.mark.parametrize("bucket", ["file", "s3"], indirect=True)
-def test_executors_give_the_same_scores(url: str) -> None:
-    rows = [
-        metrist.score(ROWS, METRICS, out=f"{url}{n}/", executor=executor, shard_size=4)
-        for n, executor in enumerate(("serial", "processes"))
-    ]
-    assert open_run(f"{url}0").scores().equals(open_run(f"{url}1").scores())
-    assert rows[0].system_scores() == rows[1].system_scores()
-
-
 # ---- What is no run
 
 

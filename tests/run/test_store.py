@@ -469,11 +469,3 @@ def test_folder_names_are_legible_safe_and_differ_where_case_does_not_count() ->
     names = [folder_name(text) for text in texts]
     assert len({name.lower() for name in names}) == len(texts)
     assert all(len(name) < 80 and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) for name in names)
-
-
-def test_metrics_whose_names_differ_by_case_are_kept_apart(tmp_path: Path) -> None:
-    metrics = ["length(unit='words')", "length(unit='characters')", "rougeL", "rouge1"]
-    results = score(ROWS, metrics, out=tmp_path / "run")
-    folders = {path.name.lower() for path in (tmp_path / "run/scores").iterdir()}
-    assert len(folders) == 4
-    assert list(load(tmp_path / "run").rows()) == list(results.rows())

@@ -229,14 +229,6 @@ def list_store(tmp_path: Path) -> dict[Path, tuple[int, bytes]]:
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
 
 
-def test_a_run_in_a_store_is_verified_and_not_written_to(url, tmp_path):
-    before = list_store(tmp_path)
-    answer = CliRunner().invoke(app, ["verify", url])
-    assert answer.exit_code == 0, answer.output
-    assert f"metrist verify {url}: 8 checks, none failed" in answer.output
-    assert list_store(tmp_path) == before
-
-
 def test_a_changed_input_in_a_store_is_found(url, tmp_path):
     assert verify(url).passed
     with (tmp_path / "store" / "in.jsonl").open("a") as file:
