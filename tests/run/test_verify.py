@@ -224,11 +224,6 @@ def url(tmp_path, monkeypatch) -> str:
     return f"file://{store}/run"
 
 
-def list_store(tmp_path: Path) -> dict[Path, tuple[int, bytes]]:
-    paths = (path for path in (tmp_path / "store").rglob("*") if path.is_file())
-    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
-
-
 def test_a_changed_input_in_a_store_is_found(url, tmp_path):
     assert verify(url).passed
     with (tmp_path / "store" / "in.jsonl").open("a") as file:
