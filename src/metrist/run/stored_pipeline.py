@@ -73,29 +73,6 @@ _FIRST_RECORDS = 16
 _FIRST_ROWS = 8
 
 
-def name_metrics(store: Store, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-    """The metrics, those without a short name under the one that an earlier run here gave them. A name that another
-    metric of the folder has is refused."""
-    manifest = store.read_manifest()
-    listed = manifest.metrics if manifest else ()
-    new = {metric.short_name for metric in metrics}
-    names = {metric.text: metric.name for metric in listed if metric.name not in new}
-    renamed = tuple(
-        metric.named(names[metric.text]) if names.get(metric.text) and not metric.short_name else metric
-        for metric in metrics
-    )
-    texts = {metric.text for metric in renamed}
-    others = {metric.label: metric.text for metric in listed if metric.text not in texts}
-    for metric in renamed:
-        if metric.label in others:
-            raise RunError(
-                f"{store.name} already has a metric called {metric.label!r}, {others[metric.label]}: give "
-                f"{metric.text} another name",
-                code="conflict",
-            )
-    return renamed
-
-
 @dataclass(eq=False)
 class _MetricWriter:
     """One metric's results on their way into the store."""
