@@ -1,8 +1,10 @@
-"""What a run folder holds, whatever its parts: equal for runs that computed the same."""
+"""Files of rows, and what a run folder holds, whatever its parts: equal for runs that computed the same."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +17,11 @@ from metrist.run.store import Store
 
 #: What may differ between two runs of the same command: seconds and money.
 _VARYING = ("usage",)
+
+
+def write_rows(path: Path, rows: Iterable[Any]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
 
 
 def contents(folder: Path) -> dict[str, Any]:

@@ -71,7 +71,6 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         "tests/llm/test_client_faults.py::*_after_the_timeout",
         "tests/llm/test_client_faults.py::test_six_hundred_calls_*",
         "tests/llm/test_client_faults.py::test_what_may_pass_*",
-        "tests/llm/test_gateway_over_http.py",
         "tests/llm/test_rate_limit.py::*process*",
         "tests/llm/test_rate_limit.py::*workers*",
         "tests/metrics/errors/test_error_answers.py::*_withstands_attacks_*",

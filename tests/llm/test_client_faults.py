@@ -279,16 +279,6 @@ def test_being_told_to_slow_down_is_no_fault_however_often(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("act", "reason", "finish"),
     [
-        (
-            error(
-                400,
-                "This model's maximum context length is 10 tokens. Lower max_tokens.",
-                code="context_length_exceeded",
-            ),
-            "too long for the model's context: the server answered 400: This model's maximum",
-            "length",
-        ),
-        (error(400, "the request exceeds the available context size"), "too long for the model's context", "length"),
         (error(413, "prompt is too long: 9 tokens > 8 maximum"), "too long for the model's context", "length"),
         (error(400, "no", code="content_filter"), "the server answered 400: no", "filter"),
         (error(403, "flagged by moderation"), "the server answered 403: flagged by moderation", "filter"),
@@ -405,14 +395,6 @@ def test_failures_in_flight_when_a_batch_ends_do_not_count_for_the_next(monkeypa
         with raises_code(ModelError, "model_unusable", "20"):
             ask(server.url, *map(str, range(30)))
         assert all(completion.failure for completion in ask(server.url, *map(str, range(19))))
-
-
-def test_records_that_are_all_too_long_do_not_end_a_run_that_had_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("METRIST_LLM_CONCURRENCY", "1")
-    long = error(400, "beyond the context length")
-    with FaultServer(lambda request: long if request.prompt == "long" else answer("hello")) as server:
-        result = ask(server.url, "short", *["long"] * 30)
-    assert sum(completion.failure is None for completion in result) == 1
 
 
 def test_answers_on_their_way_are_taken_in_before_a_fault_is_raised() -> None:

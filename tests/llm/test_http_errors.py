@@ -143,6 +143,7 @@ def test_a_refused_field_is_named_with_what_to_write(act: Act, field: str) -> No
 @pytest.mark.parametrize(
     ("act", "kind"),
     [
+        (CLOSED, FailureKind.transient),
         (error(500, "oops"), FailureKind.transient),
         (error(429, "slow down"), FailureKind.transient),
         (status(200, b"{"), FailureKind.transient),
@@ -163,12 +164,3 @@ def test_every_failure_has_its_kind(act: Act, kind: FailureKind) -> None:
     assert good.failure is None
     assert bad.failure is not None
     assert bad.failure.kind is kind
-
-
-def test_a_broken_connection_is_transient() -> None:
-    with FaultServer(lambda _: CLOSED) as server:
-        (result,) = gateway.complete(
-            OpenAI(model="m", url=server.url), ["a"], runtime=Runtime(attempts=1, max_wait=0.001)
-        )
-    assert result.failure is not None
-    assert result.failure.kind is FailureKind.transient

@@ -14,7 +14,7 @@ from error_codes import raises_code
 from fault_server import Act, FaultServer, Request, answer, status
 from metrist.errors import MissingExtra, ModelError, SpecError
 from metrist.llm.base import build_llm
-from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice, Usage
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, TokenChoice
 from metrist.llm.openai import OpenAI
 
 HELLO = (Message("system", "Be kind."), Message("user", "Say hello."))
@@ -306,11 +306,6 @@ def test_an_answer_has_its_text_and_what_it_took() -> None:
 )
 def test_reasons_to_finish_are_mapped(reason: str | None, finish: str) -> None:
     assert answered(answer("some", finish=reason)).finish == finish
-
-
-def test_usage_that_is_not_counted_is_unknown() -> None:
-    usage = answered(answer("hello", usage={"prompt_tokens": "7", "completion_tokens": -1})).usage
-    assert (usage.prompt_tokens, usage.completion_tokens) == (Usage().prompt_tokens, None) == (None, None)
 
 
 def test_parts_are_joined_and_halves_of_characters_replaced() -> None:

@@ -93,28 +93,6 @@ def test_log_probabilities_in_another_form_are_none(logprobs: object) -> None:
     assert answered(text_answer("a", logprobs=logprobs)).tokens is None
 
 
-def test_refused_log_probabilities_are_done_without() -> None:
-    refusal = error(400, "no", param="logprobs")
-    with FaultServer(lambda request: refusal if "logprobs" in request.fields else text_answer("4")) as server:
-        (result,) = ask(server.url, Sampling(logprobs=50))
-    assert (result.text, result.tokens, len(server.requests)) == ("4", None, 2)
-
-
-@pytest.mark.parametrize(
-    ("act", "failure"),
-    [
-        (text_answer(None, finish="length"), "all of max_tokens"),
-        (text_answer(None, finish="content_filter"), "the server's content filter withheld the answer"),
-        (
-            error(400, "maximum context length is 1024 tokens"),
-            "too long for the model's context: the server answered 400",
-        ),
-    ],
-)
-def test_what_has_no_answer_is_a_failure_with_its_reason(act: Act, failure: str) -> None:
-    assert failure in str(answered(act).failure)
-
-
 @pytest.mark.parametrize(
     "broken",
     [cut_off(text_answer("whole")), text_answer(3), answer("a chat's answer"), status(200, b"{"), status(500, b"")],

@@ -20,6 +20,7 @@ from metrist.evaluate.compare.check import check
 from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.explain.worst import worst
 from metrist.run import load, score
+from run_contents import write_rows
 
 SEEN: list[str] = []
 
@@ -135,15 +136,6 @@ def test_commands_in_notes_quote_readably_what_a_shell_reads_back(text: str) -> 
     quoted = quote_word(text)
     assert subprocess.run(["sh", "-c", f"printf %s {quoted}"], stdout=-1, text=True, check=True).stdout == text
     assert quote_word("tone=judge(llm='a b')") == "\"tone=judge(llm='a b')\""
-
-
-def test_an_output_that_two_files_share_is_scored_once(write: Write, seen: list[str]) -> None:
-    write("a", ["x", "yy"], system="s")
-    write("b", ["x", "yy", "zzz"], system="s")
-    run("a.jsonl")
-    take(seen)
-    assert len(run("b.jsonl")) == 3
-    assert take(seen) == ["zzz"]
 
 
 def test_edited_outputs_are_scored_again_and_vanished_ones_set_aside(write: Write, seen: list[str]) -> None:
@@ -361,7 +353,7 @@ def write_sources(name: str, items: list[str | None], sources: list[str]) -> Non
         {"output": f"{name} {source}", "source": source, **({"item": item} if item else {})}
         for item, source in zip(items, sources, strict=True)
     ]
-    Path(f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_rows(Path(f"{name}.jsonl"), rows)
 
 
 @pytest.mark.usefixtures("write")
@@ -415,14 +407,6 @@ def test_systems_with_sources_of_their_own_are_compared_with_a_note() -> None:
     (contest,) = comparison.contests
     assert (contest.items, contest.different, contest.separated) == (4, 4, 0)
     assert any("and were compared all the same" in remark for remark in comparison.table().remarks)
-
-
-@pytest.mark.usefixtures("write")
-def test_white_space_makes_no_other_source() -> None:
-    write_sources("a", ["1", "2"], ["one  sentence", "two"])
-    write_sources("b", ["1", "2"], ["one sentence ", "two"])
-    run("a.jsonl")
-    assert not any("different source" in note for note in run("b.jsonl").notes)
 
 
 def test_a_damaged_part_of_records_is_found_and_written_again(write: Write, seen: list[str]) -> None:

@@ -21,20 +21,23 @@ from torture_table import TortureRow
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 
 SLOW = "__main__.Slow"
-#: A metric with a model that takes its time, and notes each record when it is done, with the time.
+#: A metric with a model that takes its time, and notes each record with the time when it is done. If a last item is
+#: named, it never comes beyond that.
 PROGRAM = """
 import sys, time
 from dataclasses import dataclass
 import metrist
 
-rows, pause, log = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+rows, pause, last = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
 
 class Slow(metrist.Metric):
     resident = True
     def score_record(self, record):
         time.sleep(pause)
-        with open(log, "a") as file:
+        with open("log", "a") as file:
             file.write(f"{record.item} {time.time()}\\n")
+        if record.item == last:
+            time.sleep(600)
         return float(record.item)
 
 records = [{"item": str(n), "system": "s", "output": f"text {n}"} for n in range(rows)]
@@ -42,10 +45,9 @@ metrist.score(records, [Slow(), "length"], out="run", executor="serial")
 """
 
 
-def start(folder: Path, rows: int, pause: float) -> subprocess.Popen[bytes]:
+def start(folder: Path, rows: int, pause: float, last: int | None = None) -> subprocess.Popen[bytes]:
     (folder / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "program.py", str(rows), str(pause), "log"]
-    return subprocess.Popen(command, cwd=folder, env={**os.environ})
+    return subprocess.Popen([sys.executable, "program.py", str(rows), str(pause), str(last)], cwd=folder)
 
 
 def computed(folder: Path) -> dict[str, float]:
@@ -55,14 +57,11 @@ def computed(folder: Path) -> dict[str, float]:
     return {item: float(moment) for item, moment in map(str.split, lines)}
 
 
-def kill_when(run: subprocess.Popen[bytes], folder: Path, count: int) -> float:
-    """Kill the run when it has scored so many records; returns when."""
+def wait_for(run: subprocess.Popen[bytes], folder: Path, count: int) -> None:
+    """Wait until the run has scored so many records."""
     while len(computed(folder)) < count:
         assert run.poll() is None
         time.sleep(0.01)
-    run.kill()
-    run.wait()
-    return time.time()
 
 
 def check_loss(folder: Path, killed: float, seconds: float) -> None:
@@ -73,9 +72,12 @@ def check_loss(folder: Path, killed: float, seconds: float) -> None:
 
 
 def test_a_killed_run_with_a_model_loses_seconds_and_resumes(tmp_path: Path) -> None:
-    run = start(tmp_path, rows=60, pause=0.15)
     # 0.15 s a record: a task holds about 13 of them, of 60 in one file. The limit is loose, since machines are busy.
-    killed = kill_when(run, tmp_path, 40)
+    run = start(tmp_path, rows=60, pause=0.15, last=45)
+    wait_for(run, tmp_path, 40)
+    run.kill()
+    run.wait()
+    killed = time.time()
     assert list_scored(tmp_path / "run", "length") == {str(n) for n in range(60)}
     assert list(load(tmp_path / "run").scores) == ["length"]
     durable = list_scored(tmp_path / "run", SLOW)
@@ -92,10 +94,8 @@ def test_a_killed_run_with_a_model_loses_seconds_and_resumes(tmp_path: Path) -> 
 
 
 def test_an_interrupted_run_stores_everything_that_it_has_computed(tmp_path: Path) -> None:
-    run = start(tmp_path, rows=60, pause=0.02)
-    while len(computed(tmp_path)) < 10:
-        assert run.poll() is None
-        time.sleep(0.01)
+    run = start(tmp_path, rows=60, pause=0.02, last=20)
+    wait_for(run, tmp_path, 10)
     run.send_signal(signal.SIGINT)
     run.wait()
     done = set(computed(tmp_path))

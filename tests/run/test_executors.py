@@ -142,7 +142,6 @@ def test_several_cards_have_a_worker_each(
 ) -> None:
     smi(TWO_CARDS)
     monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
-    monkeypatch.setattr("metrist.run.executors.count_cores", lambda: 8)
     chosen, _ = choose_executor(None, [build("chrf"), resident])
     assert chosen == Processes(workers=2, cards=("0", "1"))
     workers = list_workers(chosen, resident)

@@ -21,6 +21,7 @@ from metrist.records import RecordColumns, hash_units
 from metrist.run import load, read_inputs, score
 from metrist.run.results import Results
 from metrist.run.tables import read_records_table, records_table
+from run_contents import write_rows
 
 METRICS = ["chrf", "bleu", "length(unit='characters')", "exact"]
 LONE = "a\ud800b \udcff"
@@ -82,7 +83,7 @@ def write_corpus(path: Path) -> None:
             names = {"item": f"field {n}", "system": str(m), "output": "a cat", "references": ["cat"]}
             rows.append({**names, field: value})
     rows.append({"item": "rated", "system": "s", "output": "a cat", "references": ["cat"], "ratings": {LONE: 1}})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
 
 
 def describe(record: Record) -> str:
@@ -170,11 +171,6 @@ def test_any_records_come_back_from_a_part(records: list[Record]) -> None:
 # Nothing twice
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 ROWS: list[dict[str, Any]] = [
     {"item": str(n), "system": s, "output": f"{s} {n}", "references": [f"a {n}"], "ratings": {"good": n}, "rater": "r"}
     for n in range(3)
@@ -246,7 +242,7 @@ JUDGED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("from_file", [True, False])
-def test_judgments_are_in_the_tables_and_replaced_with_a_note_and_scores_stay(tmp_path: Path, from_file: bool) -> None:
+def test_judgments_are_in_the_tables(tmp_path: Path, from_file: bool) -> None:
     run, path = tmp_path / "run", tmp_path / "in.jsonl"
 
     def add(rows: list[dict[str, Any]]) -> Results:
@@ -262,17 +258,8 @@ def test_judgments_are_in_the_tables_and_replaced_with_a_note_and_scores_stay(tm
     assert (error["item"], error["system"], error["text"], error["explanation"]) == ("1", "b", "cat", "No cats.")
     (preference,) = said["preferences"]
     assert (preference["first"], preference["second"], preference["choice"]) == ("a", "b", "first")
-    parts = sorted((run / "scores").rglob("*.parquet"))
     assert add(JUDGED).notes == ()
     assert read_said(run) == said
-    changed = [{**JUDGED[0], "ratings": {"good": [1, 3]}}, *JUDGED[1:]]
-    notes = add(changed).notes
-    assert len(notes) == 1
-    assert "ratings, preferences and errors replace those read before" in notes[0]
-    after = read_said(run)
-    assert sorted(row["value"] for row in after["ratings"]) == [1.0, 3.0]
-    assert (len(after["errors"]), len(after["preferences"])) == (1, 1)
-    assert sorted((run / "scores").rglob("*.parquet")) == parts
     stored = list(read_inputs(run).entries())
     assert [(s.metric, s.value) for row in stored for s in row.scores] == [("other", 0.5)]
 
@@ -307,6 +294,7 @@ def test_a_changed_judgment_replaces_the_earlier_one_with_a_note(
         return notes, {name: listed for name, listed in found.items() if name != table}
 
     _, before = add([*JUDGED, unrated])
+    parts = sorted((tmp_path / "run/scores").rglob("*.parquet"))
     rows = [*JUDGED, {**unrated, "output": "edited"} if edits_a_text else unrated]
     rows[row] = {**rows[row], **change}
     notes, after = add(rows)
@@ -314,6 +302,7 @@ def test_a_changed_judgment_replaces_the_earlier_one_with_a_note(
     assert len(notes) == 1 + edits_a_text
     assert after == before
     assert add(rows) == ((), before)
+    assert edits_a_text or sorted((tmp_path / "run/scores").rglob("*.parquet")) == parts
 
 
 def test_rows_that_are_added_with_their_ratings_replace_none(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from metrist.run import load, score, stored_pipeline
 from metrist.run.manifest import FRAME, LOG
 from metrist.run.prefer import prefer
 from metrist.run.removal import plan_removal
+from run_contents import write_rows
 
 SECRET = "s3cr3t"
 ROWS: list[dict[str, Any]] = [
@@ -93,11 +94,6 @@ def find_secrets(folder: Path) -> list[str]:
                 search(path.name, data[FRAME.size : FRAME.size + size])
                 data = data[FRAME.size + size :]
     return found
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.mark.parametrize("form", ["file", "rows", "iterator"])

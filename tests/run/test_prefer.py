@@ -16,6 +16,7 @@ from metrist.errors import NeedsError, RunError
 from metrist.io import read_records
 from metrist.metrics.comparator import Comparator, Judgment
 from metrist.run.prefer import pair_records
+from run_contents import write_rows
 
 
 @dataclass(frozen=True)
@@ -164,12 +165,6 @@ def test_a_pair_that_fails_is_data_and_bounds_the_win_rate():
     assert list(results.rows())[-1]["failure"] == "an output is empty"
 
 
-def test_pairs_that_all_fail_alike_are_a_fault_of_the_run():
-    rows = [{"item": str(i), "system": s, "output": ""} for i in range(2) for s in "ab"]
-    with raises_code(RunError, "metric_failed", "2"):
-        metrist.prefer(rows, Longer())
-
-
 def test_pairs_that_all_fail_are_written_with_their_reasons_before_the_run_ends(tmp_path):
     rows = [{"item": str(i), "system": s, "output": ""} for i in range(2) for s in "ab"]
     for out in (tmp_path / "prefs.jsonl", tmp_path / "folder"):
@@ -226,8 +221,7 @@ def test_a_file_of_preferences_reads_back_and_meta_takes_its_choices(tmp_path):
     assert [entry.choices[0].choice for entry in entries] == ["first", "second", "second"]
     assert entries[0].choices[0].metric == "test_prefer.Longer"
     assert entries[0].keys == (("1", "a"), ("1", "b"))
-    human = tmp_path / "human.jsonl"
-    human.write_text("".join(json.dumps(row) + "\n" for row in PAIRS))
+    human = write_rows(tmp_path / "human.jsonl", PAIRS)
     evaluation = metrist.meta_evaluate([human, out], preferences=True, measures="accuracy", draws=100)
     values = {(figure.aspect, figure.metric): figure.value for figure in evaluation.figures}
     assert values["good", "test_prefer.Longer"] == pytest.approx(results.agreement()[0].value)
@@ -302,8 +296,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(tmp_p
     CALLS.clear()
     with raises_code(RunError, "invalid_value", "p.csv"):
         metrist.prefer(ROWS, Longer(), out=tmp_path / "p.csv")
-    data = tmp_path / "data.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    data = write_rows(tmp_path / "data.jsonl", ROWS)
     with raises_code(RunError, "cannot_write", "data.jsonl"):
         metrist.prefer(data, Longer(), out=data)
     assert CALLS == []

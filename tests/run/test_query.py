@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import io
-import json
 import re
 import shutil
 import tempfile
@@ -26,6 +25,7 @@ from metrist.metrics.comparator import Comparator, Judgment
 from metrist.records import Pair
 from metrist.run.query import VIEWS, lock, open_database
 from metrist.run.run import Run, open_run
+from run_contents import write_rows
 
 
 class Flaky(Metric):
@@ -57,11 +57,6 @@ def row(item: int, system: str, output: str, **more: Any) -> dict[str, Any]:
     return {"item": str(item), "system": system, "output": output, "references": ["a b"], **more}
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(f"{json.dumps(one)}\n" for one in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     rows = [
@@ -69,7 +64,7 @@ def run(tmp_path: Path) -> Run:
         for item in range(1, 4)
         for system in ("x", "y")
     ]
-    data = write(tmp_path / "in.jsonl", rows)
+    data = write_rows(tmp_path / "in.jsonl", rows)
     metrist.score(data, ["rouge1", "short=bleu(lowercase=True)"], out=tmp_path / "run", executor="serial")
     return open_run(tmp_path / "run")
 
@@ -101,8 +96,8 @@ def test_views_hold_what_the_tables_hold(run: Run) -> None:
 def test_each_record_has_one_score_by_a_metric(tmp_path: Path) -> None:
     """The last that succeeded, whatever runs, retries and inputs there were."""
     Flaky.repaired = False
-    first = write(tmp_path / "first.jsonl", [row(1, "x", "one"), row(1, "y", "what?"), row(2, "x", "who?")])
-    second = write(tmp_path / "second.jsonl", [row(1, "x", "one"), row(2, "y", "three")])
+    first = write_rows(tmp_path / "first.jsonl", [row(1, "x", "one"), row(1, "y", "what?"), row(2, "x", "who?")])
+    second = write_rows(tmp_path / "second.jsonl", [row(1, "x", "one"), row(2, "y", "three")])
     folder = tmp_path / "run"
     metrist.score(first, [Flaky()], out=folder, executor="serial")
     metrist.score(second, ["rouge1"], out=folder, executor="serial")
@@ -128,7 +123,7 @@ def test_each_record_has_one_score_by_a_metric(tmp_path: Path) -> None:
 
 
 def test_preferences_by_comparators_are_pairs(tmp_path: Path) -> None:
-    data = write(tmp_path / "in.jsonl", [row(1, "x", "a b"), row(1, "y", "c")])
+    data = write_rows(tmp_path / "in.jsonl", [row(1, "x", "a b"), row(1, "y", "c")])
     metrist.prefer(data, Longer(), out=tmp_path / "run")
     run = open_run(tmp_path / "run")
     assert ask(run, "SELECT item, first, second, choice FROM pairs") == [("1", "x", "y", "first")]
@@ -181,7 +176,7 @@ def test_what_does_not_fit_into_memory_goes_to_a_private_folder(run: Run) -> Non
 
 
 def test_a_run_without_texts_has_views_without_them(tmp_path: Path) -> None:
-    data = write(tmp_path / "in.jsonl", [row(1, "x", "a secret", source="secret")])
+    data = write_rows(tmp_path / "in.jsonl", [row(1, "x", "a secret", source="secret")])
     metrist.score(data, ["rouge1"], out=tmp_path / "run[1] *", texts=False)
     run = open_run(tmp_path / "run[1] *")
     assert "secret" not in str(run.query("SELECT * FROM records").to_pylist())
@@ -211,7 +206,7 @@ def test_a_folder_whose_name_reads_as_a_pattern_is_that_folder(tmp_path: Path, n
 def test_tables_have_each_record_once_and_refuse_names_that_they_do_not_have(tmp_path: Path) -> None:
     rows = [{"item": str(n), "system": "a", "output": "x " * n} for n in range(1, 6)]
     for name, own in (("one", rows), ("two", [*rows[2:], {"item": "9", "system": "a", "output": "x"}])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in own), "utf-8")
+        write_rows(tmp_path / f"{name}.jsonl", own)
         metrist.score(tmp_path / f"{name}.jsonl", ["length"], out=tmp_path / "run")
     run = open_run(tmp_path / "run")
     assert run.records(["item"])["item"].to_pylist() == ["1", "2", "3", "4", "5", "9"]
@@ -226,7 +221,7 @@ def test_tables_have_each_record_once_and_refuse_names_that_they_do_not_have(tmp
 
 
 def test_metrics_that_sql_takes_for_the_same_have_columns_of_their_own(tmp_path: Path) -> None:
-    data = write(tmp_path / "in.jsonl", [row(1, "x", "a b c"), row(2, "x", "a d")])
+    data = write_rows(tmp_path / "in.jsonl", [row(1, "x", "a b c"), row(2, "x", "a d")])
     metrics = {"A": "rougeL", "a": "chrf", "plain": "bleu"}
     metrist.score(data, metrics, out=tmp_path / "run", executor="serial")
     run, results = open_run(tmp_path / "run"), metrist.load(tmp_path / "run")

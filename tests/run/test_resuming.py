@@ -18,7 +18,6 @@ import pytest
 
 from metrist import open_run
 from metrist.run import load
-from metrist.run.manifest import MANIFEST
 from run_contents import contents
 from torture_table import TortureRow
 
@@ -37,6 +36,8 @@ class Slow(Metric):
     factor: float = 1.0
     def score(self, shard):
         time.sleep(0.06)
+        with open("scored", "a") as file:
+            file.write(".")
         return Scores.of(self.factor * len(r.output) for r in shard.records)
 """
 
@@ -71,14 +72,16 @@ METRICS = "own_metrics.Slow,own_metrics.Slow(factor=2.5)"
 def test_a_run_killed_at_random_moments_ends_with_the_same_contents(folder: Path) -> None:
     subprocess.run(command(folder / "in.jsonl", folder / "calm", METRICS, 16), cwd=folder, check=True)
     again = command(folder / "in.jsonl", folder / "killed", METRICS, 16)
-    rng = random.Random(1)
+    rng, scored = random.Random(1), folder / "scored"
     for _ in range(3):
         run = subprocess.Popen(again, cwd=folder)
-        while not (folder / "killed" / MANIFEST).exists():
+        # Three times so many of the 50 shards leave some that are not scored yet.
+        wanted = scored.stat().st_size + rng.randint(1, 9)
+        while scored.stat().st_size < wanted:
+            assert run.poll() is None
             time.sleep(0.01)
-        time.sleep(rng.uniform(0, 1.5))
-        run.send_signal(signal.SIGKILL)
-        run.wait()
+        run.kill()
+        assert run.wait() == -signal.SIGKILL
     subprocess.run(again, cwd=folder, check=True)
     assert contents(folder / "killed") == contents(folder / "calm")
 

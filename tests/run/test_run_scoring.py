@@ -24,7 +24,7 @@ from metrist.run.tasks import NeedsCheck, Pace, read_shards
 from metrist.runtime import loading_watchers
 from metrist.scores import Scores
 from metrist.spec import parse
-from run_contents import contents, count_scores, unfinish, written
+from run_contents import contents, count_scores, unfinish, write_rows, written
 
 METRICS = ["exact", "chrf", "length"]
 Rows = list[dict[str, Any]]
@@ -97,18 +97,6 @@ def test_an_added_metric_is_the_only_one_computed(rows: Rows, run: Path) -> None
     assert list(load(run).scores) == [*METRICS, "distinct"]
 
 
-def test_only_records_that_changed_are_scored_again(rows: Rows, run: Path, tmp_path: Path) -> None:
-    times = written(run)
-    changed = [*rows[:30], {**rows[30], "output": "changed"}, *rows[31:]]
-    results = score(changed, METRICS, out=run, shard_size=8)
-    assert times.items() <= written(run).items()
-    assert results.notes == (
-        f"1 output changed and was scored again; `metrist remove {run}/ --unused` deletes the earlier scores",
-    )
-    fresh = score(changed, METRICS, out=tmp_path / "fresh", shard_size=8)
-    assert list(results.rows()) == list(load(run).rows()) == list(fresh.rows())
-
-
 def test_a_metric_without_scores_of_some_records_is_loaded_with_gaps(rows: Rows, run: Path, tmp_path: Path) -> None:
     edited = [*rows[:-2], *({**row, "output": f"{row['output']} too"} for row in rows[-2:])]
     score(edited, ["bleu"], out=run, shard_size=8)
@@ -125,11 +113,6 @@ def test_a_metric_without_scores_of_some_records_is_loaded_with_gaps(rows: Rows,
     assert set(told) <= set(metrist.compare(run, draws=100).table().remarks)
     score(edited, [*METRICS, "bleu"], out=run, shard_size=8)
     assert not any(block.failures for block in load(run).scores.values())
-
-
-def test_metrics_scored_on_the_same_records_in_other_shards_are_loaded_together(rows: Rows, run: Path) -> None:
-    score(rows, ["bleu"], out=run, shard_size=5)
-    assert set(load(run).scores) == {*METRICS, "bleu"}
 
 
 def test_an_unfinished_metric_is_noted_wherever_the_run_is_read(run: Path, tmp_path: Path) -> None:
@@ -243,44 +226,22 @@ def test_progress_counts_computed_and_stored_records(rows: Rows, run: Path) -> N
 def test_progress_tells_which_records_were_stored_already(rows: Rows, tmp_path: Path) -> None:
     path, calls = tmp_path / "in.jsonl", list[tuple[int, int]]()
 
-    def write(count: int) -> None:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
-
     def note(done: int, _total: int | None, *, stored: int) -> None:
         calls.append((done, stored))
 
-    write(12)
+    write_rows(path, rows[:12])
     score(path, ["chrf"], out=tmp_path / "run", shard_size=8, progress=note)
     assert calls == [(8, 0), (12, 0)]
     calls.clear()
-    write(18)
+    write_rows(path, rows[:18])
     score(path, ["chrf"], out=tmp_path / "run", shard_size=8, progress=note)
     assert calls == [(12, 12), (18, 12)]
 
 
 def test_progress_of_a_file_has_a_total_before_anything_is_scored(rows: Rows, tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    calls: list[tuple[int, int | None, str]] = []
-    score(
-        tmp_path / "rows.jsonl", ["chrf"], progress=lambda done, total, metric="": calls.append((done, total, metric))
-    )
+    path, calls = write_rows(tmp_path / "rows.jsonl", rows), list[tuple[int, int | None, str]]()
+    score(path, ["chrf"], progress=lambda done, total, metric="": calls.append((done, total, metric)))
     assert calls == [(0, None, "chrf"), (0, 36, "chrf"), (36, 36, "chrf")]
-
-
-def test_progress_of_a_group_that_is_stored_in_part_starts_from_there(rows: Rows, tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[:12]))
-    score(tmp_path / "rows.jsonl", ["chrf"], out=tmp_path / "run")
-    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    calls: list[tuple[int, int]] = []
-    score(
-        tmp_path / "rows.jsonl",
-        ["chrf"],
-        out=tmp_path / "run",
-        progress=lambda done, _, stored=0: calls.append((done, stored)),
-        executor="serial",
-    )
-    assert calls[0] == (12, 12)
-    assert calls[-1] == (36, 12)
 
 
 def test_loading_a_model_does_not_count_as_pace(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,21 +269,10 @@ def test_loading_a_model_does_not_count_as_pace(rows: Rows, tmp_path: Path, monk
     assert measured == [(36, 1.0)]
 
 
-def test_a_progress_callback_that_takes_the_metric_is_told_it_from_the_start(rows: Rows) -> None:
-    calls: list[tuple[int, int | None, str | None]] = []
-
-    def note(done: int, total: int | None, *, metric: str | None = None) -> None:
-        calls.append((done, total, metric))
-
-    score(rows, ["chrf", "length"], shard_size=18, progress=note)
-    assert calls == [(done, 36, "chrf, length") for done in (0, 18, 36)]
-
-
-@pytest.mark.parametrize("shard_size", [1, 8, 1024])
-def test_a_need_that_no_record_meets_fails_before_the_run(rows: Rows, tmp_path: Path, shard_size: int) -> None:
+def test_a_need_that_no_record_meets_fails_before_the_run(rows: Rows, tmp_path: Path) -> None:
     bare = [{key: value for key, value in row.items() if key != "references"} for row in rows]
     with raises_code(NeedsError, "missing_field", "chrf", "references", "'i0'", "first 36 records"):
-        score(bare, ["length", "chrf"], out=tmp_path / "run", shard_size=shard_size)
+        score(bare, ["length", "chrf"], out=tmp_path / "run", shard_size=8)
     assert not (tmp_path / "run").exists()
 
 
@@ -546,24 +496,13 @@ def test_a_source_that_outputs_share_counts_once(
     assert pace.cut(_share_source(source, *counts)) == size
 
 
-def test_outputs_of_an_item_that_lie_apart_share_its_source() -> None:
-    pace = Pace()
-    pace.measure(_share_source(980, 2), 2.0)
-    one, two = _share_source(980, 2, 2)[::2], _share_source(980, 2, 2)[1::2]
-    # 1 s per 500 characters: both sources with an output each take 3.96 s, with two 4 s.
-    assert pace.cut([*one, *two]) == 1
-    pace.measure(_share_source(980, 2), 1.2)
-    pace.measure(_share_source(980, 2), 1.2)
-    assert pace.cut([*one, *two]) == 4
-
-
 @pytest.mark.parametrize("executor", ["serial", "processes"])
 def test_a_run_keeps_how_many_rows_of_each_file_were_left_out(executor: str, tmp_path: Path) -> None:
     text = "many words of a long output " * 20
     for name, bad in (("a", 3), ("b", 0), ("c", 1)):
         rows = [{"item": str(n), "system": name, "output": text} for n in range(3000)]
         rows += [{"item": "x", "system": name, "output": 1.5}] * bad  # type: ignore[dict-item]
-        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        write_rows(tmp_path / f"{name}.jsonl", rows)
     files = [tmp_path / f"{name}.jsonl" for name in "abc"]
     for texts in (True, False):
         score(files, ["length"], out=tmp_path / f"run-{texts}", skip_bad=True, texts=texts, executor=executor)

@@ -28,7 +28,7 @@ from metrist import open_run
 from metrist.errors import RunError
 from metrist.records import hash_units
 from metrist.run import compaction, export, load, score
-from metrist.run.manifest import Damaged, Rows, StoredMetric, folder_name, read_log
+from metrist.run.manifest import Rows, StoredMetric, folder_name, read_log
 from metrist.run.prefer import prefer
 from metrist.run.removal import plan_removal
 from metrist.run.score_tables import scores_table
@@ -127,12 +127,6 @@ def test_a_letter_of_the_manifest_that_changed_is_found(run: Path) -> None:
         load(run)
 
 
-def test_a_run_of_another_format_names_the_command_that_converts_it(run: Path) -> None:
-    change_manifest(run, lambda facts: facts.update(format=2))
-    with raises_code(RunError, "unsupported", "version"):
-        load(run)
-
-
 @pytest.mark.parametrize("form", [1, 2, 4, 10**6])
 def test_a_manifest_of_another_format_is_never_written_again(form: int, run: Path) -> None:
     change_manifest(run, lambda facts: facts.update(format=form, unknown={"a": 1}))
@@ -187,25 +181,6 @@ def test_files_of_the_user_stay_where_they_are(run: Path) -> None:
 # Parts
 
 
-def test_a_flipped_bit_is_found(run: Path) -> None:
-    store = Store(run)
-    manifest = store.read_manifest()
-    assert manifest is not None
-    parts = [("records", manifest.inputs[0].tables["records"][0])]
-    parts += [(metric.place, metric.versions[0].parts[0]) for metric in manifest.metrics]
-    for folder, part in parts:
-        path = run / folder / part.file
-        data = path.read_bytes()
-        for position in range(0, len(data), 17):
-            flipped = bytearray(data)
-            flipped[position] ^= 1 << position % 8
-            path.write_bytes(flipped)
-            with pytest.raises(Damaged):
-                store.read_part(folder, part)
-        path.write_bytes(data)
-        assert store.read_part(folder, part).num_rows == part.rows
-
-
 def test_another_part_under_the_name_of_one_is_found(run: Path) -> None:
     """Also one that is whole and has as many rows."""
     before = contents(run)
@@ -217,20 +192,6 @@ def test_another_part_under_the_name_of_one_is_found(run: Path) -> None:
         assert contents(run) == before
         del results  # It reads the run, so that no part is deleted.
         (chrf,) = (run / "scores/chrf").iterdir()
-
-
-def test_a_damaged_part_stays_as_long_as_the_run_is_read(run: Path) -> None:
-    (chrf,) = (run / "scores/chrf").iterdir()
-    whole = chrf.read_bytes()
-    reader = open_run(run)
-    chrf.write_bytes(whole[:-1])
-    score(ROWS, ["chrf"], out=run)
-    assert chrf.exists()
-    chrf.write_bytes(whole)
-    assert len(reader.scores()) == 24
-    del reader
-    score(ROWS, ["chrf"], out=run)
-    assert len(list((run / "scores/chrf").iterdir())) == 1
 
 
 def test_a_part_has_its_signature_and_timing(run: Path) -> None:
@@ -508,16 +469,3 @@ def test_folder_names_are_legible_safe_and_differ_where_case_does_not_count() ->
     names = [folder_name(text) for text in texts]
     assert len({name.lower() for name in names}) == len(texts)
     assert all(len(name) < 80 and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name) for name in names)
-
-
-def test_metrics_whose_names_differ_by_case_are_kept_apart(tmp_path: Path) -> None:
-    metrics = ["length(unit='words')", "length(unit='characters')", "rougeL", "rouge1"]
-    results = score(ROWS, metrics, out=tmp_path / "run")
-    folders = {path.name.lower() for path in (tmp_path / "run/scores").iterdir()}
-    assert len(folders) == 4
-    assert list(load(tmp_path / "run").rows()) == list(results.rows())
-
-
-def test_unknown_columns_are_refused(run: Path) -> None:
-    with raises_code(RunError, "unknown_name", "'outputs'"):
-        open_run(run).records(["outputs"])

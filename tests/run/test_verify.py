@@ -18,6 +18,7 @@ from metrist.cli.app import app
 from metrist.errors import RunError
 from metrist.run.store import Store
 from metrist.run.verify import verify
+from run_contents import write_rows
 
 METRICS = ["rougeL", "chrf"]
 
@@ -29,8 +30,7 @@ def run(tmp_path: Path) -> Path:
         | {"ratings": {"quality": n % 5}}
         for n in range(60)
     ]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    metrist.score(tmp_path / "in.jsonl", METRICS, out=tmp_path / "run", shard_size=20, progress=False)
+    metrist.score(write_rows(tmp_path / "in.jsonl", rows), METRICS, out=tmp_path / "run", shard_size=20, progress=False)
     return tmp_path / "run"
 
 
@@ -126,7 +126,7 @@ def test_changed_and_missing_inputs(run):
     path = run.parent / "in.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     rows[7]["output"] = "something else"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(path, rows)
     verification = verify(run, sample=60)
     assert failures(verification) == {("inputs", "")}
     # The texts that were scored are in the run.
@@ -217,30 +217,11 @@ def url(tmp_path, monkeypatch) -> str:
     ]
     store = tmp_path / "store"
     store.mkdir()
-    (store / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(store / "in.jsonl", rows)
     monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "elsewhere"))
     metrist.score(f"file://{store}/in.jsonl", METRICS, out=f"file://{store}/run/", shard_size=10, progress=False)
     monkeypatch.setenv("METRIST_REMOTE", str(tmp_path / "copies"))
     return f"file://{store}/run"
-
-
-def list_store(tmp_path: Path) -> dict[Path, tuple[int, bytes]]:
-    paths = (path for path in (tmp_path / "store").rglob("*") if path.is_file())
-    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
-
-
-def test_a_run_in_a_store_is_verified_and_not_written_to(url, tmp_path):
-    before = list_store(tmp_path)
-    answer = CliRunner().invoke(app, ["verify", url])
-    assert answer.exit_code == 0, answer.output
-    assert f"metrist verify {url}: 8 checks, none failed" in answer.output
-    assert list_store(tmp_path) == before
-
-
-def test_a_changed_byte_in_a_store_is_found(url, tmp_path):
-    assert verify(url).passed
-    change_byte(find_part(tmp_path / "store" / "run", "scores/chrf"))
-    assert failures(verify(url)) == {("files", "chrf")}
 
 
 def test_a_changed_input_in_a_store_is_found(url, tmp_path):
@@ -268,26 +249,3 @@ def test_a_url_without_a_run_is_refused(url, tmp_path):
     with raises_code(RunError, "invalid_value", "file://"):
         verify(url.removesuffix("/run"))
     assert not (tmp_path / "copies").exists() or not list((tmp_path / "copies").rglob("*.jsonl"))
-
-
-@pytest.mark.parametrize(
-    ("command", "options"),
-    [
-        ("compare", []),
-        ("check", ["--min", "chrf=0"]),
-        ("worst", ["-m", "chrf"]),
-        ("report", ["-o", "report.html", "--draws", "100"]),
-        ("methods", []),
-        ("export", ["-o", "flat.jsonl"]),
-        ("meta", ["--draws", "100"]),
-    ],
-)
-def test_commands_read_runs_in_stores(command, options, url, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    before = list_store(tmp_path)
-    answer = CliRunner().invoke(app, [command, url, *options])
-    assert answer.exit_code == 0, answer.output
-    # What is shown to the user names the store, not the copy.
-    written = answer.output + "".join(page.read_text() for page in tmp_path.glob("*.html"))
-    assert "metrist-read" not in written
-    assert list_store(tmp_path) == before

@@ -147,7 +147,7 @@ def main() -> None:
 def _describe_interruption() -> str:
     # A run that asked no LLM has not even loaded the module that counts answers.
     base = sys.modules.get("metrist.llm.base")
-    stored = base.stored_completions() if base else 0
+    stored = base.stored_completions if base else 0
     if not stored:
         return _describe_stored_scores(sys.argv[1:])
     answers = format_count(stored, "answer is", "answers are")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -214,35 +213,15 @@ def _describe_unknown(name: str) -> str:
     return f"no LLM named {name!r}{near} (available: {', '.join(_BUILTIN)}){model}"
 
 
-class _StoredCount:
-    """The number of completions that this process has stored in the cache."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = 0
-
-
-_stored = _StoredCount()
+#: How many completions this process has stored in the cache.
+stored_completions = 0
 
 
 def report_requests(count: int) -> None:
-    """Tell watchers of new requests."""
     for watcher in list(call_watchers):
         watcher.requested(count)
 
 
 def report_completions(count: int) -> None:
-    """Tell watchers of completions."""
     for watcher in list(call_watchers):
         watcher.completed(count)
-
-
-def count_stored() -> None:
-    """Count a completion that was stored in the cache."""
-    with _stored.lock:
-        _stored.count += 1
-
-
-def stored_completions() -> int:
-    """How many completions this process has stored in the cache."""
-    return _stored.count

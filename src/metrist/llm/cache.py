@@ -58,7 +58,6 @@ class Request:
         return hashlib.sha256(_canonical_json(_content(self.messages, self.sampling))).digest()
 
     def to_json(self) -> dict[str, Any]:
-        """The request as JSON data."""
         return {"llm": self.llm, "facts": dict(sorted(self.facts.items())), **_content(self.messages, self.sampling)}
 
     @staticmethod
@@ -177,7 +176,6 @@ class _CompletionForm(msgspec.Struct):
 
 
 def completion_to_json(completion: Completion) -> dict[str, Any]:
-    """A completion as JSON data, without default values."""
     data: dict[str, Any] = {"text": completion.text, "finish": completion.finish}
     if completion.failure is not None:
         data["failure"] = completion.failure
@@ -314,7 +312,6 @@ class AnswerCache:
 
     @property
     def exists(self) -> bool:
-        """Whether the file has been created."""
         return self.path.exists()
 
     def find(self, requests: Sequence[Request]) -> dict[bytes, StoredCompletion]:

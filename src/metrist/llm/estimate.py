@@ -76,9 +76,23 @@ class CallEstimate:
         estimate = self.by_llm[name]
         if conversations:
             self.prompts.setdefault((self.metric, name), conversations[0])
-        known = _known_completions(llm, requests, conversations, sampling, runtime, parser)
+        # Completions that need no call: those in the cache, or those that the LLM has itself.
+        if llm.cacheable:
+            cache = open_cache(runtime)
+            stored = cache.find(requests) if cache.exists else {}  # A dry run creates no file.
+            current = find_current(stored, AnswerReader(parser, requests), runtime)
+            known = {key: answer.completion for key, answer in current.items()}
+        else:
+            recalled = zip(requests, llm.recall(conversations, sampling), strict=True)
+            known = {request.key: completion for request, completion in recalled if completion is not None}
         if any(request.key not in known for request in requests):
-            self._count_own_requests(llm, estimate, sampling)
+            # The upper bound includes what the LLM sends on its own account.
+            for conversation, own_sampling in llm.own_requests(sampling):
+                (request,) = build_requests(llm, [conversation], own_sampling)
+                if request.key not in self._seen:
+                    self._seen.add(request.key)
+                    estimate.most_prompt_tokens += pricing.max_prompt_tokens(request)
+                    estimate.most_completion_tokens += own_sampling.max_tokens
         completions = []
         for request in requests:
             completion = known.get(request.key)
@@ -99,33 +113,6 @@ class CallEstimate:
         estimate.most_prompt_tokens += pricing.max_prompt_tokens(request) + placeholders * self._longest_answer
         estimate.most_completion_tokens += request.sampling.max_tokens
 
-    def _count_own_requests(self, llm: LLM, estimate: LLMEstimate, sampling: Sampling) -> None:
-        """Include the requests that the LLM sends on its own account in the upper bound."""
-        for conversation, own_sampling in llm.own_requests(sampling):
-            (request,) = build_requests(llm, [conversation], own_sampling)
-            if request.key not in self._seen:
-                self._seen.add(request.key)
-                estimate.most_prompt_tokens += pricing.max_prompt_tokens(request)
-                estimate.most_completion_tokens += own_sampling.max_tokens
-
-
-def _known_completions(
-    llm: LLM,
-    requests: Sequence[Request],
-    conversations: Sequence[Conversation],
-    sampling: Sampling,
-    runtime: Runtime,
-    parser: AnswerParser | None,
-) -> dict[bytes, Completion]:
-    """Completions that need no call: those in the cache, or those that the LLM has itself."""
-    if llm.cacheable:
-        cache = open_cache(runtime)
-        stored = cache.find(requests) if cache.exists else {}  # A dry run creates no file.
-        current = find_current(stored, AnswerReader(parser, requests), runtime)
-        return {key: answer.completion for key, answer in current.items()}
-    recalled = zip(requests, llm.recall(conversations, sampling), strict=True)
-    return {request.key: completion for request, completion in recalled if completion is not None}
-
 
 @contextmanager
 def estimate_calls() -> Iterator[CallEstimate]:
@@ -140,5 +127,4 @@ def estimate_calls() -> Iterator[CallEstimate]:
 
 def current_estimate() -> CallEstimate | None:
     """The estimate of the current dry run in this thread, if any."""
-    estimate = dry_run.get()
-    return estimate if isinstance(estimate, CallEstimate) else None
+    return dry_run.get()

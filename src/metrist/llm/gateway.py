@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from metrist.errors import MetristError, ModelError
 from metrist.llm import base, pricing
@@ -35,22 +35,12 @@ from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 from metrist.spec import Spec
 
-
-class DryRun(Protocol):
-    """Takes all calls, instead of LLMs."""
-
-    def complete(
-        self,
-        llm: LLM,
-        conversations: Sequence[Conversation],
-        sampling: Sampling,
-        runtime: Runtime,
-        parser: AnswerParser | None,
-    ) -> list[Completion]: ...
+if TYPE_CHECKING:
+    from metrist.llm.estimate import CallEstimate
 
 
-#: The dry run of this context. One in one thread does not affect others.
-dry_run: ContextVar[DryRun | None] = ContextVar("dry_run", default=None)
+#: What takes all calls instead of LLMs: the dry run of this context. One in one thread does not affect others.
+dry_run: ContextVar[CallEstimate | None] = ContextVar("dry_run", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +101,12 @@ def complete(
         with claim as sent:
             stored = cache.find(list(missing.values())) if cache else {}
             current = find_current(stored, reader, runtime)
-            if cache:
-                _mark_unreadable(cache, current, reader)
+            rejected = [
+                k for k, answer in current.items() if not answer.is_marked and reader.rejects(k, answer.completion)
+            ]
+            if cache and rejected:
+                with suppress(ModelError):  # Where stored answers can only be read, they can still be used.
+                    cache.mark_unreadable(rejected)
             completions |= _recall(llm, {key: (missing[key], current[key].completion) for key in current}, runtime)
             base.report_completions(len(current))
             own = [request for key, request in missing.items() if key not in current and key not in sent]
@@ -165,17 +159,6 @@ def find_current(
         return not (retries and reader.rejects(key, answer.completion))
 
     return {key: answer for key, answer in stored.items() if is_current(key, answer)}
-
-
-def _mark_unreadable(cache: AnswerCache, stored: Mapping[bytes, StoredCompletion], reader: AnswerReader) -> None:
-    """Remember which stored answers the parser cannot read."""
-    rejected = [
-        key for key, answer in stored.items() if not answer.is_marked and reader.rejects(key, answer.completion)
-    ]
-    if rejected:
-        # Where stored answers can only be read, they can still be used.
-        with suppress(ModelError):
-            cache.mark_unreadable(rejected)
 
 
 def _recall(llm: LLM, stored: Mapping[bytes, tuple[Request, Completion]], runtime: Runtime) -> dict[bytes, Completion]:
@@ -365,7 +348,7 @@ class RequestBatch(Call):
             if self._reader.rejects(request.key, stored):
                 # Now, and not only when all answers are there: the run may be killed before.
                 self._cache.mark_unreadable([request.key])
-            base.count_stored()
+            base.stored_completions += 1
         if self._budget and self._price:
             reserved = pricing.max_cost(request, self._price)
             self._budget.settle(reserved, reserved if completion.usage.cost is None else completion.usage.cost)

@@ -83,7 +83,6 @@ class UnreadableResponse(ValueError):
 
 
 def decode_body(body: bytes) -> Any:
-    """The JSON value in a body."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -161,7 +160,6 @@ class Credentials:
         self._patterns.sort(key=lambda pattern: -len(pattern.pattern))
 
     def authorize(self, request: httpx2.Request) -> httpx2.Request:
-        """Add the secret headers to a request."""
         request.headers.update(self._headers)
         return request
 

@@ -129,7 +129,6 @@ PLAIN_STOPS = ("\nUser:", "\nSystem:")
 
 
 def has_chat_template(tokenizer: Any) -> bool:
-    """Whether the tokenizer has a chat template."""
     return bool(getattr(tokenizer, "chat_template", None))
 
 

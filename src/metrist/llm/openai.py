@@ -258,7 +258,6 @@ _OPTIONAL_FIELDS = ("response_format", "top_logprobs", "logprobs", *_TOKENS_FIEL
 
 
 def probe_sampling(max_tokens: int = PROBE_TOKENS[0]) -> Sampling:
-    """The sampling of a probe for structured output."""
     return Sampling(max_tokens=max_tokens, seed=None, schema=PROBE_SCHEMA)
 
 
@@ -292,7 +291,6 @@ class ServerState:
                 self.tokens_field = "max_completion_tokens"
 
     def learn_answer(self) -> None:
-        """Remember that a conversation was answered."""
         with self.lock:
             self.answered = True
             self.failures_in_a_row = 0
@@ -547,7 +545,6 @@ _NO_PROBE = Failure(FailureKind.transient, "the probe for structured output was 
 
 
 def _follows_probe(completion: Completion) -> bool:
-    """Whether the answer follows the schema of the probe."""
     try:
         return bool(json.loads(completion.text) == {"kestrel_lantern": "violet-7391"})
     except (ValueError, RecursionError):

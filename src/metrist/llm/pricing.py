@@ -47,7 +47,6 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seen: datetime.date | None = None
 
     def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """The cost of these numbers of tokens."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
 
     def covers(self, model: str, host: str) -> bool:

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from metrist.run.manifest import Damaged, StoredMetric, Version
-from metrist.run.score_tables import find_unsettled
+from metrist.run.score_tables import find_rows, find_unsettled
 from metrist.run.store import Store
-from metrist.run.stored_scores import find_rows
 from metrist.run.tables import read_hashes
 
 #: Parts of a metric with fewer rows than this are small; merged ones have about `SAVE_ROWS` rows.

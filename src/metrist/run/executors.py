@@ -299,22 +299,16 @@ def _load_metrics() -> dict[str, Metric]:
 
 def reply(message: bytes) -> bytes:
     """Perform a pickled task. The result or the error is pickled, too."""
+    what = "the metrics"
     try:
         known = _load_metrics()
-    except Exception as error:
-        return pickle.dumps(_unreadable("the metrics", error))
-    try:
+        what = "the records"
         task: Task = pickle.loads(message)
     except Exception as error:
-        return pickle.dumps(_unreadable("the records", error))
+        reason = f"{type(error).__name__}: {error}"
+        return pickle.dumps(RunError(f"{what} cannot be read in a worker process ({reason}): use executor='serial'"))
     result = attempt(lambda: perform(known, task))
     try:
         return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         return pickle.dumps(RunError(f"a metric's result cannot be sent from its worker process: {error}"))
-
-
-def _unreadable(what: str, error: Exception) -> RunError:
-    return RunError(
-        f"{what} cannot be read in a worker process ({type(error).__name__}: {error}): use executor='serial'"
-    )

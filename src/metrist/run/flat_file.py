@@ -23,7 +23,7 @@ from metrist.io.writer import atomic_write_bytes, csv_line, encodable
 from metrist.io.writer import check_writable as check_place
 from metrist.names import encode_names
 from metrist.ratings import Error
-from metrist.scores import Score, Scores
+from metrist.scores import Scores
 
 COLUMNS = (
     *("item", "system", "metric", "value", "parts", "stats", "errors"),
@@ -54,7 +54,6 @@ class Flat:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns."""
         blocks = self.scores.values()
         raw = (RAW,) if any(scores.raws for scores in blocks) else ()
         return (*COLUMNS, *raw, *((TOKENS,) if any(scores.tokens for scores in blocks) else ()))
@@ -68,11 +67,17 @@ class Flat:
             blocks = {metric: scores.block(first, last) for metric, scores in self.scores.items()}
             for i in range(last - first):
                 for metric, scores in blocks.items():
+                    score = scores[i]
                     yield {
                         "item": self.items[first + i],
                         "system": self.systems[first + i],
                         "metric": metric,
-                        **_row(scores[i]),
+                        "value": _number(score.value),
+                        "parts": {name: _number(value) for name, value in score.parts.items()},
+                        "stats": list(score.stats),
+                        "errors": error_rows(score.errors),
+                        "explanation": score.explanation,
+                        "failure": score.failure,
                         "signature": self.signatures[metric],
                         **({RAW: scores.raws.get(i)} if with_raw else {}),
                         **({TOKENS: scores.tokens.get(i)} if with_tokens else {}),
@@ -80,7 +85,7 @@ class Flat:
 
     def unicode_rows(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
         """The rows for tables that hold only valid Unicode."""
-        return map(_unicode_row, self.rows(start, stop))
+        return map(_encodable_within, self.rows(start, stop))
 
     def chunks(self) -> Iterator[tuple[int, int]]:
         """The ranges of records that are written together."""
@@ -235,17 +240,10 @@ def _write_parquet(file: IO[bytes], flat: Flat) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    error = pa.struct(
-        [(name, pa.string()) for name in ("aspect", "severity", "explanation", "revision", "text", "side", "rater")]
-        + [("penalty", pa.float64())]
-        + [(name, pa.int64()) for name in ("start", "end", "source_start", "source_end")]
-    )
-    kinds = {
-        "value": pa.float64(),
-        "parts": pa.map_(pa.string(), pa.float64()),
-        "stats": pa.list_(pa.float64()),
-        "errors": pa.list_(error),
-    }
+    from metrist.run.tables import SCORES
+
+    kinds = {name: SCORES.field(name).type for name in ("value", "parts", "errors")}
+    kinds["stats"] = SCORES.field("statistics").type
     schema = pa.schema([(name, kinds.get(name, pa.string())) for name in flat.columns])
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for start, stop in flat.chunks():
@@ -257,32 +255,12 @@ def _write_parquet(file: IO[bytes], flat: Flat) -> None:
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
 
 
-def _unicode_row(row: dict[str, Any]) -> dict[str, Any]:
-    names = ("item", "system", "metric", "explanation", "failure", "signature")
-    texts = {name: row[name] and encodable(row[name]) for name in names}
-    parts = {encodable(name): value for name, value in row["parts"].items()}
-    errors = [{k: encodable(v) if isinstance(v, str) else v for k, v in error.items()} for error in row["errors"]]
-    last = {name: _encodable_within(row[name]) for name in (RAW, TOKENS) if name in row}
-    return {**row, **texts, "parts": parts, "errors": errors, **last}
-
-
 def _encodable_within(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, Mapping):
-        return {key: _encodable_within(inner) for key, inner in value.items()}
+        return {_encodable_within(key): _encodable_within(inner) for key, inner in value.items()}
     return list(map(_encodable_within, value)) if isinstance(value, list | tuple) else value
-
-
-def _row(score: Score) -> dict[str, Any]:
-    return {
-        "value": _number(score.value),
-        "parts": {name: _number(value) for name, value in score.parts.items()},
-        "stats": list(score.stats),
-        "errors": error_rows(score.errors),
-        "explanation": score.explanation,
-        "failure": score.failure,
-    }
 
 
 def _number(value: float) -> float | None:

@@ -289,31 +289,26 @@ class StoredReader(Reader):
 
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
         from metrist.run.stored_run import report_damage
-
-        with report_damage(self.run.name):
-            yield from self._read_rows(progress)
-
-    def _read_rows(self, progress: RowProgress | None) -> Iterator[ParsedRow]:
         from metrist.run.tables import read_records_table
 
-        total = sum(one.records for one in self.run.manifest.inputs)
-        done = 0
-        for one, tables in groupby(self.run.iterate_records(), key=lambda pair: pair[0]):
-            judged = _read_judgments(self.run, one)
-            for _, table in tables:
-                rows = zip(table["row"].to_pylist(), read_records_table(table), strict=True)
-                for row, members in groupby(rows, key=lambda pair: pair[0]):
-                    records = tuple(record for _, record in members)
-                    keys = tuple((record.item, record.system) for record in records)
-                    facts = judged.pop(row, {})
-                    if progress and not done % 4096:
-                        progress(done, total)
-                    done += len(records)
-                    yield _parse(one, row, keys, records, facts)
-            yield from _list_rows(one, judged)
-        for one in self.run.manifest.inputs:
-            if not one.tables.get("records"):
-                yield from _list_rows(one, _read_judgments(self.run, one))
+        total, done = sum(one.records for one in self.run.manifest.inputs), 0
+        with report_damage(self.run.name):
+            for one, tables in groupby(self.run.iterate_records(), key=lambda pair: pair[0]):
+                judged = _read_judgments(self.run, one)
+                for _, table in tables:
+                    rows = zip(table["row"].to_pylist(), read_records_table(table), strict=True)
+                    for row, members in groupby(rows, key=lambda pair: pair[0]):
+                        records = tuple(record for _, record in members)
+                        keys = tuple((record.item, record.system) for record in records)
+                        facts = judged.pop(row, {})
+                        if progress and not done % 4096:
+                            progress(done, total)
+                        done += len(records)
+                        yield _parse(one, row, keys, records, facts)
+                yield from _list_rows(one, judged)
+            for one in self.run.manifest.inputs:
+                if not one.tables.get("records"):
+                    yield from _list_rows(one, _read_judgments(self.run, one))
 
 
 def _list_rows(one: Input, judged: Mapping[int, dict[str, Any]]) -> Iterator[ParsedRow]:

@@ -29,7 +29,7 @@ from metrist.records import Pair, Record
 from metrist.report.progress import Progress, shows_progress
 from metrist.report.scores import build_comparator_table, build_win_table, describe_failures, summarize_reasons
 from metrist.report.tables import Table
-from metrist.run.results import DRAWS
+from metrist.run.results import DRAWS, import_frames
 from metrist.run.scoring import open_pipeline, resolve_destination, writes_remotely
 from metrist.run.tasks import SHARD_SIZE, Executor, cut_pairs, judge_shard
 from metrist.runtime import Runtime
@@ -243,11 +243,7 @@ class PreferenceResults:
 
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame."""
-        try:
-            import pandas
-        except ImportError:
-            raise RunError("to_pandas() needs pandas: pip install pandas", code="missing_dependency") from None
-        return pandas.DataFrame(list(self.rows()))
+        return import_frames("pandas").DataFrame(list(self.rows()))
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

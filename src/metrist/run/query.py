@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +26,10 @@ from numpy.typing import NDArray
 from metrist.errors import RunError
 from metrist.io.remote import is_remote
 from metrist.io.writer import encodable
+from metrist.records import Hashes
 from metrist.run import tables
 from metrist.run.manifest import Damaged
-from metrist.scores import FailureKind
+from metrist.run.score_tables import find_rows, find_unsettled
 
 if TYPE_CHECKING:
     import duckdb
@@ -238,6 +240,10 @@ class _Views:
         self.differing: list[StoredMetric] = []
         self._tables = 0
 
+    @cached_property
+    def _record_hashes(self) -> Hashes:
+        return self.run.read_hashes()
+
     def create(self, names: Collection[str]) -> None:
         """Create these views, and the one that they build on."""
         run = self.run
@@ -249,14 +255,9 @@ class _Views:
                 parts = [part for _, part in run.list_parts(name)]
                 self._create_view(name, self._select(name, parts, schema))
         if not {"records", "scores", "wide"}.isdisjoint(names):
-            parts, repeated = [part for _, part in run.list_parts("records")], ""
-            if (kept := run.kept_rows) is not None:  # Others are in another input, too.
-                starts = np.cumsum([0, *(part.rows for part in parts)])
-                dropped = np.flatnonzero(~kept)
-                at = np.searchsorted(starts, dropped, "right") - 1
-                paths = [_find_part(run, "records", part) for part in parts]
-                rows = pa.table({"path": [paths[n] for n in at.tolist()], "position": dropped - starts[at]})
-                repeated = self._create_table(rows)
+            parts, kept = [part for _, part in run.list_parts("records")], run.kept_rows
+            # Other rows are in another input, too.
+            repeated = "" if kept is None else self._list_dropped("records", parts, kept)
             self._create_view("records", self._select("records", parts, tables.RECORDS, repeated))
         if not {"scores", "wide"}.isdisjoint(names):
             self._create_scores()
@@ -315,27 +316,28 @@ class _Views:
         return self._select(metric.place, metric.finished.parts, schema, left_out, metric.label)
 
     def _examine(self, metric: StoredMetric) -> str:
-        """The name of a table of a metric's rows that do not count, because there are later ones or the record is gone;
-        empty if there are none. Of several rows of one record, the last that is not to be computed again counts, or the
-        last."""
+        """The name of a table of a metric's rows that do not count, because there are others or the record is gone;
+        empty if there are none."""
         assert metric.finished is not None
-        parts = metric.finished.parts
+        parts, key = metric.finished.parts, "pair" if metric.compares else "record"
         if not parts:
             return ""
-        key = "pair" if metric.compares else "record"
-        paths = _list_paths(self.run, metric.place, parts)
-        retryable = ", ".join(quote_text(kind.value) for kind in FailureKind if kind.is_retryable)
-        gone = "" if metric.compares else f" OR {key} NOT IN (SELECT record FROM records)"
-        rows = self.connection.sql(
-            f"""SELECT filename AS path, file_row_number AS position FROM (
-                SELECT *, row_number() OVER (PARTITION BY {key}
-                    ORDER BY is_settled DESC, list_position({paths}, filename) DESC, file_row_number DESC) AS place
-                FROM (SELECT {key}, filename, file_row_number,
-                        NOT incomplete AND coalesce(failure_kind NOT IN ({retryable}), true) AS is_settled
-                    FROM {_read_numbered(self.run, metric.place, parts)}))
-            WHERE place > 1{gone}"""
-        ).to_arrow_table()
-        return self._create_table(rows) if len(rows) else ""
+        columns = [key, "failure_kind", "incomplete"]
+        blocks = [self.run.read_part(metric.place, part, columns).replace_schema_metadata() for part in parts]
+        table = pa.concat_tables(blocks, promote_options="default")
+        hashes = tables.read_hashes(table[key])
+        rows = find_rows(hashes if metric.compares else self._record_hashes, hashes, find_unsettled(table))
+        kept = np.zeros(len(hashes), np.bool_)
+        kept[rows[rows >= 0]] = True
+        return "" if kept.all() else self._list_dropped(metric.place, parts, kept)
+
+    def _list_dropped(self, folder: str, parts: Sequence[Part], kept: NDArray[np.bool_]) -> str:
+        """The name of a table of the rows of some parts that are not kept."""
+        starts = np.cumsum([0, *(part.rows for part in parts)])
+        dropped = np.flatnonzero(~kept)
+        at = np.searchsorted(starts, dropped, "right") - 1
+        paths = [_find_part(self.run, folder, part) for part in parts]
+        return self._create_table(pa.table({"path": [paths[n] for n in at.tolist()], "position": dropped - starts[at]}))
 
     def _create_table(self, rows: pa.Table) -> str:
         self._tables += 1

@@ -447,7 +447,6 @@ class RayWorkers:
             )
 
     def _stop(self) -> None:
-        """Stop all workers."""
         self._kill([*self._idle, *(worker for worker, _ in self._calls.values())])
         self._idle, self._calls = [], {}
 

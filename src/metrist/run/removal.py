@@ -6,8 +6,8 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,9 +20,9 @@ from metrist.io.writer import encodable
 from metrist.records import Hashes
 from metrist.run.manifest import Input, Manifest, Part, StoredMetric, Version
 from metrist.run.run import Run, open_run
+from metrist.run.score_tables import HashIndex
 from metrist.run.store import Store
 from metrist.run.stored_run import open_store
-from metrist.run.stored_scores import HashIndex
 from metrist.run.tables import read_hashes
 
 
@@ -67,49 +67,42 @@ def plan_removal(
             return []
 
         return Removal(messages=[f"the whole run {opened.name}: scores by {labels}{about}"], delete=delete)
-    choice = _Choice(inputs=inputs, metrics=metrics, systems=systems, unused=unused)
-    messages = _Remaining(opened, choice).messages
+    remain = partial(_Remaining, inputs=inputs, metrics=metrics, systems=systems, unused=unused)
+    messages = remain(opened).messages
     if unused:
         listed = set(opened.manifest.list_parts())
         left = [name for name in opened.store.list_written() if name not in listed]
         messages += [f"{format_count(len(left), 'file')} that the run no longer uses"] if left else []
-    return Removal(messages=messages, delete=lambda: _remove(open_store(run), choice))
-
-
-class _Choice(NamedTuple):
-    """What the user wants to delete."""
-
-    inputs: Sequence[str]
-    metrics: Sequence[str]
-    systems: Sequence[str]
-    unused: bool
+    return Removal(messages=messages, delete=lambda: _remove(open_store(run), remain))
 
 
 class _Remaining(Run):
     """A run without what is to be deleted, which `messages` tell."""
 
-    def __init__(self, run: Run, choice: _Choice) -> None:
+    def __init__(
+        self, run: Run, *, inputs: Sequence[str], metrics: Sequence[str], systems: Sequence[str], unused: bool
+    ) -> None:
         super().__init__(run.store, run.manifest)
         self.messages: list[str] = []
         names = {text: metric.text for metric in run.manifest.metrics for text in (metric.text, metric.label)}
-        for name in choice.metrics:
+        for name in metrics:
             if name not in names:
                 raise RunError(
                     f"{run.name} has no metric {name!r}{did_you_mean(name, names)}; it has {', '.join(names)}",
                     code="unknown_name",
                 )
-        self.removed_metrics = frozenset(names[name] for name in choice.metrics)
-        self._choice = choice
+        self.removed_metrics = frozenset(names[name] for name in metrics)
+        self._systems = systems
         #: The rows of parts that stay, by the folder and the file of the part; parts of which all stay are not there.
         self._kept: dict[tuple[str, str], NDArray[np.bool_]] = {}
-        removed = self._find_records(run) if choice.inputs or choice.systems else []
+        removed = self._find_records(run, inputs) if inputs or systems else []
         wanted = HashIndex(self.read_hashes())
         for one, hashes in removed:
             records, kept = format_count(len(hashes), "record"), int((wanted.find(hashes) >= 0).sum())
             others = f", and other inputs keep {kept:,} of these records" if kept else ""
             self.messages.append(f"{records} of {run.describe_input(one)}; the file itself stays{others}")
         before = run.read_hashes()
-        gone = None if choice.unused else HashIndex(before[wanted.find(before) < 0])
+        gone = None if unused else HashIndex(before[wanted.find(before) < 0])
         for metric in run.manifest.metrics:
             if metric.text in self.removed_metrics:
                 count = sum(part.rows for version in metric.versions for part in version.parts)
@@ -133,15 +126,15 @@ class _Remaining(Run):
             self._kept[folder, part.file] = rows
         return count
 
-    def _find_records(self, run: Run) -> list[tuple[Input, Hashes]]:
+    def _find_records(self, run: Run, inputs: Sequence[str]) -> list[tuple[Input, Hashes]]:
         """Find the rows that stay; returns the hashes of the records of each input that go."""
-        chosen = {one.number for name in self._choice.inputs for one in _find_inputs(run, name)}
+        chosen = {one.number for name in inputs for one in _find_inputs(run, name)}
         known = dict.fromkeys(run.view.systems.names)
         for metric in run.manifest.metrics:
             for part in (part for version in metric.versions for part in version.parts if metric.compares):
                 table = run.read_part(metric.place, part, ["first", "second"])
                 known |= dict.fromkeys([*table["first"].unique().to_pylist(), *table["second"].unique().to_pylist()])
-        for system in self._choice.systems:
+        for system in self._systems:
             if system not in known:
                 hint = did_you_mean(system, known)
                 raise RunError(
@@ -163,7 +156,7 @@ class _Remaining(Run):
     def _keep_systems(self, run: Run, folder: str, part: Part) -> NDArray[np.bool_]:
         """The rows of a part that are about none of the chosen systems."""
         table = run.read_part(folder, part, ["system", "first", "second"])
-        names = pa.array([encodable(system) for system in self._choice.systems], pa.string())
+        names = pa.array([encodable(system) for system in self._systems], pa.string())
         rows = np.ones(part.rows, np.bool_)
         for column in table.columns:
             rows &= ~pc.is_in(column, names).to_numpy()
@@ -231,7 +224,7 @@ class _Remaining(Run):
                 continue
             if metric.text in self.removed_metrics:
                 exports[name] = None
-            elif systems := set(self._choice.systems):
+            elif systems := set(self._systems):
                 lines = data.splitlines(keepends=True)
                 kept = [line for line in lines if not systems & set(json.loads(line)["systems"])]
                 if len(kept) < len(lines):
@@ -239,14 +232,14 @@ class _Remaining(Run):
         return exports
 
 
-def _remove(store: Store, choice: _Choice) -> list[str]:
+def _remove(store: Store, remain: Callable[[Run], _Remaining]) -> list[str]:
     """Write the parts that are left, then the manifest that lists them, then delete the others. Parts that another
     process may use stay until a later one is alone."""
     listed = set[str]()
     exports = dict[str, bytes | None]()
 
     def change(manifest: Manifest) -> Manifest:
-        remaining = _Remaining(Run(store, manifest), choice)
+        remaining = remain(Run(store, manifest))
         listed.update(manifest.list_parts())
         exports.update(remaining.filter_exports())
         return remaining.write()

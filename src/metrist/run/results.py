@@ -238,19 +238,11 @@ class Results:
 
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame."""
-        try:
-            import pandas
-        except ImportError:
-            raise RunError("to_pandas() needs pandas: pip install pandas", code="missing_dependency") from None
-        return pandas.DataFrame(list(self._flat().unicode_rows()))
+        return import_frames("pandas").DataFrame(list(self._flat().unicode_rows()))
 
     def to_polars(self) -> Any:
         """The rows as a polars DataFrame; `parts` is a struct with the parts of all metrics."""
-        try:
-            import polars
-        except ImportError:
-            raise RunError("to_polars() needs polars: pip install polars", code="missing_dependency") from None
-        return polars.DataFrame(list(self._flat().unicode_rows()), infer_schema_length=None)
+        return import_frames("polars").DataFrame(list(self._flat().unicode_rows()), infer_schema_length=None)
 
     def wide(self, records: Any = None, *, texts: bool = True, **reading: Any) -> Any:
         """One row per item and system with a column per metric and aspect, as a pandas DataFrame, or as a list of dicts
@@ -375,6 +367,15 @@ class Results:
         }
         scores = {column.label: self._select(column) for column in columns}
         return Flat(items=self.items, systems=self.systems, scores=scores, signatures=signatures, progress=progress)
+
+
+def import_frames(library: str) -> Any:
+    """pandas or polars."""
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        message = f"to_{library}() needs {library}: pip install {library}"
+        raise RunError(message, code="missing_dependency") from None
 
 
 def name_in_papers(metric: Metric) -> str:

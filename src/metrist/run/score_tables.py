@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from metrist.io.writer import encodable
 from metrist.metrics.comparator import Judgment
 from metrist.ratings import Error
-from metrist.records import Hashes, Pair, hash_units
+from metrist.records import Hashes, Pair, halve_hashes, hash_units
 from metrist.run.flat_file import error_rows
 from metrist.run.manifest import Damaged
 from metrist.run.tables import (
@@ -35,10 +36,8 @@ from metrist.run.tables import (
 from metrist.scores import Failure, FailureKind, Scores, plain_stats
 
 _HIDDEN_FAILURE = "the message is not stored in a run without texts"
-
-
-#: Columns of a score that only some rows have, by the name of the field of `Scores`.
-_SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
+#: Columns of a score that only some rows have, by the name of the field of `Scores`; `errors` is another.
+SPARSE = {"explanations": "explanation", "raws": "raw", "tokens": "tokens", "usages": "usage"}
 
 
 def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True) -> pa.Table:
@@ -124,13 +123,15 @@ def _score_originals(scores: Scores) -> dict[int, str]:
 def read_failures(table: pa.Table) -> dict[int, Failure]:
     """The failures of a table of scores or judgments, by row."""
     messages = dict(list_present(table, "failure"))
-    failures = {}
-    for row, kind in list_present(table, "failure_kind"):
-        failures[row] = Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE))
-    return failures
+    for row, text in list_present(table, "original"):
+        original = json.loads(text)
+        if isinstance(original, dict) and "failure" in original:  # That of a judgment is a list.
+            messages[row] = original["failure"]
+    kinds = list_present(table, "failure_kind")
+    return {row: Failure(FailureKind(kind), messages.get(row, _HIDDEN_FAILURE)) for row, kind in kinds}
 
 
-def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> np.ndarray[Any, np.dtype[np.int64]]:
+def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> NDArray[np.int64]:
     """The rows of a part that are to be computed again: where a request failed for a reason that may have passed. With
     `retry_failed`, any failure but a missing input counts as such a reason."""
     kinds = table["failure_kind"]
@@ -141,6 +142,44 @@ def find_unsettled(table: pa.Table, *, retry_failed: bool = False) -> np.ndarray
     if kinds.null_count < len(kinds):
         unsettled = pc.or_(unsettled, pc.is_in(kinds, pa.array(retryable)))
     return np.array(pc.indices_nonzero(unsettled).to_pylist(), np.int64)
+
+
+class HashIndex:
+    """Finds hashes among many others."""
+
+    def __init__(self, hashes: Hashes) -> None:
+        self.hashes = hashes
+        beginnings = halve_hashes(hashes)
+        self._order = np.argsort(beginnings, kind="stable")
+        self._beginnings = beginnings[self._order]
+
+    def find(self, hashes: Hashes) -> NDArray[np.int64]:
+        """The position of each hash, that of its last occurrence; -1 where there is none."""
+        if not len(self._order):
+            return np.full(len(hashes), -1, np.int64)
+        wanted = halve_hashes(hashes)
+        at = np.searchsorted(self._beginnings, wanted, "right") - 1
+        rows = self._order[np.maximum(at, 0)]
+        same = (at >= 0) & (self.hashes[rows] == hashes).all(axis=1)
+        found = np.where(same, rows, -1).astype(np.int64)
+        # Two hashes with the same beginning are one in 10^19 pairs; the rest of them decides.
+        for n in np.flatnonzero(~same & (at >= 0) & (self._beginnings[np.maximum(at, 0)] == wanted)).tolist():
+            first = int(np.searchsorted(self._beginnings, wanted[n], "left"))
+            rows_here = self._order[first : int(at[n]) + 1]
+            equal = rows_here[(self.hashes[rows_here] == hashes[n]).all(axis=1)]
+            found[n] = equal[-1] if len(equal) else -1
+        return found
+
+
+def find_rows(wanted: Hashes, hashes: Hashes, unsettled: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The row of each wanted hash: of several that have it, the last that is not to be computed again, or the last; -1
+    where none has it. `unsettled` are the rows that are to be computed again."""
+    rows = HashIndex(hashes).find(wanted)
+    if len(unsettled):
+        settled = np.delete(np.arange(len(hashes)), unsettled)
+        better = HashIndex(hashes[settled]).find(wanted)
+        rows = np.where(better >= 0, settled[better] if len(settled) else -1, rows)
+    return rows
 
 
 def read_scores_table(table: pa.Table) -> Scores:
@@ -156,18 +195,15 @@ def read_scores_table(table: pa.Table) -> Scores:
 def _read_scores(table: pa.Table) -> Scores:
     names = set(table.column_names)
     values = table["value"].to_numpy()
-    sparse: dict[str, dict[int, Any]] = {field: dict(list_present(table, name)) for field, name in _SPARSE.items()}
+    sparse: dict[str, dict[int, Any]] = {field: dict(list_present(table, name)) for field, name in SPARSE.items()}
     for field in ("tokens", "usages"):
         sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
     errors = {row: tuple(Error(**error) for error in listed) for row, listed in list_present(table, "errors")}
-    failures = read_failures(table)
     for row, text in list_present(table, "original"):
         original = json.loads(text)
-        if "failure" in original:
-            failures[row] = Failure(failures[row].kind, original["failure"])
         if "errors" in original:
             errors[row] = tuple(Error(**error) for error in original["errors"])
-        for field, name in _SPARSE.items():
+        for field, name in SPARSE.items():
             if name in original:
                 sparse[field][row] = original[name]
     incomplete = np.flatnonzero(table["incomplete"].to_numpy()) if "incomplete" in names else ()
@@ -176,15 +212,15 @@ def _read_scores(table: pa.Table) -> Scores:
         parts=read_parts(table["parts"]) if "parts" in names else {},
         stats=read_statistics(table["statistics"], values) if "statistics" in names else np.empty((0, 0)),
         errors=errors,
-        failures=failures,
+        failures=read_failures(table),
         incomplete=frozenset(map(int, incomplete)),
         **sparse,
     )
 
 
-def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
+def read_parts(column: pa.ChunkedArray) -> dict[str, NDArray[Any]]:
     """The columns of a map; NaN where a row has no such part."""
-    blocks: list[tuple[int, dict[str, np.ndarray[Any, Any]]]] = []
+    blocks: list[tuple[int, dict[str, NDArray[Any]]]] = []
     for chunk in column.chunks:
         size = len(chunk)
         counts = np.diff(read_numbers(pa.chunked_array([chunk.offsets]), np.int32))
@@ -204,12 +240,12 @@ def read_parts(column: pa.ChunkedArray) -> dict[str, np.ndarray[Any, Any]]:
     return {name: np.concatenate([block.get(name, np.full(size, np.nan)) for size, block in blocks]) for name in names}
 
 
-def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def read_statistics(column: pa.ChunkedArray, values: NDArray[Any]) -> NDArray[Any]:
     """The rows of statistics; where none are stored they are (value, 1). A block in which every output failed does not
     know how many columns its metric has: its rows are filled with zeros."""
     if column.null_count == len(column):
         return plain_stats(values)
-    blocks, start = list[np.ndarray[Any, Any]](), 0
+    blocks, start = list[NDArray[Any]](), 0
     for chunk in column.chunks:
         size, numbers = len(chunk), read_numbers(pa.chunked_array([chunk.flatten()]))
         counts = np.nan_to_num(read_numbers(pa.chunked_array([chunk.value_lengths()]), np.int32)).astype(np.int32)
@@ -228,7 +264,7 @@ def read_statistics(column: pa.ChunkedArray, values: np.ndarray[Any, Any]) -> np
     return np.concatenate([widen_rows(block, width) for block in blocks])
 
 
-def widen_rows(rows: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
+def widen_rows(rows: NDArray[Any], width: int) -> NDArray[Any]:
     """The rows with zeros up to so many columns. Outputs that all failed may have given them more, of zeros."""
     if rows.shape[1] > width and not rows[:, width:].any():
         return rows[:, :width]
@@ -241,37 +277,35 @@ def judgments_table(
     pairs: Sequence[Pair],
     judgments: Sequence[Judgment],
     texts: bool = True,
-    has_records: bool = True,
 ) -> pa.Table:
-    """The judgments of pairs; `has_records` is False where of their records only the names are known."""
     rows = []
     for pair, judgment in zip(pairs, judgments, strict=True):
         failure = judgment.failure
         listed = (judgment.explanation, *judgment.raws, failure)
-        row = {
-            "item": pair.first.item,
-            "first": pair.first.system,
-            "second": pair.second.system,
-            "choice": judgment.preference,
-            "flipped": judgment.flipped,
-            "failure": None if failure is None else str(failure),
-            "failure_kind": None if failure is None else failure.kind.value,
-            "incomplete": judgment.incomplete,
-            "explanation": judgment.explanation,
-            "usage": None if judgment.usage is None else dump_json(judgment.usage),
-            "original": None if is_unicode(*listed) else dump_json([listed[0], listed[1:-1], listed[-1]]),
-        }
-        rows.append(row)
+        rows.append(
+            {
+                "item": pair.first.item,
+                "first": pair.first.system,
+                "second": pair.second.system,
+                "choice": judgment.preference,
+                "flipped": judgment.flipped,
+                "failure": None if failure is None else str(failure),
+                "failure_kind": None if failure is None else failure.kind.value,
+                "incomplete": judgment.incomplete,
+                "explanation": judgment.explanation,
+                "usage": None if judgment.usage is None else dump_json(judgment.usage),
+                "original": None if is_unicode(*listed) else dump_json([listed[0], listed[1:-1], listed[-1]]),
+            }
+        )
     table = make_table(rows, JUDGMENTS)
     columns = {
         "comparator": repeat_value(comparator, len(rows)),
         "pair": make_hash_array(hashes),
+        "first_record": make_hash_array(hash_units([pair.first for pair in pairs])),
+        "second_record": make_hash_array(hash_units([pair.second for pair in pairs])),
         "shown": list_array([list(judgment.shown) for judgment in judgments]),
         "raws": list_array([list(judgment.raws) for judgment in judgments]),
     }
-    if has_records:
-        columns["first_record"] = make_hash_array(hash_units([pair.first for pair in pairs]))
-        columns["second_record"] = make_hash_array(hash_units([pair.second for pair in pairs]))
     for name, column in columns.items():
         table = table.set_column(JUDGMENTS.get_field_index(name), JUDGMENTS.field(name), column)
     return table if texts else drop_texts(table)

@@ -119,9 +119,7 @@ def score(
         raise RunError("no metric was requested: name at least one, such as 'chrf'", code="missing_value")
     file, store = resolve_destination(out)
     if store:
-        from metrist.run.stored_pipeline import name_metrics
-
-        built = name_metrics(store, built)
+        built = _name_metrics(store, built)
     if predictions is not None or references is not None or sources is not None:
         if records is not None or predictions is None:
             raise RunError(
@@ -174,6 +172,29 @@ def score(
             written = file or (store.path if store else None)
             raise NothingScored(f"{message}{f' (all of it is in {written})' if written else ''}", results)
     return results
+
+
+def _name_metrics(store: Store, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
+    """The metrics, those without a short name under the one that an earlier run here gave them. A name that another
+    metric of the folder has is refused."""
+    manifest = store.read_manifest()
+    listed = manifest.metrics if manifest else ()
+    new = {metric.short_name for metric in metrics}
+    names = {metric.text: metric.name for metric in listed if metric.name not in new}
+    renamed = tuple(
+        metric.named(names[metric.text]) if names.get(metric.text) and not metric.short_name else metric
+        for metric in metrics
+    )
+    texts = {metric.text for metric in renamed}
+    others = {metric.label: metric.text for metric in listed if metric.text not in texts}
+    for metric in renamed:
+        if metric.label in others:
+            raise RunError(
+                f"{store.name} already has a metric called {metric.label!r}, {others[metric.label]}: give "
+                f"{metric.text} another name",
+                code="conflict",
+            )
+    return renamed
 
 
 def open_pipeline(

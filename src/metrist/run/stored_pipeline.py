@@ -33,10 +33,17 @@ from metrist.run.manifest import Manifest, Part, Rows, StoredMetric, folder_name
 from metrist.run.pipeline import MetricCost, Pipeline
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
 from metrist.run.run import Run
-from metrist.run.score_tables import find_unsettled, judgments_table, read_judgments_table, scores_table
+from metrist.run.score_tables import (
+    HashIndex,
+    find_rows,
+    find_unsettled,
+    judgments_table,
+    read_judgments_table,
+    scores_table,
+)
 from metrist.run.slices import ScoreSlice, SliceRead, StorePlace
 from metrist.run.store import Store
-from metrist.run.stored_scores import HashIndex, ScoreReader, StoredScores, find_rows
+from metrist.run.stored_scores import ScoreReader, StoredScores
 from metrist.run.tables import PART_ROWS, read_hashes, read_records_table, release_memory
 from metrist.run.tasks import (
     SHARD_SIZE,
@@ -64,29 +71,6 @@ _LOGGED_SECONDS = 60.0
 _FIRST_RECORDS = 16
 #: Rows of the first slice that a worker with a model scores.
 _FIRST_ROWS = 8
-
-
-def name_metrics(store: Store, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-    """The metrics, those without a short name under the one that an earlier run here gave them. A name that another
-    metric of the folder has is refused."""
-    manifest = store.read_manifest()
-    listed = manifest.metrics if manifest else ()
-    new = {metric.short_name for metric in metrics}
-    names = {metric.text: metric.name for metric in listed if metric.name not in new}
-    renamed = tuple(
-        metric.named(names[metric.text]) if names.get(metric.text) and not metric.short_name else metric
-        for metric in metrics
-    )
-    texts = {metric.text for metric in renamed}
-    others = {metric.label: metric.text for metric in listed if metric.text not in texts}
-    for metric in renamed:
-        if metric.label in others:
-            raise RunError(
-                f"{store.name} already has a metric called {metric.label!r}, {others[metric.label]}: give "
-                f"{metric.text} another name",
-                code="conflict",
-            )
-    return renamed
 
 
 @dataclass(eq=False)

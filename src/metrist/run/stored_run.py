@@ -448,12 +448,10 @@ class NamesOnDemand(NameColumn):
 
     @property
     def codes(self) -> Codes:
-        """The code of each name."""
         return self._read().codes
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The distinct names."""
         return self._read().names
 
     def __len__(self) -> int:

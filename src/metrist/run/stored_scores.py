@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.records import HASH_BYTES, Hashes, halve_hashes
+from metrist.records import HASH_BYTES, Hashes
 from metrist.run import score_tables, tables
 from metrist.run.manifest import StoredMetric
-from metrist.run.score_tables import find_unsettled
+from metrist.run.score_tables import find_rows, find_unsettled
 from metrist.run.stored_run import StoredRun, refuses_damage
 from metrist.run.tables import read_hashes
 from metrist.scores import Failure, FailureKind, Scores, plain_stats
@@ -35,51 +34,7 @@ _BLOCK_ROWS, _KEPT_BLOCKS = 1 << 10, 16
 #: The names of parts are few: as dictionaries they are read in a third of the time.
 _PART_NAMES = ("parts.key_value.key",)
 #: Columns that only some scores have, by the field of `Scores`.
-_SPARSE = {
-    "errors": "errors",
-    "explanations": "explanation",
-    "raws": "raw",
-    "tokens": "tokens",
-    "usages": "usage",
-}
-
-
-class HashIndex:
-    """Finds hashes among many others."""
-
-    def __init__(self, hashes: Hashes) -> None:
-        self.hashes = hashes
-        beginnings = halve_hashes(hashes)
-        self._order = np.argsort(beginnings, kind="stable")
-        self._beginnings = beginnings[self._order]
-
-    def find(self, hashes: Hashes) -> NDArray[np.int64]:
-        """The position of each hash, that of its last occurrence; -1 where there is none."""
-        if not len(self._order):
-            return np.full(len(hashes), -1, np.int64)
-        wanted = halve_hashes(hashes)
-        at = np.searchsorted(self._beginnings, wanted, "right") - 1
-        rows = self._order[np.maximum(at, 0)]
-        same = (at >= 0) & (self.hashes[rows] == hashes).all(axis=1)
-        found = np.where(same, rows, -1).astype(np.int64)
-        # Two hashes with the same beginning are one in 10^19 pairs; the rest of them decides.
-        for n in np.flatnonzero(~same & (at >= 0) & (self._beginnings[np.maximum(at, 0)] == wanted)).tolist():
-            first = int(np.searchsorted(self._beginnings, wanted[n], "left"))
-            rows_here = self._order[first : int(at[n]) + 1]
-            equal = rows_here[(self.hashes[rows_here] == hashes[n]).all(axis=1)]
-            found[n] = equal[-1] if len(equal) else -1
-        return found
-
-
-def find_rows(wanted: Hashes, hashes: Hashes, unsettled: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of each wanted hash: of several that have it, the last that is not to be computed again, or the last; -1
-    where none has it. `unsettled` are the rows that are to be computed again."""
-    rows = HashIndex(hashes).find(wanted)
-    if len(unsettled):
-        settled = np.delete(np.arange(len(hashes)), unsettled)
-        better = HashIndex(hashes[settled]).find(wanted)
-        rows = np.where(better >= 0, settled[better] if len(settled) else -1, rows)
-    return rows
+_SPARSE = {"errors": "errors", **score_tables.SPARSE}
 
 
 class ScoreReader:
@@ -154,40 +109,34 @@ class ScoreReader:
         wanted = np.flatnonzero(np.isin(self.positions, list(values)))
         return {n: values[row] for n, row in zip(wanted.tolist(), self.positions[wanted].tolist(), strict=True)}
 
-    def _recall(self, name: str, size: int, read: Callable[[], Any]) -> Any:
-        return self._run.recent.get((self.metric.place, name), size, read)
-
     @refuses_damage
     def read_values(self) -> NDArray[np.float64]:
-        """The values of the scores."""
-        values: NDArray[np.float64] = self._recall("values", 8 * self.size, self._read_values)
-        return values
+        def read() -> NDArray[np.float64]:
+            values = np.empty(self._rows)
+            for start, table in self._read(["value"]):
+                values[start : start + len(table)] = tables.read_numbers(table["value"])
+            return _arrange(values, self.positions, np.nan)
 
-    def _read_values(self) -> NDArray[np.float64]:
-        values = np.empty(self._rows)
-        for start, table in self._read(["value"]):
-            values[start : start + len(table)] = tables.read_numbers(table["value"])
-        return _arrange(values, self.positions, np.nan)
+        values: NDArray[np.float64] = self._run.recent.get((self.metric.place, "values"), 8 * self.size, read)
+        return values
 
     @refuses_damage
     def read_parts(self) -> dict[str, NDArray[np.float64]]:
-        """The parts of the scores."""
-        size = 8 * self.size * len(self.part_names)
-        parts: dict[str, NDArray[np.float64]] = self._recall("parts", size, self._read_parts)
-        return parts
+        def read() -> dict[str, NDArray[np.float64]]:
+            columns: dict[str, NDArray[np.float64]] = {}
+            for start, table in self._read(["parts"], encoded=_PART_NAMES):
+                for name, numbers in score_tables.read_parts(table["parts"]).items():
+                    column = columns.setdefault(name, np.full(self._rows, np.nan))
+                    column[start : start + len(table)] = numbers
+            return {name: _arrange(column, self.positions, np.nan) for name, column in columns.items()}
 
-    def _read_parts(self) -> dict[str, NDArray[np.float64]]:
-        columns: dict[str, NDArray[np.float64]] = {}
-        for start, table in self._read(["parts"], encoded=_PART_NAMES):
-            for name, numbers in score_tables.read_parts(table["parts"]).items():
-                column = columns.setdefault(name, np.full(self._rows, np.nan))
-                column[start : start + len(table)] = numbers
-        return {name: _arrange(column, self.positions, np.nan) for name, column in columns.items()}
+        size = 8 * self.size * len(self.part_names)
+        parts: dict[str, NDArray[np.float64]] = self._run.recent.get((self.metric.place, "parts"), size, read)
+        return parts
 
     @cached_property
     @refuses_damage
     def part_names(self) -> list[str]:
-        """The names of the parts."""
         names: dict[str, None] = {}
         for _, table in self._read(["parts"], encoded=_PART_NAMES):
             for chunk in table["parts"].chunks:
@@ -274,8 +223,8 @@ class ScoreReader:
             start, stop, step = rows.indices(self.size)
             if step == 1 and stop - start < self.size:
                 return self._read_range(start, stop)
-        size = self.size * self.width
-        statistics: NDArray[Any] = self._recall("statistics", size, self._read_all_statistics)
+        size, read = self.size * self.width, self._read_all_statistics
+        statistics: NDArray[Any] = self._run.recent.get((self.metric.place, "statistics"), size, read)
         return statistics[rows]
 
     def _read_range(self, start: int, stop: int) -> NDArray[Any]:
@@ -308,11 +257,7 @@ class ScoreReader:
         """The failures, those of records without a score included."""
         failures: dict[int, Failure] = {}
         for start, table in self._read(["failure", "failure_kind", "original"], self._has_failures):
-            own = score_tables.read_failures(table)
-            for row, text in tables.list_present(table, "original"):
-                if "failure" in (original := json.loads(text)):
-                    own[row] = Failure(own[row].kind, original["failure"])
-            failures |= {start + row: failure for row, failure in own.items()}
+            failures |= {start + row: failure for row, failure in score_tables.read_failures(table).items()}
         return self._arrange_sparse(failures) | dict.fromkeys(self.missing.tolist(), self._pending)
 
     @property

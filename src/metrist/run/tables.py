@@ -125,12 +125,12 @@ QUOTING_COLUMNS = frozenset(
 )
 
 
-def _quoting_columns(table: str) -> frozenset[str]:
-    return QUOTING_COLUMNS - {"original"} if table == "records" else QUOTING_COLUMNS
-
-
+#: Each table's schema, and that of a run without texts.
 _SCHEMAS = {
-    name: (schema, pa.schema([field for field in schema if field.name not in _quoting_columns(name)]))
+    name: (
+        schema,
+        pa.schema([f for f in schema if f.name not in QUOTING_COLUMNS or (name, f.name) == ("records", "original")]),
+    )
     for name, schema in (
         *(("records", RECORDS), ("ratings", RATINGS), ("errors", ERRORS), ("preferences", PREFERENCES)),
         *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),

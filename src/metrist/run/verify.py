@@ -7,7 +7,7 @@ import heapq
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any, Literal
 
@@ -26,8 +26,8 @@ from metrist.run.loading import UnavailableMetric as UnavailableMetric
 from metrist.run.loading import build_stored_metric
 from metrist.run.manifest import Damaged, Part, StoredMetric, Version
 from metrist.run.run import Run, is_run, open_run
+from metrist.run.score_tables import HashIndex
 from metrist.run.scoring import score
-from metrist.run.stored_scores import HashIndex
 from metrist.run.tables import read_hashes, read_records_table
 from metrist.runtime import Runtime
 from metrist.scores import Scores, take_stats
@@ -37,6 +37,7 @@ CheckName = Literal["files", "inputs", "signature", "scores"]
 TOLERANCE = 1e-6
 #: Records that are hashed at once.
 _BLOCK = 4096
+_NO_CODE = "its code is not available here: name it with -m to have it imported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +48,6 @@ class VerificationCheck:
     metric: str = ""
     passed: bool | None
     message: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The finding as plain data."""
-        return {"check": self.check, "metric": self.metric, "passed": self.passed, "message": self.message}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +74,7 @@ class Verification:
 
     def to_dict(self) -> dict[str, Any]:
         """The verification as plain data."""
-        return {"run": self.run, "passed": self.passed, "findings": [finding.to_dict() for finding in self.findings]}
+        return {"run": self.run, "passed": self.passed, "findings": list(map(asdict, self.findings))}
 
     def table(self) -> Table:
         """One row per check, those that failed first."""
@@ -201,30 +198,29 @@ def _check_scores_files(run: Run, metric: StoredMetric, version: Version) -> Ver
 
 
 def _conclude_files(run: Run, metric: str, problems: Sequence[str], files: int, rows: str) -> VerificationCheck:
+    message = f"{format_count(files, 'file')} with {rows}, all hashes right"
     if problems:
         more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
-        problem = problems[0].removeprefix(f"{run.store.path}/")
-        return VerificationCheck(check="files", metric=metric, passed=False, message=problem + more)
-    message = f"{format_count(files, 'file')} with {rows}, all hashes right"
-    return VerificationCheck(check="files", metric=metric, passed=True, message=message)
+        message = problems[0].removeprefix(f"{run.store.path}/") + more
+    return VerificationCheck(check="files", metric=metric, passed=not problems, message=message)
 
 
 def _check_signature(metric: Metric, text: str, stored: str) -> VerificationCheck:
     """Whether this installation computes the metric as the run did."""
+    passed: bool | None = None
     try:
-        signature = metric.signature
+        message = signature = metric.signature
     except MetristError as error:
-        return VerificationCheck(check="signature", metric=text, passed=None, message=str(error))
-    if isinstance(metric, UnavailableMetric):
-        message = "its code is not available here: name it with -m to have it imported"
-        return VerificationCheck(check="signature", metric=text, passed=None, message=message)
-    if signature == stored:
-        return VerificationCheck(check="signature", metric=text, passed=True, message=signature)
-    then, now = stored.split(" | "), signature.split(" | ")
-    gone = " | ".join(piece for piece in then if piece not in now)
-    new = " | ".join(piece for piece in now if piece not in then)
-    message = f"the run has {gone!r} where this installation has {new!r}"
-    return VerificationCheck(check="signature", metric=text, passed=False, message=message)
+        message = str(error)
+    else:
+        if isinstance(metric, UnavailableMetric):
+            message = _NO_CODE
+        elif not (passed := signature == stored):
+            then, now = stored.split(" | "), signature.split(" | ")
+            gone = " | ".join(piece for piece in then if piece not in now)
+            new = " | ".join(piece for piece in now if piece not in then)
+            message = f"the run has {gone!r} where this installation has {new!r}"
+    return VerificationCheck(check="signature", metric=text, passed=passed, message=message)
 
 
 def _draw_sample(records: Iterable[Record], size: int, seed: int) -> list[Record]:
@@ -259,7 +255,7 @@ def _check_scores(
     if stored.compares:
         return conclude(None, "choices between two outputs are not made again")
     if isinstance(metric, UnavailableMetric):
-        return conclude(None, "its code is not available here: name it with -m to have it imported")
+        return conclude(None, _NO_CODE)
     if calls_llm(metric) and not allow_llm:
         return conclude(None, "it calls an LLM, whose answers may differ and cost money: --llm scores it again")
     try:

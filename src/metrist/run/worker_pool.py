@@ -101,7 +101,7 @@ class WorkerPool:
             self.stopped = True
             workers = list(self._workers)
         for worker in workers:
-            worker.disconnect()
+            worker.connection.close()  # Tells it to stop.
         for worker in workers:
             worker.kill()
 
@@ -139,7 +139,7 @@ class _Worker:
         from loky.process_executor import ProcessPoolExecutor
 
         self.card = card
-        self._connection, other_end = multiprocessing.Pipe()
+        self.connection, other_end = multiprocessing.Pipe()
         self._interrupt = interrupt
         self._executor = ProcessPoolExecutor(
             1,
@@ -156,10 +156,10 @@ class _Worker:
             future = self._executor.submit(_run_call, function, args)
             if on_event is not None:
                 while not future.done():
-                    if self._connection.poll(_EVENT_INTERVAL):
-                        on_event(self._connection.recv())
-                while self._connection.poll():
-                    on_event(self._connection.recv())
+                    if self.connection.poll(_EVENT_INTERVAL):
+                        on_event(self.connection.recv())
+                while self.connection.poll():
+                    on_event(self.connection.recv())
             result: T = future.result()
             return result
         except (BrokenProcessPool, ShutdownExecutorError, EOFError) as error:
@@ -171,10 +171,6 @@ class _Worker:
         except OSError as error:
             raise RunError(f"cannot start a worker process ({error.strerror}): use executor='serial'") from error
 
-    def disconnect(self) -> None:
-        """Tell the worker to stop."""
-        self._connection.close()
-
     def kill(self) -> None:
         """End the worker. One that is to do something on SIGTERM gets some time for it."""
         end = partial(self._executor.shutdown, wait=False, kill_workers=True)
@@ -182,7 +178,7 @@ class _Worker:
         timer.start()
         self._executor.shutdown(wait=True)
         timer.cancel()
-        self._connection.close()
+        self.connection.close()
 
 
 # ---- In a worker ----
