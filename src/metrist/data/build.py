@@ -18,19 +18,18 @@ from metrist.data.pairing import (
 )
 from metrist.data.pairs import SPLITS, GoodBad, Shape
 from metrist.data.rules import TWO_SIDES, Account, Aim, Rules
+from metrist.data.settings import OverlapSettings
 from metrist.data.splits import Shares, assign_sides, check_shares, split_by_position, split_pairs
-from metrist.data.text_overlap import INSIDE, NEAR, SplitUnit
+from metrist.data.text_overlap import SplitUnit
 from metrist.errors import InputError, SpecError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Splitting:
+@dataclass(frozen=True, kw_only=True)
+class Splitting(OverlapSettings):
     """How pairs are split: by the texts they share, or by position as HEAP's authors did."""
 
     shares: Shares
     by: Literal["text", "position"] = "text"
-    near: float = NEAR
-    inside: float = INSIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

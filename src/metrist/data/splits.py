@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from metrist.data.pairs import SPLITS, GoodBad
-from metrist.data.text_overlap import INSIDE, NEAR, SplitUnit, group_units, number_shared_texts
+from metrist.data.settings import INSIDE, NEAR
+from metrist.data.text_overlap import SplitUnit, group_units, number_shared_texts
 from metrist.errors import InputError, SpecError
 
 Shares = tuple[float, float, float]
