@@ -27,14 +27,3 @@ def test_pairs_are_written_with_the_chosen_wording_and_split(metrist, endings: P
     with lzma.open(out, "rt", encoding="utf-8") as lines:
         first = json.loads(next(lines))
     assert first["instruction"] == criteria.find("HS").instructions[1]
-
-
-@pytest.mark.parametrize(("name", "message"), [("hellaswag_val.jsonl", "read from it"), ("x.csv", ".jsonl")])
-def test_the_data_set_is_not_overwritten_and_pairs_need_a_jsonl_name(
-    metrist, endings: Path, name: str, message: str
-) -> None:
-    before = endings.read_bytes()
-    code, _, err = metrist("build", "heap", "hellaswag", endings, "-o", endings.with_name(name))
-    assert code == 2
-    assert message in err
-    assert endings.read_bytes() == before

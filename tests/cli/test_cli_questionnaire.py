@@ -9,23 +9,6 @@ from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.tigerscore import format_tiger_answer
 
 
-def test_answers_are_tabulated(metrist, tmp_path: Path) -> None:
-    rows = [
-        {"item": str(n), "system": "s", "rater": "r", "task": "story", "errors": [True, n > 1], "overall": n + 1}
-        for n in range(4)
-    ]
-    path = tmp_path / "answers.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    answer = metrist("questionnaire", path, "--format", "json")
-    assert answer.code == 0, answer.err
-    counts, shares = json.loads(answer.out)
-    first = counts["rows"][0]
-    assert (first["task"], first["reasonable"], first["not reasonable"]) == ("story", 6, 2)
-    assert (shares["rows"][0]["question"], shares["rows"][0]["share"]) == ("errors that are reasonable", "0.750")
-    schema = metrist("questionnaire", "--schema")
-    assert json.loads(schema.out)["properties"]["overall"]["oneOf"][-1]["const"] == 5
-
-
 def test_the_analyses_of_a_metric_are_audited(metrist, tmp_path: Path) -> None:
     path = tmp_path / "outputs.jsonl"
     path.write_text(

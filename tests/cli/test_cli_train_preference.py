@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_dry_run_describes_the_training(metrist, tiny: Callable[[str], Path], pairs: Path) -> None:
+def test_a_dry_run_describes_the_training(metrist, tiny, pairs: Path) -> None:
     """Rows of 4 + 1, 7 + 1 (two digits are two tokens) and 4 tokens within a frame of 2, two rows a pair."""
     command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", "x", "--dry-run"]
     answer = metrist(*command, "--batch", 8, "--epochs", 2)
@@ -44,26 +43,7 @@ def test_a_dry_run_describes_the_training(metrist, tiny: Callable[[str], Path], 
     assert not Path("x").exists()
 
 
-@pytest.mark.parametrize(
-    ("pooling", "description"),
-    [
-        ("answer", "mean over its tokens and the closing separator"),
-        ("mean", "mean over all tokens"),
-        ("first", "that of the first token"),
-        ("last", "that of the last token"),
-    ],
-)
-def test_a_dry_run_describes_the_pooling(
-    metrist, tiny: Callable[[str], Path], pairs: Path, pooling: str, description: str
-) -> None:
-    command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", "x", "--dry-run"]
-    answer = metrist(*command, "--pooling", pooling, "--max-length", 30)
-    assert answer.out.splitlines()[5] == f"an answer's vector {description}, in rows of 30 tokens at most"
-
-
-def test_a_model_is_trained_and_not_trained_again(
-    metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
-) -> None:
+def test_a_model_is_trained_and_not_trained_again(metrist, tiny, pairs: Path, tmp_path: Path) -> None:
     out = tmp_path / "mine"
     command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "-o", out, "--lr", "3e-3",
                "--epochs", 2, "--batch", 10, "--balance", 0.5, "--labelled", "--keep", "both", "--pooling", "first",
@@ -99,7 +79,7 @@ def test_a_model_is_trained_and_not_trained_again(
     ],
 )
 def test_errors_are_one_line(
-    metrist, tiny: Callable[[str], Path], pairs: Path, content: str | None, options: list[object], message: str
+    metrist, tiny, pairs: Path, content: str | None, options: list[object], message: str
 ) -> None:
     if content is not None:
         pairs.write_text(content)
@@ -109,9 +89,7 @@ def test_errors_are_one_line(
     assert "Traceback" not in answer.err
 
 
-def test_a_dry_run_rejects_the_folders_that_training_rejects(
-    metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_rejects_the_folders_that_training_rejects(metrist, tiny, pairs: Path, tmp_path: Path) -> None:
     command = ["train", "preference", "--data", pairs, "--base", tiny("bert"), "--epochs", 1, "-o"]
     assert metrist(*command, tmp_path / "mine").code == 0
     assert metrist(*command, tmp_path / "mine", "--dry-run").code == 0
@@ -146,7 +124,7 @@ def judged(metrist, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_run_is_learned_from(metrist, tiny: Callable[[str], Path], judged: Path, tmp_path: Path) -> None:
+def test_a_run_is_learned_from(metrist, tiny, judged: Path, tmp_path: Path) -> None:
     command = [
         "train",
         "preference",
@@ -193,9 +171,7 @@ def test_a_run_is_learned_from(metrist, tiny: Callable[[str], Path], judged: Pat
         (["pairs.jsonl", "--texts", "x.jsonl"], "--texts is for --from-run RUN"),
     ],
 )
-def test_options_of_runs_are_checked(
-    metrist, tiny: Callable[[str], Path], judged: Path, options: list[str], message: str
-) -> None:
+def test_options_of_runs_are_checked(metrist, tiny, judged: Path, options: list[str], message: str) -> None:
     named = [judged if option == "RUN" else option for option in options]
     answer = metrist("train", "preference", *named, "--base", tiny("bert"), "-o", "x", "--dry-run")
     assert answer.code != 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,9 +28,7 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_suite_is_trained_and_its_tables_are_printed_again(
-    metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
-) -> None:
+def test_a_suite_is_trained_and_its_tables_are_printed_again(metrist, tiny, pairs: Path, tmp_path: Path) -> None:
     command = [
         "train",
         "preference",
@@ -56,9 +53,7 @@ def test_a_suite_is_trained_and_its_tables_are_printed_again(
     assert next(table["title"] for table in json.loads(data)) == "Mean accuracy over comparable criteria, in per cent"
 
 
-def test_a_dry_run_lists_the_trainings(
-    metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_lists_the_trainings(metrist, tiny, pairs: Path, tmp_path: Path) -> None:
     command = ["train", "preference", "--suite", "heap", "--data", pairs, "-o", tmp_path / "study"]
     command += ["--base", tiny("bert")]
     code, out, _ = metrist(*command, "--setup", "all", "--seeds", 2, "--choose", "lr,batch", "--budget", 5, "--dry-run")
@@ -71,18 +66,14 @@ def test_a_dry_run_lists_the_trainings(
     assert not (tmp_path / "study").exists()
 
 
-def test_a_dry_run_checks_the_base_model(
-    metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_checks_the_base_model(metrist, pairs: Path, tmp_path: Path) -> None:
     command = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", "./none", "-o", tmp_path / "study"]
     code, out, err = metrist(*command, "--dry-run")
     assert (code, out) == (2, "")
     assert "./none" in err
 
 
-def test_a_dry_run_rejects_the_folders_that_a_study_rejects(
-    metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_rejects_the_folders_that_a_study_rejects(metrist, tiny, pairs: Path, tmp_path: Path) -> None:
     (tmp_path / "letters").write_text("dear")
     for place in (tmp_path, tmp_path / "letters"):
         command = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", tiny("bert"), "-o", place]

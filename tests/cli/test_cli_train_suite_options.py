@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -34,7 +33,7 @@ def test_an_unknown_setup_is_an_error_that_lists_the_known_ones() -> None:
         choose_setups(["multi", "crosstask"])
 
 
-def test_help_shows_the_defaults_of_a_study(metrist: Callable[..., tuple[int, str, str]]) -> None:
+def test_help_shows_the_defaults_of_a_study(metrist) -> None:
     code, out, _ = metrist("train", "preference", "--help")
     assert code == 0
     shown = " ".join(re.sub(r"[^\w,;:. -]", " ", out).split())

@@ -24,11 +24,6 @@ def test_each_criterion_of_the_suite_has_a_reader() -> None:
     assert tuple(codes) == criteria.suite("heap").codes
 
 
-def test_a_data_set_is_named_in_capitals_or_not_and_with_or_without_spaces(tmp_path: Path) -> None:
-    path = defeasible(tmp_path)
-    assert read_data_set("Defeasible Inference", path) == read_data_set("defeasible-inference", path)
-
-
 def test_a_code_gives_the_pairs_of_one_criterion(tmp_path: Path) -> None:
     path = defeasible(tmp_path)
     assert {pair.criterion for pair in read_data_set("dia", path)} == {"DIA"}

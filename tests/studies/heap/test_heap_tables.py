@@ -214,7 +214,7 @@ def folder(tmp_path: Path) -> Path:
 def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, content: str | None, message: str) -> None:
     path = folder / "trainings/multi-seed1-authors/results.json"
     path.write_text(path.read_text()[:100] if content is None else content)
-    assert [result.job.seed for result in read_results(folder).results] == [0]
+    assert [result.job.seed for result in read_results(folder)[0]] == [0]
     tables = make_tables(read_study(folder))
     (note,) = (note for note in tables[0].notes if note.startswith("Left out: "))
     assert note.startswith(f"Left out: {path}: ")
@@ -231,12 +231,12 @@ def test_where_no_results_can_be_read_that_is_an_error(folder: Path) -> None:
 
 
 def test_unfinished_trainings_are_listed(folder: Path) -> None:
-    assert read_results(folder).left_out == []
+    assert read_results(folder)[1] == []
     (folder / "trainings/multi-seed2-authors").mkdir()
-    assert read_results(folder).left_out == ["Not finished, and in no table: multi-seed2-authors."]
+    assert read_results(folder)[1] == ["Not finished, and in no table: multi-seed2-authors."]
     for seed in range(3, 14):
         (folder / f"trainings/multi-seed{seed}-authors").mkdir()
-    (note,) = read_results(folder).left_out
+    (note,) = read_results(folder)[1]
     assert note.endswith(", 2 more.")
     assert note.count("multi-seed") == 10
 

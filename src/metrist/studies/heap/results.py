@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,15 +214,9 @@ class StudyResults:
         return sum(scores.ties for scores in every), sum(len(scores) for scores in every)
 
 
-class FinishedTrainings(NamedTuple):
-    """The results in a study's folder; `left_out` describes unfinished trainings and unreadable results."""
-
-    results: list[Result]
-    left_out: list[str]
-
-
-def read_results(folder: Path) -> FinishedTrainings:
-    """Read the results of all finished trainings of a study's folder."""
+def read_results(folder: Path) -> tuple[list[Result], list[str]]:
+    """Read the results of all finished trainings of a study's folder, and describe unfinished trainings and results
+    that cannot be read."""
     folders = sorted(path for path in (folder / "trainings").glob("*") if path.is_dir())
     paths = [path / RESULTS for path in folders if (path / RESULTS).is_file()]
     if not paths:
@@ -245,4 +238,4 @@ def read_results(folder: Path) -> FinishedTrainings:
         if len(unfinished) > _MAX_LISTED:
             shown.append(f"{len(unfinished) - _MAX_LISTED:,} more")
         left_out.append(f"Not finished, and in no table: {', '.join(shown)}.")
-    return FinishedTrainings(results, left_out)
+    return results, left_out

@@ -24,7 +24,7 @@ from metrist.report.cells import Marked
 from metrist.report.tables import Column, Count, Estimate, Number, Table
 from metrist.stats import Codes, Floats, Mask
 from metrist.studies.reproduce.figures import DataFolder, list_outputs
-from metrist.studies.reproduce.published import NO_DATA, References, read_table_file
+from metrist.studies.reproduce.published import NO_DATA, ComputedTable, References, read_table_file, read_texts
 from metrist.studies.reproduce.shipped import resolve_metric
 
 METRICS_TABLE = "shipped-metrics"
@@ -68,12 +68,9 @@ class RatedSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AgreementTable:
+class AgreementTable(ComputedTable):
     """The figures of all metrics on all sets. A metric without a figure has no entry in a row."""
 
-    title: str
-    caption: str
-    notes: tuple[str, ...]
     decimals: int
     metrics: tuple[str, ...]
     columns: tuple[str, ...]
@@ -163,9 +160,7 @@ def make_agreement_table(
         columns.insert(columns.index(name) + 1 if name in others else len(columns), negated)
     present = {name for row in rows for name in row.figures}
     return AgreementTable(
-        title=content["title"],
-        caption=content["caption"].strip(),
-        notes=tuple(content["notes"]),
+        **read_texts(content),
         decimals=content["decimals"],
         metrics=shipped,
         columns=tuple(column for column in columns if column in present),
