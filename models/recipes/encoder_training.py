@@ -231,7 +231,6 @@ class PrintCallback:
 
 
 def make_task(settings: Mapping[str, Any], work: Path, *, small: bool) -> EncoderTask:
-    """Make a training of a table of a recipe."""
     facts = dict(settings)
     base, out = (work / facts.pop(name) for name in ("base", "out"))
     recipe, paths = facts.pop("recipe"), [work / name for name in facts.pop("rows")]

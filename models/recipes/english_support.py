@@ -90,7 +90,6 @@ class Example(NamedTuple):
     unsure: Spans = ()
 
     def strip(self) -> Example:
-        """Return the example without white space around the sentence."""
         text = self.sentence.strip()
         start = self.sentence.find(text)
         errors = None if self.errors is None else _clip(self.errors, start, start + len(text))
@@ -200,7 +199,6 @@ def read_articles(judged: JudgedTexts, most: int | None) -> list[Article]:
 
 
 def draw_size(rng: random.Random) -> int:
-    """Draw how many sentences are read together."""
     share = rng.random()
     return 1 if share < 0.2 else rng.randint(2, 3) if share < 0.5 else rng.randint(4, _MOST_TOGETHER)
 

@@ -204,7 +204,6 @@ def heap_pairs(side: str) -> list[Pair]:
 
 
 def list_made(written: Written, judged: JudgedTexts, rng: random.Random, scale: float) -> Iterator[Pair]:
-    """Yield all made pairs."""
     good_lines, own_articles = lines(), articles(judged)
     some = dict(draw(sorted(own_articles.items()), round(3_000 * scale), rng))
     told = [list_sentences(f"{begin} {low}")[:7] for begin, (low, _) in written.by_kind["story"].items()]
@@ -225,7 +224,6 @@ def list_made(written: Written, judged: JudgedTexts, rng: random.Random, scale: 
 
 
 def build(model: str, written: Written, rng: random.Random, scale: float) -> dict[str, list[Pair]]:
-    """Build the pairs of both splits."""
     if model == "small":
         names = [name for name in JUDGED if name not in LEARNED_BY_SMALL]
         sets = [*RATED, Rated("qags-cnn", _FACT, "source", 0, 10), Rated("qags-xsum", _FACT, "source", 0, 10)]
@@ -282,7 +280,6 @@ def remove_unusable(pairs: Iterable[Pair], judged: JudgedTexts) -> list[Pair]:
 
 
 def limit_kinds(pairs: Sequence[Pair], rng: random.Random) -> list[Pair]:
-    """Keep at most some pairs of each kind."""
     counts: Counter[str] = Counter()
     result = []
     for one in rng.sample(pairs, len(pairs)):

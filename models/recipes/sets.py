@@ -47,7 +47,6 @@ _NAMES = re.compile(r"\[[A-Z]+\]")
 
 
 def read_rows(name: str) -> list[Row]:
-    """Read the rows of a set."""
     return list(read_lines(DATA / f"{name}.jsonl.xz"))
 
 
@@ -94,7 +93,6 @@ def hash_share(text: str) -> float:
 
 
 def list_texts(row: Any) -> Iterator[str]:
-    """Yield all texts of a row."""
     if isinstance(row, str):
         yield row
     elif isinstance(row, dict | list):

@@ -84,7 +84,6 @@ class Collection:
         return "dev" if hash_share(source.strip()) < DEV_SHARE else "hard" if name in HARD else "train"
 
     def add(self, name: str, items: dict[str, list[Row]]) -> None:
-        """Add the items of a data set: lists of outputs."""
         for key, own in items.items():
             split = self.find_split(name, own[0]["source"])
             usable = [row for row in own if row["output"].strip() and self.judged.free(row["output"])]

@@ -85,7 +85,6 @@ def read_sets(model: Path, rows: Sequence[Row], mode: str) -> dict[str, RatedSet
 
 
 def fit(sets: dict[str, RatedSet], count: int) -> Floats:
-    """Return a weight for each feature."""
     spread = measure_spread(sets)
     ordered = [
         (own.features[own.pairs[:, 0]] - own.features[own.pairs[:, 1]]) / spread

@@ -216,7 +216,6 @@ def read_wordfreq(folder: Path, most: int = 60_000) -> dict[str, dict[str, float
 
 
 def read_django(folder: Path) -> dict[str, dict[str, float]]:
-    """Read the words of Django's translations."""
     languages: dict[str, Counter[str]] = defaultdict(Counter)
     for path in sorted(folder.rglob("locale/*/LC_MESSAGES/django*.po")):
         languages[f"django {path.parts[-3]}"].update(list_translated_words(path.read_text(encoding="utf-8")))
@@ -234,7 +233,6 @@ def list_translated_words(text: str) -> Iterator[str]:
 
 
 def count_pieces(tokenizer: Tokenizer, texts: dict[str, float], block: int = 20_000) -> Array:
-    """Count the pieces of weighted texts."""
     counts = np.zeros(tokenizer.get_vocab_size())
     names = list(texts)
     for start in range(0, len(names), block):

@@ -38,7 +38,6 @@ class Prompt(NamedTuple):
 
 
 def list_prompts(judged: JudgedTexts, most: int, rng: random.Random) -> Iterator[Prompt]:
-    """Yield prompts from articles, dialogues, beginnings of stories, and tasks."""
     for article in draw(sorted(articles(judged)), most, rng):
         beginning = " ".join(article.split()[:_ARTICLE_WORDS])
         yield Prompt("summary", article, f"Summarize this article in two or three sentences.\n\n{beginning}")
@@ -55,7 +54,6 @@ def list_prompts(judged: JudgedTexts, most: int, rng: random.Random) -> Iterator
 
 
 def write(prompts: Sequence[Prompt], model: str, batch: int) -> Iterator[dict[str, Any]]:
-    """Yield each prompt's texts at both temperatures."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

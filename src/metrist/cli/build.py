@@ -309,7 +309,6 @@ def _tabulate_accounts(result: BuildResult, rules: Rules) -> Table:
 
 
 def _tabulate_sides(split: Split) -> Table:
-    """Tabulate how many pairs of each criterion are on each side."""
     from metrist.data.pairs import SPLITS
 
     counts = Counter((pair.criterion, pair.split) for pair in (*split.pairs, *split.left_out))
@@ -322,7 +321,6 @@ def _tabulate_sides(split: Split) -> Table:
 
 
 def _tabulate_leaks(leaks: Sequence[Leak], overlap: OverlapSettings) -> Table:
-    """Tabulate the leaks of each criterion's dev and test pairs."""
     from metrist.data.text_overlap import FEWEST_WORDS_INSIDE, GRAM
 
     columns = {

@@ -93,7 +93,6 @@ def _make_table(answer: pa.Table, form: str) -> Table:
 
 
 def _write(answer: pa.Table, path: Path) -> None:
-    """Write an answer in the format of the file's suffix."""
     import pyarrow.parquet as pq
 
     from metrist.io.writer import atomic_write, atomic_write_bytes, json_line

@@ -203,22 +203,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "results.json: cannot read the results (Expecting value"),
-        ("{}", "results.json: these are not results of this version"),
-        ('{"metrist_heap": 1}', "results.json: the results are incomplete"),
-    ],
-)
-def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, content: str | None, message: str) -> None:
+@pytest.mark.parametrize("content", [None, "{}", '{"metrist_heap": 2}', '{"metrist_heap": 1}', "[]"])
+def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, content: str | None) -> None:
     path = folder / "trainings/multi-seed1-authors/results.json"
     path.write_text(path.read_text()[:100] if content is None else content)
     assert [result.job.seed for result in read_results(folder)[0]] == [0]
     tables = make_tables(read_study(folder))
     (note,) = (note for note in tables[0].notes if note.startswith("Left out: "))
     assert note.startswith(f"Left out: {path}: ")
-    assert message in note
     assert note.endswith("remove the file to train again.")
     assert not any("Left out" in note for table in tables[1:] for note in table.notes)
 

@@ -150,7 +150,6 @@ def _select(pairs: Sequence[GoodBad], side: str, criteria: Sequence[str]) -> lis
 def _train(
     request: TrainingRequest, pairs: Sequence[GoodBad], data: StudyData, callback: TrainingCallback
 ) -> Mapping[str, Any]:
-    """Train into the request's folder and return the card."""
     settings, job = request.settings, request.job
     facts: dict[str, Any] = {"files": [data.describe()], "setup": job.setup, "split": job.split}
     if request.chosen:

@@ -326,7 +326,6 @@ def average_statistics(statistics: Sequence[Statistic]) -> Statistic:
 
 
 def _compare(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) -> Iterator[DatasetAgreement]:
-    """Yield the rows of one data set."""
     judged, columns = folder.judged(rated.data), _score_columns(rated, content, folder)
     values = {**columns.values, **columns.lexical}
     for name, negated in _NEGATED.items():
@@ -424,7 +423,6 @@ def select_outputs(judged: JudgedDataset, rated: RatedSet) -> Mask:
 def _measure_ties(
     judged: JudgedDataset, rated: RatedSet, aspect: str, values: Mapping[str, Floats], draws: int
 ) -> dict[str, AgreementFigure]:
-    """Measure the accuracy with calibrated ties."""
     scores = {name: MetricScores(name=name, values=column, higher_is_better=True) for name, column in values.items()}
     evaluation = meta_evaluate(
         replace(judged, scores=scores),

@@ -197,7 +197,6 @@ def _describe_metrics(others: Sequence[Mapping[str, str]]) -> Iterator[str]:
 def _compute_rows(
     entry: Mapping[str, Any], content: Mapping[str, Any], others: Mapping[str, str], folder: DataFolder, model: str
 ) -> list[PreferenceRow]:
-    """Return the rows of one data set."""
     data, decimals = entry["data"], content["decimals"]
     rows: list[PreferenceRow] = []
     for aspect, criterion in entry["criteria"].items():
