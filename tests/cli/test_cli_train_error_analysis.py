@@ -74,11 +74,7 @@ def test_from_records_to_a_meta_evaluation(metrist, tiny, tmp_path: Path) -> Non
     [
         ([], "--base"),
         (["--base", "BASE", "--preset", "tigerscore-70b"], "no preset 'tigerscore-70b'; expected one of lora"),
-        (["--base", "BASE", "--method", "full", "--save", "adapter"], "has no adapter"),
-        (["--base", "BASE", "--channels", "real"], "no training analysis has the channel 'real'; there are synthetic"),
         (["--base", "BASE", "--eval", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
-        (["--base", "BASE", "--targets", "z_proj"], "no linear layers named z_proj"),
-        (["--base", "BASE", "--resume"], "has no training to resume"),
         (["--base", "BASE", "--ablate", "channel"], "1 channel with errors (synthetic); an ablation by channel needs"),
         (["--base", "BASE", "--ablate", "task", "--tasks", "summarization"], "leave out --channels, --tasks"),
     ],

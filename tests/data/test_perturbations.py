@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from error_codes import raises_code
 from metrist.data.faults import HARMLESS, KINDS
-from metrist.data.perturbations import (
-    Edit,
-    Perturbed,
-    apply_edits,
-    perturb,
-)
+from metrist.data.perturbations import Edit, Perturbed, apply_edits, perturb
 from metrist.errors import SpecError
 from metrist.records import Record
 

@@ -238,14 +238,7 @@ def test_injection() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"output": ""},
-        {"errors": []},
-        {"mark": "other"},
-        {"output": 3},
-        {"errors": "none"},
-    ],
+    "change", [{"output": ""}, {"errors": []}, {"mark": "other"}, {"output": 3}, {"errors": "none"}]
 )
 def test_an_injection_that_cannot_be_used(change: dict[str, Any]) -> None:
     def respond(conversation: Conversation, _: Sampling) -> str:

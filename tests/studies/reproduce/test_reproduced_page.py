@@ -86,10 +86,6 @@ def test_the_command_writes_the_page_and_prints_summaries(folder: Path) -> None:
     assert (folder / "tables.md").read_text().startswith("# Published tables, reproduced\n")
 
 
-def test_without_a_file_the_page_is_printed(folder: Path) -> None:
-    assert "## BARTScore, Table 6" in _run("--data", str(folder), "--table", "002-table-6").stdout
-
-
 def test_an_absent_folder_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with raises_code(RunError, "missing_file", "nowhere", "METRIST_TEST_DATA"):
         reproduce((), tmp_path / "nowhere")
@@ -135,12 +131,6 @@ def test_wmt23s_metrics_reach_the_values_known_from_mt_metrics_eval(data: Callab
     table = make_wmt23_table(DataFolder(data("wmt23.en-de").parent), draws=0)
     assert len(table.figures) == 43
     assert table.summary == "6 of the 6 values known from mt-metrics-eval agree to within 0.0001."
-
-
-def test_the_page_in_the_docs_has_all_tables() -> None:
-    page = (ROOT / "docs" / "research" / "tables.md").read_text(encoding="utf-8")
-    assert all(f"`metrist reproduce --table {name}`" in page for name in list_tables())
-    assert "data missing" not in page
 
 
 def _run(*arguments: str) -> typer.testing.Result:
