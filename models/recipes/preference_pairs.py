@@ -12,7 +12,6 @@ each group of kinds the longer output is the better one about as often as the sh
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 from collections import Counter, defaultdict
@@ -37,6 +36,7 @@ from sets import (
     list_sentences,
     list_texts,
     mean_rating,
+    read_arguments,
     read_rows,
 )  # fmt: skip
 from task_pairs import Tasks, demand_pairs, exact_pairs, task_pairs
@@ -322,12 +322,7 @@ def as_good_bad(one: Pair, split: str, rng: random.Random) -> GoodBad:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("small", "english"))
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--written", type=Path)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the pairs, for a trial")
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "out", model=("small", "english"), written=Path, scale=1.0)
     rng = random.Random(15)
     splits = build(arguments.model, Written(arguments.written), rng, arguments.scale)
     pairs = [as_good_bad(one, side, rng) for side, own in splits.items() for one in own]

@@ -7,6 +7,7 @@ METRIST_TEST_DATA names the folder of the sets. FILE is what a script here wrote
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import json
@@ -70,6 +71,23 @@ def write_lines(path: Path, rows: Iterable[Any]) -> int:
 def open_text(path: Path, mode: str = "rt") -> Any:
     opener: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     return opener(path, mode, encoding="utf-8")
+
+
+def read_arguments(doc: str | None, *paths: str, **options: Any) -> argparse.Namespace:
+    """Read the command line of a script: positional paths, and options by their defaults, or by a type without one.
+    A tuple has the choices of a word that comes before the paths."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in options.items():
+        if isinstance(value, tuple):
+            parser.add_argument(name, choices=value)
+        elif isinstance(value, bool):
+            parser.add_argument(f"--{name}", action="store_true")
+        else:
+            kind, default = (value, None) if isinstance(value, type) else (type(value), value)
+            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default)
+    for name in paths:
+        parser.add_argument(name, type=Path)
+    return parser.parse_args()
 
 
 def mean_rating(row: Row, aspect: str) -> float:

@@ -13,7 +13,6 @@ that another choice does not need another training.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import re
 import struct
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sets import list_texts, read_lines
+from sets import list_texts, read_arguments, read_lines
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from metrist.metrics.trained.translation_quality import MODES
@@ -49,14 +48,7 @@ class Base(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("container", type=Path)
-    parser.add_argument("rows", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--wordfreq", type=Path)
-    parser.add_argument("--django", type=Path)
-    parser.add_argument("--size", type=int, default=SIZE)
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "container", "rows", "out", wordfreq=Path, django=Path, size=SIZE)
     base = read_container(arguments.container.read_bytes())
     tokenizer = make_tokenizer(base.pieces)
     texts = {text: 1.0 for row in read_lines(arguments.rows) for text in list_texts(row)}

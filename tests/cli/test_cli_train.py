@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from metrist import __version__
-from metrist.cli.progress import TrainingReport, format_progress, show_report
+from metrist.cli.progress import TrainingReport, format_progress
+from metrist.report.progress import show_progress
 from metrist.train.task import Evaluation, TrainingProgress
 
 
@@ -147,7 +148,7 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    with show_report(TrainingReport()) as watcher:
+    with show_progress(watcher := TrainingReport()):
         watcher.on_evaluation(Evaluation(step=0, figure=-2.0), "mean log-probability")
         watcher.on_progress(TrainingProgress(step=10, steps=40, loss=3.5, lr=1e-5, tokens=100))
         watcher.on_progress(TrainingProgress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metrist.cli.output import print_note, print_table, print_text
-from metrist.cli.progress import TrainingReport, show_report
+from metrist.cli.progress import TrainingReport
 from metrist.cli.train_options import (
     BITS_HELP,
     AblationName,
@@ -29,6 +29,7 @@ from metrist.cli.train_options import (
 )
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError, format_count
+from metrist.report.progress import show_progress
 from metrist.settings import ReadingSettings, as_arguments, reuse_setting, setting
 from metrist.train.recipe import AnalystSettings, PreferenceSettings
 
@@ -350,8 +351,8 @@ def _run_ablation(task: ErrorAnalysisTask, ablate: AblationName, *, dry_run: boo
     def progress(variant: Variant) -> Iterator[TrainingCallback]:
         if is_first_process():
             print_note(f"{variant.name}: {format_count(variant.analyses, 'analysis', 'analyses')} to learn from")
-        with show_report(TrainingReport()) as callback:
-            yield callback
+        with show_progress(report := TrainingReport()):
+            yield report
 
     table = run_ablation(task, ablate, progress)
     if is_first_process():
@@ -385,8 +386,8 @@ def run_training(task: TrainingTask, notes: Iterable[str] = ()) -> None:
     for note in notes:
         print_note(note)
     try:
-        with show_report(TrainingReport()) as callback:
-            card = fit(task, callback)
+        with show_progress(report := TrainingReport()):
+            card = fit(task, report)
     except KeyboardInterrupt as stop:
         if str(stop) and is_first_process():  # Before the first step there is no checkpoint and no message.
             print_note(f"{stop}; run the same command again to continue")

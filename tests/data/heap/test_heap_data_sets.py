@@ -145,7 +145,7 @@ def test_commongen_favours_the_sentence_with_the_better_mean_over_the_sheets(tmp
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([*BLOCK, "a,b,much"], r"1.csv:7: the score must be a finite number, got 'much'"),
+        ([*BLOCK, "a,b,much"], r"1.csv:7: 'score' must be a finite number, got 'much'"),
         ([*BLOCK, "a,,1"], r"1.csv:7: expected two sentences and a score, got \['a', '', '1'\]"),
         (["a,b,1"], r"1.csv: has no line 'Concept set: …'; expected a sheet"),
         ([*BLOCK, 'a,"b"c,1'], r"1.csv:7: not readable as CSV: "),

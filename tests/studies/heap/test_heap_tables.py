@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -186,12 +185,6 @@ def test_a_split_that_lacks_a_seed_shows_so() -> None:
     assert row.index("(2 seeds)") < row.index("(1 seed)")
 
 
-def test_correlations_with_data_size_are_over_no_seeds_themselves() -> None:
-    tables = make_tables(StudyResults(SUITE, each("single", {"AG": 5, "AV": 7, "QA": 6})))
-    assert "Every figure" not in notes(tables, "Correlation of data size")
-    assert "ours: of the means over seeds in the tables above" in notes(tables, "Correlation of data size")
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A study with two finished trainings."""
@@ -231,12 +224,6 @@ def test_unfinished_trainings_are_listed(folder: Path) -> None:
     (note,) = read_results(folder)[1]
     assert note.endswith(", 2 more.")
     assert note.count("multi-seed") == 10
-
-
-def test_nothing_that_was_not_run_is_in_a_table(tmp_path: Path) -> None:
-    tables = make_tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
-    assert [table.title[:7] for table in tables] == ["Table 3"]
-    (tmp_path / "tables.json").write_text(json.dumps([table.to_dict() for table in tables]))
 
 
 def test_figures_are_written_with_what_is_known() -> None:

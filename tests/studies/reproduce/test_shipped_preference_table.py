@@ -95,13 +95,6 @@ def test_the_file_asks_for_known_metrics_criteria_and_measures() -> None:
             assert criteria.find(criterion).code == criterion
 
 
-def test_the_table_notes_missing_data(tmp_path: Path) -> None:
-    table = make_preference_table(DataFolder(tmp_path))
-    assert table.summary == "The data is missing."
-    assert len(table.rows) == sum(len(entry["criteria"]) for entry in read_table_file(PREFERENCE_TABLE)["sets"])
-    assert {row[OWN] for row in table.table.to_dict()["rows"]} == {"data missing"}
-
-
 def rewards(model: str, criterion: str) -> np.ndarray:
     records = [
         Record(item=row["item"], system=row["system"], output=row["output"], source=row["source"]) for row in _rated()

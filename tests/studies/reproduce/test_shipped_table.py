@@ -26,12 +26,6 @@ def test_every_block_can_be_computed_and_has_a_number_for_each_peer() -> None:
             assert {len(numbers) for numbers in aspects.values()} == {len(content["peers"])}
 
 
-def test_the_table_notes_missing_data(tmp_path: Path) -> None:
-    table = shipped.make_likelihood_table(DataFolder(tmp_path))
-    assert table.summary == "The data is missing."
-    assert "data missing" in table.table.render("markdown")
-
-
 def test_figures_are_the_measures_of_the_metric_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rows = [
         *(factual("1", "correct", "a b c d", 1), factual("1", "incorrect", "a", 0)),

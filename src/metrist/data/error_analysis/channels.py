@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from statistics import fmean
@@ -31,8 +31,8 @@ class JudgedOutput:
     record: Record
     errors: tuple[Error, ...] = ()
     raters: tuple[str, ...] = ()
-    ratings: Mapping[str, float]
-    scores: Mapping[str, float]
+    ratings: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_outputs(reader: Reader, *, task: str | None = None, instruction: str | None = None) -> list[JudgedOutput]:

@@ -80,7 +80,7 @@ def generate_outputs(
                         continue
                     system = f"{name}#{sample + 1}" if is_math else name
                     new = replace(record, system=system, output=answer.text.strip())
-                    made.append(JudgedOutput(record=new, ratings={}, scores={}))
+                    made.append(JudgedOutput(record=new))
     return made
 
 

@@ -213,8 +213,8 @@ class CriterionScores:
 
     @staticmethod
     def from_dict(row: Mapping[str, Any]) -> CriterionScores:
-        numbers = {name: _to_floats(row[name]) for name in _NUMBERS}
-        return CriterionScores(**{name: list(row[name]) for name in _HASHES}, **numbers)
+        columns: dict[str, Any] = {name: list(row[name]) for name in _HASHES}
+        return CriterionScores(**columns | {name: _to_floats(row[name]) for name in _NUMBERS})
 
 
 def _to_floats(values: Sequence[float | None]) -> Floats:

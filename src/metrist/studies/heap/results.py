@@ -146,13 +146,11 @@ class StudyResults:
         *,
         chosen: Mapping[str, str] | None = None,
         left_out: Sequence[str] = (),
-        draws: int = DRAWS,
     ) -> None:
         self.suite = suite
         self.results = tuple(results)
         self.chosen = dict(chosen or {})
         self.left_out = tuple(left_out)
-        self._draws = draws
         self._seeds: dict[_Key, dict[int, CriterionScores]] = {}
         for result in sorted(results, key=lambda result: result.job.seed):
             job = result.job
@@ -188,7 +186,7 @@ class StudyResults:
 
     def accuracy(self, setup: SetupName, split: SplitName, code: str, cluster: str | None = None) -> SeedSummary | None:
         seeds = self._seeds.get((setup, split, code, cluster))
-        return accuracy([*seeds.values()], self._draws) if seeds else None
+        return accuracy([*seeds.values()]) if seeds else None
 
     def spearman(self, setup: SetupName, split: SplitName, code: str) -> SeedSummary | None:
         seeds = self._seeds.get((setup, split, code, None))
@@ -206,7 +204,7 @@ class StudyResults:
         shared = sorted(set.intersection(*map(set, by_code.values()))) if by_code else []
         if not shared:
             return None
-        return macro_accuracy({code: [seeds[seed] for seed in shared] for code, seeds in by_code.items()}, self._draws)
+        return macro_accuracy({code: [seeds[seed] for seed in shared] for code, seeds in by_code.items()})
 
     def count_ties(self) -> tuple[int, int]:
         """Return the number of pairs with two equal scores, and of all scored pairs."""

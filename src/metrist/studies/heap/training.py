@@ -226,8 +226,12 @@ class StudyCallback(Protocol):
     def on_message(self, text: str) -> None: ...
 
 
-class NoStudyCallback(StudyCallback):
+class NoStudyCallback:
     """Ignores all events."""
+
+    def _ignore(self, *_: Any, **__: Any) -> None: ...
+
+    on_plan = on_start = on_progress = on_evaluation = on_finish = on_failure = on_message = _ignore
 
 
 #: An event of a training, as a method of `StudyCallback` and its arguments after the name.

@@ -7,7 +7,7 @@ resampled items, and a second figure that shows what remains once the output's l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.preferences import vote
 from metrist.metrics import registry
 from metrist.metrics.agreement import BEST_LEXICAL, AgreementFigure, DatasetAgreement, load_agreements
-from metrist.metrics.trained.quality import Quality
+from metrist.metrics.trained.quality import Mixture, Quality
 from metrist.report.cells import Marked
 from metrist.report.tables import Column, Count, Estimate, Number, Table
 from metrist.stats import Codes, Floats, Mask
@@ -123,15 +123,9 @@ class AgreementTable(ComputedTable):
 
 
 def make_agreement_table(
-    folder: DataFolder,
-    on_set: Callable[[str], None] = lambda _: None,
-    *,
-    keep: Collection[str] = (),
-    only: Collection[str] = (),
+    folder: DataFolder, *, keep: Collection[str] = (), only: Collection[str] = ()
 ) -> AgreementTable:
-    """Compute the table; `on_set` is called with the name of each data set before it is scored. The columns of `keep`
-    are not computed but taken from the published figures; so are the rows of other data sets than those of `only`,
-    if there are any."""
+    """Compute the table. The columns `keep`, and rows of other data sets than `only`, if any, stay as published."""
     content = read_table_file(METRICS_TABLE)
     labels = [entry["label"] for entry in (*content["metrics"], *content["baselines"])]
     if unknown := [name for name in keep if name not in labels or name == content["length"]]:
@@ -151,7 +145,6 @@ def make_agreement_table(
         if only and rated.data not in only:
             rows += (row for row in load_agreements() if (row.data, row.name) == (rated.data, rated.name))
         elif folder.has(rated.data):
-            on_set(rated.name)
             rows += (_add_published(row, keep) if keep else row for row in _compare(rated, content, folder))
     shipped = tuple(entry["label"] for entry in content["metrics"])
     others = [entry["label"] for entry in content["baselines"]]
@@ -230,7 +223,8 @@ def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFold
             values[label] = scores
             if name == QUALITY:
                 learned = _find_trained(content, rated)
-                has_learned = any(part in learned for part in _list_parts(folder, rated, metric))
+                mixtures = filter(None, _choose_mixtures(folder, rated, metric))
+                has_learned = any(part.name in learned for mixture in mixtures for part in mixture.parts)
             else:
                 has_learned = rated.family in entry.get("trained", ())
             if has_learned:
@@ -274,28 +268,25 @@ def _find_trained(content: Mapping[str, Any], rated: RatedSet) -> set[str]:
     }
 
 
-def _list_parts(folder: DataFolder, rated: RatedSet, text: str) -> list[str]:
-    """The names of the parts of `quality` on this set."""
-    metric = registry.build(text)
-    assert isinstance(metric, Quality)
-    mixtures = [metric.choose(record) for record in folder.select(rated.data, "all", rated.every, rated.part)]
-    return list(dict.fromkeys(part.name for mixture in mixtures if mixture for part in mixture.parts))
-
-
-def _combine(folder: DataFolder, rated: RatedSet, text: str) -> Floats | None:
-    """`quality` from the scores of its parts, which are computed once; None if a part cannot be had."""
+def _choose_mixtures(folder: DataFolder, rated: RatedSet, text: str) -> list[Mixture | None]:
+    """The mixture of `quality` for each output; None if it is not in this set or has none."""
     metric = registry.build(text)
     assert isinstance(metric, Quality)
     records = {(r.item, r.system): r for r in folder.select(rated.data, "all", rated.every, rated.part)}
     outputs = list_outputs(folder.judged(rated.data))
-    mixtures = [metric.choose(records[key]) if key in records else None for key in outputs]
+    return [metric.choose(records[key]) if key in records else None for key in outputs]
+
+
+def _combine(folder: DataFolder, rated: RatedSet, text: str) -> Floats | None:
+    """`quality` from the scores of its parts, which are computed once; None if a part cannot be had."""
+    mixtures = _choose_mixtures(folder, rated, text)
     columns: dict[str, Floats] = {}
     for part_text in dict.fromkeys(part.metric for mixture in mixtures if mixture for part in mixture.parts):
         scores = _score(folder, rated, part_text, "all")
         if scores is None:
             return None
         columns[part_text] = scores
-    combined = np.full(len(outputs), np.nan)
+    combined = np.full(len(mixtures), np.nan)
     for mixture in {id(mixture): mixture for mixture in mixtures if mixture}.values():
         own = np.array([other is mixture for other in mixtures])
         combined[own] = mixture.combine({part.metric: columns[part.metric][own] for part in mixture.parts})
