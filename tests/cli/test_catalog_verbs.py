@@ -1,4 +1,4 @@
-"""`metrist list`, `metrist explain-metric`, `metrist convert` and the command itself."""
+"""`metrist list`, `metrist explain-metric` and the command itself."""
 
 from __future__ import annotations
 
@@ -59,3 +59,29 @@ class Heavy(Metric):
     assert answer.code == 0
     assert "Holds a model." in answer.out
     assert "Signature\n  not known here: no model of that name: see https://example.org" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("verb", "default"),
+    [
+        (["compare"], "[default: (all)]"),
+        (["convert"], "[default: (detected)]"),
+        (["reproduce"], "[default: (standard output)]"),
+        (["train", "export"], "[default: (a whole row)"),
+    ],
+)
+def test_help_shows_described_defaults(metrist, verb: list[str], default: str) -> None:
+    """Brackets within a help text were taken for markup once, and vanished."""
+    code, out, _ = metrist(*verb, "--help")
+    assert code == 0
+    assert default in " ".join(out.split())
+
+
+def test_too_little_memory_is_one_line(metrist, outputs, monkeypatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("metrist.run.score", fail)
+    answer = metrist("score", outputs, "-m", "length")
+    assert answer.code == 2
+    assert "not enough memory" in answer.err

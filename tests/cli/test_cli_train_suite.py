@@ -1,13 +1,20 @@
-"""`metrist train preference --suite heap` and `metrist train tables`, on a tiny model."""
+"""`metrist train preference --suite heap`, its options, and `metrist train tables`, on a tiny model."""
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from metrist.cli.train_study import choose_setups
 from metrist.data.pairs import GoodBad, write_good_bad
+from metrist.settings import split_commas
+from metrist.studies.heap.hyperparameters import BUDGET
+from metrist.studies.heap.jobs import SETUPS
+from metrist.studies.heap.study import Study
 
 
 @pytest.fixture
@@ -54,3 +61,27 @@ def test_a_dry_run_lists_the_trainings(metrist, tiny, pairs: Path, tmp_path: Pat
     assert "  cross-cluster-why-questions-AG-seed1-authors  learns AV; judged by AG" in lines
     assert "  base-seed0-authors  learns nothing; judged by AG, AV" in lines
     assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["cross-task,cross-cluster"], ("cross-task", "cross-cluster")),
+        (["cross-cluster", "cross-task"], ("cross-task", "cross-cluster")),
+        (["single, base", "multi"], ("base", "single", "multi")),
+        (["base,all"], SETUPS),
+    ],
+)
+def test_setups_are_named_with_commas_or_one_by_one(texts: list[str], expected: tuple[str, ...]) -> None:
+    assert choose_setups(split_commas(texts)) == expected
+
+
+def test_help_shows_the_defaults_of_a_study(metrist) -> None:
+    code, out, _ = metrist("train", "preference", "--help")
+    assert code == 0
+    shown = " ".join(re.sub(r"[^\w,;:. -]", " ", out).split())
+    defaults = {name: parameter.default for name, parameter in inspect.signature(Study).parameters.items()}
+    for default in (defaults["seeds"], defaults["splits"][0], defaults["at_once"], BUDGET, "multi"):
+        assert re.search(rf"default: {default}\b", shown), default
+    for setup in SETUPS:
+        assert setup in shown

@@ -73,34 +73,6 @@ def test_an_answer_goes_to_a_file(run, suffix, tmp_path):
     assert {row["output"].removeprefix("'") for row in rows} == {row["output"] for row in ROWS}
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELEC 1",
-        "SELECT nothing FROM scores",
-        "SELECT * FROM read_text('/etc/passwd')",
-        "SELECT * FROM '/etc/passwd'",
-        "SELECT * FROM glob('/*')",
-        "COPY scores TO 'stolen.csv'",
-        "EXPLAIN ANALYZE COPY scores TO 'stolen.csv'",
-        "INSTALL httpfs",
-        "LOAD httpfs",
-        "ATTACH 'other.db'",
-        "PRAGMA version",
-        "SET memory_limit = '1TB'",
-        "CREATE TABLE mine AS SELECT 1",
-        "SELECT 1; SELECT 2",
-        "",
-    ],
-)
-def test_what_does_not_read_the_run_is_refused_in_one_line(run, sql, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunError) as refusal:
-        metrist.open_run(run).query(sql)
-    assert "\n" not in str(refusal.value)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "run"]
-
-
 def invoke(*arguments: str) -> tuple[int, str]:
     """The exit code of a query and what it printed, or why it failed."""
     answer = CliRunner().invoke(app, ["query", *arguments])

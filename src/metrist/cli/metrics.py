@@ -13,7 +13,7 @@ import typer
 from metrist.cli.options import TABLE_FORMAT, Format, Names, ReadingOptions
 from metrist.cli.output import print_note, print_table, print_tables, print_text
 from metrist.cli.progress import progress_bar
-from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.errors import RunError, SpecError, check_known
 from metrist.evaluate.plans import MetaPlan
 from metrist.settings import ModelSettings, as_arguments, reuse_setting, setting
 
@@ -36,11 +36,8 @@ def list_metrics(
     by_family: dict[str, list[str]] = {}
     for name in registry.names():
         by_family.setdefault(registry.family(name), []).append(name)
-    if family is not None and family not in by_family:
-        raise SpecError(
-            f"no family {family!r}; there are {', '.join(by_family)}{did_you_mean(family, by_family)}",
-            code="unknown_name",
-        )
+    if family is not None:
+        check_known("family", family, by_family)
     notes = ["`metrist explain-metric NAME` describes a metric and how to read it."]
     # Programs read JSON and CSV, and want single metrics.
     if family is not None or every or form in ("json", "csv"):

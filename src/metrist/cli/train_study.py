@@ -12,7 +12,7 @@ import typer
 from metrist.cli.options import TABLE_FORMAT, Format, Names
 from metrist.cli.output import print_note, print_tables, print_text
 from metrist.cli.progress import StudyReport
-from metrist.errors import SpecError, did_you_mean
+from metrist.errors import SpecError, check_known
 from metrist.report.progress import show_progress
 from metrist.settings import list_changed, setting, split_commas
 
@@ -99,11 +99,8 @@ def choose_setups(names: Sequence[str]) -> tuple[SetupName, ...]:
     """Return the setups of these names, or of "all", in their usual order."""
     from metrist.studies.heap.jobs import SETUPS
 
-    known = (*SETUPS, "all")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        hint = did_you_mean(unknown[0], known)
-        raise SpecError(f"`setups` must be some of {', '.join(known)}, separated by commas, got {unknown[0]!r}{hint}")
+    for name in names:
+        check_known("setup", name, (*SETUPS, "all"))
     return tuple(setup for setup in SETUPS if setup in names or "all" in names)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from metrist.data.faults import HARMLESS, KINDS, Concern, Edit, EditableText, Kind, quote
-from metrist.errors import SpecError, did_you_mean
+from metrist.errors import check_known
 from metrist.language import is_other_language
 from metrist.metrics.errors.aspect_tables import choose_table
 from metrist.metrics.prompt_layout import resolve_task
@@ -109,12 +109,7 @@ def list_kinds(task: str | None = None) -> list[str]:
 def check_kinds(names: Sequence[str]) -> None:
     """Raise SpecError for a name that is no kind of fault and no harmless change."""
     for name in names:
-        if name not in KINDS and name not in HARMLESS:
-            known = [*KINDS, *HARMLESS]
-            raise SpecError(
-                f"there is no fault {name!r}{did_you_mean(name, known)} (available: {', '.join(known)})",
-                code="unknown_name",
-            )
+        check_known("fault", name, (*KINDS, *HARMLESS))
 
 
 def perturb(

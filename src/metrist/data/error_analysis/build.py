@@ -46,7 +46,7 @@ from metrist.data.error_analysis.teacher import (
 from metrist.data.perturbations import check_kinds
 from metrist.data.settings import ExampleSettings
 from metrist.documents import read_toml
-from metrist.errors import InputError, SpecError, did_you_mean, format_path
+from metrist.errors import InputError, SpecError, check_known, format_path
 from metrist.io.writer import atomic_write
 from metrist.llm.base import LLM
 from metrist.llm.estimate import current_estimate
@@ -85,11 +85,7 @@ def read_mix(name_or_path: str) -> tuple[MixCell, ...]:
         return _parse_mix(shipped[name_or_path], name_or_path)
     path = Path(name_or_path)
     if not path.is_file():
-        raise SpecError(
-            f"there is no mix {name_or_path!r}{did_you_mean(name_or_path, shipped)} (available: all, "
-            f"{', '.join(shipped)}, or a TOML file)",
-            code="unknown_name",
-        )
+        check_known("mix or TOML file", name_or_path, shipped)
     return _parse_mix(read_toml(path, SpecError, largest=1 << 20), format_path(path))
 
 
@@ -102,12 +98,7 @@ def _parse_mix(content: Mapping[str, Any], place: str) -> tuple[MixCell, ...]:
         for names, count in row.items():
             channels = tuple(name.strip() for name in names.split("+"))
             for name in channels:
-                if name not in CHANNELS:
-                    raise SpecError(
-                        f"{place}: [{task}] names the channel {name!r}{did_you_mean(name, CHANNELS)} (available: "
-                        f"{', '.join(CHANNELS)})",
-                        code="unknown_name",
-                    )
+                check_known(f"channel of [{task}] in {place}:", name, CHANNELS)
             if type(count) is not int or count < 0:
                 raise SpecError(f"{place}: [{task}] {names} must be a number of examples, got {count!r}")
             cells.append(MixCell(known, channels, count))
@@ -160,11 +151,7 @@ class BuildSettings(ExampleSettings):
 
     def __post_init__(self) -> None:
         for name in self.channels:
-            if name not in CHANNELS:
-                raise SpecError(
-                    f"there is no channel {name!r}{did_you_mean(name, CHANNELS)} (available: {', '.join(CHANNELS)})",
-                    code="unknown_name",
-                )
+            check_known("channel", name, CHANNELS)
         if self.kinds is not None:
             check_kinds(self.kinds)
         if self.llm is None and ("real" in self.channels or self.inject or self.generate):

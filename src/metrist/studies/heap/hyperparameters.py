@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from metrist.criteria import Suite
-from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.errors import RunError, check_known
 from metrist.io.writer import atomic_write
 from metrist.studies.heap.jobs import Changes, Codes, Result, TrainingRequest
 from metrist.studies.heap.training import Failures
@@ -28,6 +28,7 @@ CHOICES = ("instruction", "lr", "batch", "epochs", "labelled", "keep")
 def list_values(suite: Suite, name: str) -> tuple[Any, ...]:
     """Return the values to try of one setting: those of the paper's grid. It gives a range of epochs, of which four are
     tried."""
+    check_known("setting for `choose`:", name, CHOICES)
     grid = suite.grid
     match name:
         case "instruction":
@@ -40,12 +41,8 @@ def list_values(suite: Suite, name: str) -> tuple[Any, ...]:
             return tuple(int(count) for count in np.linspace(*grid.epochs, 4).round())
         case "labelled":
             return grid.labelled
-        case "keep":
+        case _:
             return ("end", "start", "both")
-    raise SpecError(
-        f"`choose` does not know {name!r}{did_you_mean(name, CHOICES)}; there are {', '.join(CHOICES)}",
-        code="unknown_name",
-    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.data.pairs import Fields, GoodBad
-from metrist.errors import InputError, RunError, did_you_mean
+from metrist.errors import InputError, RunError, check_known
 from metrist.io.writer import atomic_write
 from metrist.models.devices import Options
 from metrist.models.reward_layout import RewardLayout
@@ -49,10 +49,7 @@ class Settings:
 
     def with_changes(self, changes: Changes) -> Settings:
         for name in changes:
-            if name not in CHANGEABLE:
-                raise RunError(
-                    f"no setting {name!r} that a study changes{did_you_mean(name, CHANGEABLE)}", code="unknown_name"
-                )
+            check_known("setting that a study changes", name, CHANGEABLE, RunError)
         return replace(
             self,
             recipe=replace(self.recipe, **{name: changes[name] for name in RECIPE_CHANGES if name in changes}),

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, check_known
 
 References = Literal["all", "first", "source"]
 Lines = Literal["whole", "sentences"]
@@ -88,10 +88,7 @@ def select_tables(names: Sequence[str]) -> list[str]:
     """Return the requested names without repeats, or all if there are none. An unknown name raises an error."""
     known = list_tables()
     for name in names:
-        if name not in known:
-            raise RunError(
-                f"no table {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}", code="unknown_name"
-            )
+        check_known("table", name, known, RunError)
     return list(dict.fromkeys(names)) or known
 
 
