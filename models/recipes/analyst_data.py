@@ -96,17 +96,17 @@ def read_source(source: Source) -> list[JudgedOutput]:
         outputs = [output for output in outputs if not is_reserved({"item": output.record.item})]
     if source.file == "summedits":
         # Spans are differences; those that are not marked as sure are unreliable.
-        sure = {(str(row["item"]), str(row["system"])) for row in read_lines(path) if _is_sure(row)}
+        sure = {
+            (str(row["item"]), str(row["system"]))
+            for row in read_lines(path)
+            if row.get("errors") and all(error.get("sure") for error in row["errors"])
+        }
         outputs = [
             output
             for output in outputs
             if (output.record.item, output.record.system) in sure or output.ratings.get("consistent") == 1
         ]
     return outputs
-
-
-def _is_sure(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("errors")) and all(error.get("sure") for error in row["errors"])
 
 
 def _read_pairs(path: Path, source: Source) -> list[JudgedOutput]:

@@ -390,18 +390,14 @@ def number_shared_texts(
     for inner, outer in find_contained_texts(numbers.texts, inside).tolist():
         contained.setdefault(outer, set()).add(inner)
     texts = [own.union(*(contained.get(text, ()) for text in own)) for own in texts]
-    keys = _number_shared_keys([numbers.keys(unit) for unit in units], len(numbers.texts))
-    return [
-        tuple(sorted({sets.root(text) for text in own_texts} | own_keys))
-        for own_texts, own_keys in zip(texts, keys, strict=True)
-    ]
-
-
-def _number_shared_keys(keys: Sequence[frozenset[LinkKey]], begin: int) -> list[set[int]]:
-    """Return, for each unit, the numbers, from `begin` up, of the keys that it shares with others."""
+    keys = [numbers.keys(unit) for unit in units]
     counts = Counter(key for own in keys for key in sorted(own))
-    numbers = {key: number for number, key in enumerate((key for key, count in counts.items() if count > 1), begin)}
-    return [{numbers[key] for key in own if key in numbers} for own in keys]
+    shared = (key for key, count in counts.items() if count > 1)
+    key_numbers = {key: number for number, key in enumerate(shared, len(numbers.texts))}
+    return [
+        tuple(sorted({sets.root(text) for text in own_texts} | {key_numbers[key] for key in own if key in key_numbers}))
+        for own_texts, own in zip(texts, keys, strict=True)
+    ]
 
 
 def group_units(texts: Sequence[Sequence[int]]) -> list[list[int]]:
