@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from metrist.data.faults import HARMLESS, KINDS, Concern, Edit, EditableText, Kind, quote
+from metrist.data.faults.text import apply_edits as write_edits
 from metrist.errors import check_known
 from metrist.language import is_other_language
 from metrist.metrics.errors.aspect_tables import choose_table
@@ -84,11 +85,6 @@ class Perturbed:
     edits: tuple[Edit, ...]
     errors: tuple[Error, ...]
 
-    @property
-    def penalty(self) -> float:
-        """The sum of the errors' penalties."""
-        return sum(error.penalty or 0.0 for error in self.errors)
-
     def restore(self) -> str:
         """Undo all edits in the new output."""
         text, end = [], 0
@@ -142,16 +138,13 @@ def perturb(
 def apply_edits(record: Record, edits: Iterable[Edit]) -> Perturbed:
     """Apply edits that do not overlap."""
     ordered = tuple(sorted(edits, key=lambda edit: (edit.start, edit.end)))
-    pieces: list[str] = []
     errors: list[Error] = []
-    end = size = 0
+    end = shift = 0
     for edit in ordered:
         if edit.start < end:
             raise ValueError(f"the edits {edit.kind} at {edit.start} and the one before it overlap")
-        pieces += [record.output[end : edit.start], edit.text]
-        start = size + edit.start - end
-        size = start + len(edit.text)
-        end = edit.end
+        end, start = edit.end, edit.start + shift
+        shift += len(edit.text) - (edit.end - edit.start)
         kind, explanation = find_kind(edit.kind), edit.explanation
         if edit.evidence is not None and record.source:
             explanation += f" The source: {quote(record.source[slice(*edit.evidence)], 160)}."
@@ -164,10 +157,10 @@ def apply_edits(record: Record, edits: Iterable[Edit]) -> Perturbed:
                 revision=record.output[edit.start : edit.end],
                 text=edit.text,
                 start=start,
-                end=size,
+                end=start + len(edit.text),
             )
         )
-    new = "".join([*pieces, record.output[end:]])
+    new = write_edits(record.output, ordered)
     return Perturbed(record=replace(record, output=new), original=record.output, edits=ordered, errors=tuple(errors))
 
 
