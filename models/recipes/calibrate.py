@@ -1,8 +1,8 @@
 """Fit how the heads of an English encoder are used, on rows that no training saw, and write it into its folder.
 
-    python calibrate.py MODEL WORK --sentences 12 [--window 512]
+    python calibrate.py MODEL WORK --sentences 12 [--window 512] [--most 150]
 
-WORK has support.jsonl.xz, pairs.jsonl.gz and fluency.jsonl.xz; their rows of dev are read. Fitted are
+WORK has support.jsonl.xz, pairs.jsonl.gz and fluency.jsonl.xz; their rows of dev are read, --most of a set. Fitted are
 
 - support.json: scale and shift of the logits of sentences with the least cross-entropy, all families of human labels
   weighing the same, and the share of supported ones among sentences that the source has word for word; --sentences and
@@ -15,7 +15,6 @@ WORK has support.jsonl.xz, pairs.jsonl.gz and fluency.jsonl.xz; their rows of de
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 from collections import defaultdict
@@ -27,7 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from sets import Row, read_lines
+from sets import Row, read_arguments, read_lines
 
 from metrist import criteria
 from metrist.metrics.trained.fluency import ERROR_HEAD, HEAD, FluencyReader
@@ -236,13 +235,7 @@ def write_reward(model: Path, pairs: Path, length: int, most: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--sentences", type=int, default=12)
-    parser.add_argument("--window", type=int, default=512)
-    parser.add_argument("--most", type=int, default=150, help="rows of a set")
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "model", "work", sentences=12, window=512, most=150)
     support = read_dev(arguments.work / "support.jsonl.xz", arguments.most)
     layout = {"sentences": arguments.sentences, "window": arguments.window}
     calibrate_support(arguments.model, support, layout)

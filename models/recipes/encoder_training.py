@@ -16,7 +16,6 @@ A file has lines of JSON with `split` (train or dev) and
 
 from __future__ import annotations
 
-import argparse
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sets import hash_share, read_lines
+from sets import hash_share, read_arguments, read_lines
 
 from metrist.models.devices import Options
 from metrist.models.loading import load_text_encoder
@@ -231,7 +230,6 @@ class PrintCallback:
 
 
 def make_task(settings: Mapping[str, Any], work: Path, *, small: bool) -> EncoderTask:
-    """Make a training of a table of a recipe."""
     facts = dict(settings)
     base, out = (work / facts.pop(name) for name in ("base", "out"))
     recipe, paths = facts.pop("recipe"), [work / name for name in facts.pop("rows")]
@@ -245,13 +243,8 @@ def make_task(settings: Mapping[str, Any], work: Path, *, small: bool) -> Encode
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe", type=Path)
-    parser.add_argument("name")
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--small", action="store_true")
-    arguments = parser.parse_args()
-    settings = tomllib.loads(arguments.recipe.read_text(encoding="utf-8"))["encoder"][arguments.name]
+    arguments = read_arguments(__doc__, "recipe", "name", "work", small=False)
+    settings = tomllib.loads(arguments.recipe.read_text(encoding="utf-8"))["encoder"][str(arguments.name)]
     fit(make_task(settings, arguments.work, small=arguments.small), PrintCallback())
     print(f"wrote {arguments.work / settings['out']}")
 

@@ -1,6 +1,6 @@
 """Build the rows of the support head: is a sentence supported by a passage, and which of its words are not?
 
-    python english_support.py OUT.jsonl.xz [--articles N]
+    python english_support.py OUT.jsonl.xz [--articles N]      N of the news and as much of the rest, for a trial
 
 A row has a passage and sentences of one output that are read together: text, the probability that the passage supports
 it, weight, the characters that it does not support (null if nobody marked them), and those about which nothing is
@@ -15,7 +15,6 @@ are left out.
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 from collections import Counter, defaultdict
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packaged_texts import news
-from sets import JUDGED, RESERVED, JudgedTexts, draw, hash_share, read_rows, write_lines
+from sets import JUDGED, RESERVED, JudgedTexts, draw, hash_share, read_arguments, read_rows, write_lines
 
 from metrist.data.faults.news import (
     Article,
@@ -90,7 +89,6 @@ class Example(NamedTuple):
     unsure: Spans = ()
 
     def strip(self) -> Example:
-        """Return the example without white space around the sentence."""
         text = self.sentence.strip()
         start = self.sentence.find(text)
         errors = None if self.errors is None else _clip(self.errors, start, start + len(text))
@@ -200,7 +198,6 @@ def read_articles(judged: JudgedTexts, most: int | None) -> list[Article]:
 
 
 def draw_size(rng: random.Random) -> int:
-    """Draw how many sentences are read together."""
     share = rng.random()
     return 1 if share < 0.2 else rng.randint(2, 3) if share < 0.5 else rng.randint(4, _MOST_TOGETHER)
 
@@ -541,10 +538,7 @@ def write_statement_as_tokens(statement: Statement) -> Statement:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--articles", type=int, help="use so many of the news, and as much of the rest, for a trial")
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "out", articles=int)
     build(arguments.out, arguments.articles, random.Random(15))
 
 

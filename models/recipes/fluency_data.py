@@ -1,6 +1,6 @@
 """Build the rows of the fluency heads: how acceptable is a text, which of two, which words would a corrector touch?
 
-    python fluency_data.py OUT.jsonl.xz [--scale 0.01]
+    python fluency_data.py OUT.jsonl.xz [--scale 0.01]      the share of the sentences, for a trial
 
 Rows have `split`, `set` and text, label (1: flawless English, 0: not English) and weight; or better and worse; or text
 and spans: the characters that a corrector would touch, none in a good sentence. Sets whose name ends in `*` are in dev
@@ -9,7 +9,6 @@ only: no row of their family is trained on. Good sentences get faults (`metrist.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import math
 import random
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 from made_pairs import WORDINGS
 from packaged_texts import news, task_answers
-from sets import JUDGED, RESERVED, JudgedTexts, draw, hash_share, list_sentences, read_rows, write_lines
+from sets import JUDGED, RESERVED, JudgedTexts, draw, hash_share, list_sentences, read_arguments, read_rows, write_lines
 
 from metrist.data.faults.fluency import damage
 from metrist.data.faults.sentence import Lexicon, build_lexicon
@@ -337,10 +336,7 @@ def foreign_words(rng: random.Random) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the sentences, for a trial")
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "out", scale=1.0)
     rng = random.Random(15)
     data = Collection(read_judged())
     good = read_good_sentences(rng)

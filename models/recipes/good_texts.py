@@ -69,7 +69,6 @@ def stories() -> list[list[str]]:
 
 
 def articles(judged: JudgedTexts) -> dict[str, str]:
-    """Return news articles with a human summary."""
     found = {row["source"]: row["references"][0] for row in read_rows("realsumm") if row.get("references")}
     found |= {article: " ".join(highlights) for article, highlights in news().items()}
     fitting = {article: text for article, text in found.items() if len(article.split()) in _ARTICLE_WORDS}

@@ -81,7 +81,6 @@ def pair(
     rng: random.Random,
     certainty: float = 0.95,
 ) -> Pair:
-    """Make a pair for one of the criteria."""
     criterion = rng.choice(criteria)
     return Pair(kind, criterion, () if criterion in ALONE else context, good, bad, certainty)
 

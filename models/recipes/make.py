@@ -21,7 +21,6 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def list_commands(recipe: dict[str, Any], values: dict[str, str], *, small: bool) -> list[list[str]]:
-    """Return the commands of all steps."""
     commands = []
     for step in recipe["steps"]:
         words = shlex.split(f"{step['run']} {step.get('small', '')}" if small else step["run"])

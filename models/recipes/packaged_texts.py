@@ -43,14 +43,12 @@ def rated_news() -> list[Row]:
 
 @cache
 def news() -> dict[str, tuple[str, ...]]:
-    """Return articles with their highlights."""
     data = json.loads(find_file("cnn_validation.json").read_text(encoding="utf-8"))
     return {row["input"]: tuple(filter(None, map(str.strip, row["output"].split("\n")))) for row in data}
 
 
 @cache
 def task_answers() -> dict[str, str]:
-    """Return single-turn tasks with their answers."""
     answers = {}
     for row in read_lines(find_file("train_all_pruned_SDG.jsonl")):
         messages = [message for message in row["messages"] if message["role"] != "system"]

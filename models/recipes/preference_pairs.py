@@ -12,7 +12,6 @@ each group of kinds the longer output is the better one about as often as the sh
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 from collections import Counter, defaultdict
@@ -37,6 +36,7 @@ from sets import (
     list_sentences,
     list_texts,
     mean_rating,
+    read_arguments,
     read_rows,
 )  # fmt: skip
 from task_pairs import Tasks, demand_pairs, exact_pairs, task_pairs
@@ -204,7 +204,6 @@ def heap_pairs(side: str) -> list[Pair]:
 
 
 def list_made(written: Written, judged: JudgedTexts, rng: random.Random, scale: float) -> Iterator[Pair]:
-    """Yield all made pairs."""
     good_lines, own_articles = lines(), articles(judged)
     some = dict(draw(sorted(own_articles.items()), round(3_000 * scale), rng))
     told = [list_sentences(f"{begin} {low}")[:7] for begin, (low, _) in written.by_kind["story"].items()]
@@ -225,7 +224,6 @@ def list_made(written: Written, judged: JudgedTexts, rng: random.Random, scale: 
 
 
 def build(model: str, written: Written, rng: random.Random, scale: float) -> dict[str, list[Pair]]:
-    """Build the pairs of both splits."""
     if model == "small":
         names = [name for name in JUDGED if name not in LEARNED_BY_SMALL]
         sets = [*RATED, Rated("qags-cnn", _FACT, "source", 0, 10), Rated("qags-xsum", _FACT, "source", 0, 10)]
@@ -282,7 +280,6 @@ def remove_unusable(pairs: Iterable[Pair], judged: JudgedTexts) -> list[Pair]:
 
 
 def limit_kinds(pairs: Sequence[Pair], rng: random.Random) -> list[Pair]:
-    """Keep at most some pairs of each kind."""
     counts: Counter[str] = Counter()
     result = []
     for one in rng.sample(pairs, len(pairs)):
@@ -325,12 +322,7 @@ def as_good_bad(one: Pair, split: str, rng: random.Random) -> GoodBad:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("small", "english"))
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--written", type=Path)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the pairs, for a trial")
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "out", model=("small", "english"), written=Path, scale=1.0)
     rng = random.Random(15)
     splits = build(arguments.model, Written(arguments.written), rng, arguments.scale)
     pairs = [as_good_bad(one, side, rng) for side, own in splits.items() for one in own]

@@ -91,7 +91,6 @@ def add_size(metric: str, size: Size) -> str:
 def read_evidence(
     folder: DataFolder, rated: RatedSet, candidates: Sequence[str], trained: Mapping[str, set[str]], size: Size
 ) -> Evidence:
-    """Read the stored scores of a set."""
     judged = folder.judged(rated.data)
     lengths = folder.column(rated.data, "length", every=rated.every, part=rated.part)
     columns: dict[str, Floats] = {}
@@ -181,7 +180,6 @@ def fit(evidence: Sequence[Evidence], kept: Sequence[int]) -> Floats:
 def learn(
     folder: DataFolder, task: Task, sets: Mapping[str, RatedSet], trained: Mapping[str, set[str]], size: Size
 ) -> dict[str, Any]:
-    """Learn one mixture."""
     evidence = [read_evidence(folder, sets[name], task.candidates, trained, size) for name in task.sets]
     evidence = [entry for entry in evidence if entry.raw]
     left_out = dict(task.left_out)
@@ -254,7 +252,6 @@ def weigh_equally(metric: str, evidence: Sequence[Evidence], count: int) -> dict
 
 
 def write_table(mixtures: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table as TOML."""
     lines = ["# Written by models/recipes/quality_weights.py; edit the recipe, not this file."]
     for mixture in mixtures:
         needs = ", ".join(f'"{need}"' for need in mixture["needs"])

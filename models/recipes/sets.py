@@ -7,6 +7,7 @@ METRIST_TEST_DATA names the folder of the sets. FILE is what a script here wrote
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import json
@@ -47,7 +48,6 @@ _NAMES = re.compile(r"\[[A-Z]+\]")
 
 
 def read_rows(name: str) -> list[Row]:
-    """Read the rows of a set."""
     return list(read_lines(DATA / f"{name}.jsonl.xz"))
 
 
@@ -73,6 +73,23 @@ def open_text(path: Path, mode: str = "rt") -> Any:
     return opener(path, mode, encoding="utf-8")
 
 
+def read_arguments(doc: str | None, *paths: str, **options: Any) -> argparse.Namespace:
+    """Read the command line of a script: positional paths, and options by their defaults, or by a type without one.
+    A tuple has the choices of a word that comes before the paths."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in options.items():
+        if isinstance(value, tuple):
+            parser.add_argument(name, choices=value)
+        elif isinstance(value, bool):
+            parser.add_argument(f"--{name}", action="store_true")
+        else:
+            kind, default = (value, None) if isinstance(value, type) else (type(value), value)
+            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default)
+    for name in paths:
+        parser.add_argument(name, type=Path)
+    return parser.parse_args()
+
+
 def mean_rating(row: Row, aspect: str) -> float:
     """Return the mean of the raters; NaN without ratings."""
     values = [value for value in row["ratings"].get(aspect) or () if value is not None]
@@ -94,7 +111,6 @@ def hash_share(text: str) -> float:
 
 
 def list_texts(row: Any) -> Iterator[str]:
-    """Yield all texts of a row."""
     if isinstance(row, str):
         yield row
     elif isinstance(row, dict | list):

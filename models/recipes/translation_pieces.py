@@ -13,7 +13,6 @@ that another choice does not need another training.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import re
 import struct
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sets import list_texts, read_lines
+from sets import list_texts, read_arguments, read_lines
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from metrist.metrics.trained.translation_quality import MODES
@@ -49,14 +48,7 @@ class Base(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("container", type=Path)
-    parser.add_argument("rows", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--wordfreq", type=Path)
-    parser.add_argument("--django", type=Path)
-    parser.add_argument("--size", type=int, default=SIZE)
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "container", "rows", "out", wordfreq=Path, django=Path, size=SIZE)
     base = read_container(arguments.container.read_bytes())
     tokenizer = make_tokenizer(base.pieces)
     texts = {text: 1.0 for row in read_lines(arguments.rows) for text in list_texts(row)}
@@ -216,7 +208,6 @@ def read_wordfreq(folder: Path, most: int = 60_000) -> dict[str, dict[str, float
 
 
 def read_django(folder: Path) -> dict[str, dict[str, float]]:
-    """Read the words of Django's translations."""
     languages: dict[str, Counter[str]] = defaultdict(Counter)
     for path in sorted(folder.rglob("locale/*/LC_MESSAGES/django*.po")):
         languages[f"django {path.parts[-3]}"].update(list_translated_words(path.read_text(encoding="utf-8")))
@@ -234,7 +225,6 @@ def list_translated_words(text: str) -> Iterator[str]:
 
 
 def count_pieces(tokenizer: Tokenizer, texts: dict[str, float], block: int = 20_000) -> Array:
-    """Count the pieces of weighted texts."""
     counts = np.zeros(tokenizer.get_vocab_size())
     names = list(texts)
     for start in range(0, len(names), block):

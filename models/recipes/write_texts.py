@@ -10,15 +10,13 @@ dialogues, which the model wrote about a subject; here it writes the next turn.
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from good_texts import articles, lines, stories, talks
 from packaged_texts import service_dialogues, task_answers
-from sets import CHOSEN_ON, JUDGED, LEARNED_BY_SMALL, RESERVED, JudgedTexts, draw, write_lines
+from sets import CHOSEN_ON, JUDGED, LEARNED_BY_SMALL, RESERVED, JudgedTexts, draw, read_arguments, write_lines
 
 SEED = 6
 #: Temperatures; at the low one with nucleus sampling.
@@ -38,7 +36,6 @@ class Prompt(NamedTuple):
 
 
 def list_prompts(judged: JudgedTexts, most: int, rng: random.Random) -> Iterator[Prompt]:
-    """Yield prompts from articles, dialogues, beginnings of stories, and tasks."""
     for article in draw(sorted(articles(judged)), most, rng):
         beginning = " ".join(article.split()[:_ARTICLE_WORDS])
         yield Prompt("summary", article, f"Summarize this article in two or three sentences.\n\n{beginning}")
@@ -55,7 +52,6 @@ def list_prompts(judged: JudgedTexts, most: int, rng: random.Random) -> Iterator
 
 
 def write(prompts: Sequence[Prompt], model: str, batch: int) -> Iterator[dict[str, Any]]:
-    """Yield each prompt's texts at both temperatures."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -88,13 +84,7 @@ def write(prompts: Sequence[Prompt], model: str, batch: int) -> Iterator[dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("set", choices=_PROMPTS)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--most", type=int, help="prompts of each kind, for a trial")
-    parser.add_argument("--batch", type=int, default=768)
-    arguments = parser.parse_args()
+    arguments = read_arguments(__doc__, "out", set=tuple(_PROMPTS), model=str, most=int, batch=768)
     small = [name for name in JUDGED if name not in LEARNED_BY_SMALL]
     judged = JudgedTexts(small if arguments.set == "small" else (*JUDGED, *RESERVED, *CHOSEN_ON))
     prompts = list(list_prompts(judged, arguments.most or _PROMPTS[arguments.set], random.Random(SEED)))

@@ -96,6 +96,13 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
+def reuse_setting(plan: Any, name: str, **changes: Any) -> Any:
+    """Declare a setting again that a dataclass has, perhaps with another `help` or `shown` default."""
+    declared = plan.__dataclass_fields__[name]
+    metadata = {_KEY: replace(declared.metadata[_KEY], **changes)}
+    return field(default=declared.default, default_factory=declared.default_factory, metadata=metadata)
+
+
 def get_setting(declared: Any, annotation: Any) -> SettingField | None:
     """Return the setting that a field, or a parameter's default, declares; None if it declares none."""
     declaration = getattr(declared, "metadata", {}).get(_KEY)

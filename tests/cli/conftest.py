@@ -59,3 +59,10 @@ def outputs(tmp_path: Path) -> Path:
     path = tmp_path / "outputs.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+@pytest.fixture
+def run(metrist: Command, outputs: Path, tmp_path: Path) -> Path:
+    """The outputs scored with chrF and TER."""
+    assert metrist("score", outputs, "-m", "chrf", "-m", "ter", "-o", tmp_path / "run").code == 0
+    return tmp_path / "run"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -101,7 +100,7 @@ def test_status_says_who_disputes_what_and_the_alpha_of_meta(metrist, rows: Path
     assert all(len({own["values"]["overall"] for own in row["answers"].values()}) == 2 for row in written)
 
 
-def test_a_metric_is_trained_on_choices(metrist, rows: Path, tmp_path: Path, tiny: Callable[[str], Path]) -> None:
+def test_a_metric_is_trained_on_choices(metrist, rows: Path, tmp_path: Path, tiny) -> None:
     folder, answers, pairs = tmp_path / "choices", tmp_path / "choices.jsonl", tmp_path / "pairs.jsonl"
     assert metrist("annotate", rows, "--schema", "pairwise", "--raters", 2, "-o", folder, "--no-serve").code == 0
     answer(folder)

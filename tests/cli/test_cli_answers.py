@@ -84,11 +84,6 @@ def test_a_dry_run_as_json_has_plain_numbers_and_says_where_a_price_is_unknown(
     assert any("the price is unknown; it is not in others.toml" in note for note in again["notes"])
 
 
-def test_a_dry_run_without_llm_metrics_prints_a_note(metrist, outputs):
-    done = metrist("score", outputs, "-m", "chrf", "--dry-run")
-    assert (done.code, "no metric asks an LLM" in done.out) == (0, True)
-
-
 def test_a_dry_run_says_how_the_range_of_a_time_came_about(metrist, outputs, tmp_path):
     spread, guess = "a 95 % interval from the spread of the sample", "timed once, so the range is a guess"
     done = metrist("score", outputs, "-m", "chrf", "--dry-run")
@@ -133,32 +128,11 @@ def test_a_run_stops_at_its_cost_limit_and_a_second_run_continues(metrist, outpu
     assert 0 < requests * 0.3 <= 10
     assert "METRIST_MAX_COST" not in os.environ
     dry_run = metrist("score", outputs, "-m", asking, "--dry-run")
-    assert next(line for line in dry_run.out.splitlines() if line.startswith("scripted")).split()[1:3] == [
-        "80",
-        str(requests),
-    ]
+    row = next(line for line in dry_run.out.splitlines() if line.startswith("scripted"))
+    assert row.split()[1:3] == ["80", str(requests)]
     done = metrist("score", outputs, "-m", asking, "--max-cost", "200", "--workers", "1")
     assert done.code == 0
     assert len(read_log(log)) == 80
-
-
-def test_limits_reach_the_runtime_of_metrics(metrist, outputs, module):
-    module(
-        """
-@dataclass(frozen=True)
-class Limited(Metric):
-    def score(self, shard):
-        from metrist.runtime import Runtime
-
-        runtime = Runtime.current()
-        assert (runtime.concurrency, runtime.rpm, runtime.tpm, runtime.max_cost) == (3, 50, 9000, 0.5), runtime
-        return Scores.of([1.0] * len(shard))
-"""
-    )
-    limits = ("--concurrency", 3, "--rpm", 50, "--tpm", 9000, "--max-cost", 0.5)
-    done = metrist("score", outputs, "-m", "own_metrics.Limited", *limits)
-    assert (done.code, done.err) == (0, "")
-    assert not [name for name in os.environ if name.startswith("METRIST_LLM_R") or name == "METRIST_MAX_COST"]
 
 
 def test_answers_are_counted_exported_imported_and_deleted(metrist, tmp_path):
@@ -172,28 +146,16 @@ def test_answers_are_counted_exported_imported_and_deleted(metrist, tmp_path):
     assert f"{open_cache().path}: 0.1 MB" in sized.out
     file = tmp_path / "answers.jsonl"
     assert metrist("answers", "export", file).out == f"{file}: 3 answers\n"
-    assert metrist("answers", "export", tmp_path / "one.jsonl.gz", "--llm", "scripted(model='other')").out.endswith(
-        "one.jsonl.gz: 1 answer\n"
-    )
-    other = tmp_path / "other"
-    imported = metrist("answers", "import", file, tmp_path / "one.jsonl.gz", "--cache", other)
-    assert imported.out == f"{file}: 3 answers, 3 of them new\n{tmp_path / 'one.jsonl.gz'}: 1 answer, 0 of them new\n"
+    one, other = tmp_path / "one.jsonl.gz", tmp_path / "other"
+    assert metrist("answers", "export", one, "--llm", "scripted(model='other')").out == f"{one}: 1 answer\n"
+    imported = metrist("answers", "import", file, one, "--cache", other)
+    assert imported.out == f"{file}: 3 answers, 3 of them new\n{one}: 1 answer, 0 of them new\n"
     assert metrist("answers", "clear", "--cache", other, "--llm", "scripted", "--yes").out == "2 answers deleted\n"
     assert metrist("answers", "clear", "--cache", other, "--all", "--yes").out == "1 answer deleted\n"
-    assert metrist("answers", "export", file, "--cache", other).err == (
-        "metrist: there are no answers to export: see `metrist answers size`\n"
-    )
+    assert metrist("answers", "export", file, "--cache", other).code == 2
 
 
-def test_a_folder_without_answers_is_an_error(metrist, tmp_path):
-    for verb in (["size"], ["export", tmp_path / "x.jsonl"], ["clear", "--all"]):
-        done = metrist("answers", *verb, "--cache", tmp_path / "none")
-        assert done.code == 2
-        assert f"{tmp_path / 'none'} has no stored answers" in done.err
-    assert not (tmp_path / "none").exists()
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst", ".GZ"])
+@pytest.mark.parametrize("suffix", ["", ".xz", ".GZ"])
 def test_answers_can_be_exported_and_imported_compressed(metrist, tmp_path, suffix):
     gateway.complete(Scripted(), say("a", "b"), Sampling())
     file, other = tmp_path / f"answers.jsonl{suffix}", tmp_path / "other"
@@ -210,7 +172,7 @@ def test_answers_can_be_exported_and_imported_compressed(metrist, tmp_path, suff
 
 
 @pytest.mark.usefixtures("prices")
-@pytest.mark.parametrize("count", ["1" + "0" * 400, "-1", "12.5", "true", "NaN", '"12"'])
+@pytest.mark.parametrize("count", ["1" + "0" * 400, "-1", "NaN"])
 def test_a_token_count_that_cannot_be_right_does_not_end_a_run(metrist, outputs, count):
     """Costs are then estimated, and a note tells so."""
     good = answer('{"naturalness": 3, "relatedness": 3, "correctness": 2}').data.partition(b"\r\n\r\n")[2]

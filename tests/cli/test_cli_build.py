@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import lzma
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from metrist import criteria
+from metrist.data.heap import read_heap_pairs
 from metrist.data.pairs import read_good_bad
 
 
@@ -38,7 +40,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_pairs_are_built_with_an_account_that_adds_up(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+def test_pairs_are_built_with_an_account_that_adds_up(metrist, rated: Path, tmp_path: Path) -> None:
     out = tmp_path / "pairs.jsonl.xz"
     answer = metrist(
         *("build", "pairs", rated, "-o", out, "--aspect", "fluency", "--aspect", "mistakes", "--opposite", "mistakes"),
@@ -64,7 +66,7 @@ def test_pairs_are_built_with_an_account_that_adds_up(metrist: Callable[..., Any
     assert leaks.code == 0, leaks.out
 
 
-def test_a_leaking_split_can_fail(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+def test_a_leaking_split_can_fail(metrist, rated: Path, tmp_path: Path) -> None:
     out = tmp_path / "pairs.jsonl"
     for way, code in (("position", 1), ("text", 0)):
         built = metrist(
@@ -78,7 +80,7 @@ def test_a_leaking_split_can_fail(metrist: Callable[..., Any], rated: Path, tmp_
     assert metrist("build", "leaks", out).code == 0
 
 
-def test_pairs_can_be_split_again(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
+def test_pairs_can_be_split_again(metrist, rated: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     assert metrist("build", "pairs", rated, "-o", first, "--aspect", "mistakes").code == 0
     assert {pair.split for pair in read_good_bad(first)} == {None}
@@ -95,33 +97,7 @@ def test_pairs_can_be_split_again(metrist: Callable[..., Any], rated: Path, tmp_
     assert "1 of 121 pairs" in metrist("build", "leaks", second).err
 
 
-def test_an_aspect_without_instruction_prints_a_warning_with_flags_that_mend_it(
-    metrist: Callable[..., Any], rated: Path, tmp_path: Path
-) -> None:
-    answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "mistakes", "--context", "")
-    assert answer.code == 0
-    assert "'mistakes' have no instruction" in answer.err
-    assert all(not pair.contexts for pair in read_good_bad(tmp_path / "p.jsonl"))
-    for flags in (("--criterion", "mistakes=overall"), ("--instruction", "mistakes=Judge how …")):
-        assert " ".join((flags[0], f"'{flags[1]}'")) in answer.err
-        mended = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "mistakes", *flags)
-        assert mended.code == 0
-        assert "warning" not in mended.err
-        assert all(pair.instruction for pair in read_good_bad(tmp_path / "p.jsonl"))
-
-
-def test_bad_rows_are_counted_when_skipped(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
-    with rated.open("a") as file:
-        file.write('{"item": 1, "output": 3.5, "ratings": {"fluency": [1]}}\n')
-    refused = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency")
-    assert (refused.code, "rated.jsonl:121: 'output'" in refused.err) == (2, True)
-    answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluency", "--skip-bad")
-    assert (answer.code, "1 row " in answer.err) == (0, True)
-
-
-def test_skipped_rows_are_reported_before_later_errors(
-    metrist: Callable[..., Any], rated: Path, tmp_path: Path
-) -> None:
+def test_skipped_rows_are_reported_before_later_errors(metrist, rated: Path, tmp_path: Path) -> None:
     with rated.open("a") as file:
         file.write("no JSON\n" * 2)
     answer = metrist("build", "pairs", rated, "-o", tmp_path / "p.jsonl", "--aspect", "fluensy", "--skip-bad")
@@ -135,16 +111,18 @@ def test_skipped_rows_are_reported_before_later_errors(
     assert (answer.code, "bare.jsonl (1 bad row skipped)" in answer.err) == (2, True)
 
 
-def test_inputs_are_not_overwritten(metrist: Callable[..., Any], rated: Path, tmp_path: Path) -> None:
-    before = rated.read_bytes()
-    answer = metrist("build", "pairs", rated, "-o", rated, "--aspect", "fluency")
-    assert answer.code == 2
-    assert f"cannot write {rated}" in answer.err
-    assert rated.read_bytes() == before
-    pairs = tmp_path / "pairs.jsonl"
-    assert metrist("build", "pairs", rated, "-o", pairs, "--aspect", "fluency").code == 0
-    before = pairs.read_bytes()
-    answer = metrist("build", "split", pairs, "-o", pairs)
-    assert answer.code == 2
-    assert f"cannot write {pairs}" in answer.err
-    assert pairs.read_bytes() == before
+@pytest.fixture
+def endings(tmp_path: Path) -> Path:
+    rows = [{"ind": n, "ctx": f"Text {n}.", "endings": ["a", "b", "c", "d"], "label": n % 4} for n in range(10)]
+    (tmp_path / "hellaswag_val.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path / "hellaswag_val.jsonl"
+
+
+def test_pairs_are_written_with_the_chosen_wording_and_split(metrist, endings: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pairs.jsonl.xz"
+    answer = metrist("build", "heap", "hellaswag", endings, "-o", out, "--wording", 1, "--split", "positional")
+    assert (answer.code, answer.err) == (0, f"metrist: wrote 30 pairs to {out}: HS 30\n")
+    assert [pair.split for pair in read_heap_pairs(out, 1)] == ["train"] * 24 + ["dev"] * 3 + ["test"] * 3
+    with lzma.open(out, "rt", encoding="utf-8") as lines:
+        first = json.loads(next(lines))
+    assert first["instruction"] == criteria.find("HS").instructions[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ def records(tmp_path: Path) -> Path:
     return path
 
 
-def test_build(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
+def test_build(metrist, records: Path, tmp_path: Path) -> None:
     out = tmp_path / "data"
     answer = metrist("build", "error-analysis", records, "-o", out, "--synthetic", 50, "--freeform", 5, "--chat")
     assert answer.code == 0, answer.err
@@ -43,7 +42,7 @@ def test_build(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> No
     assert sorted(path.name for path in out.iterdir()) == ["chat.jsonl", "examples.jsonl", "report.json"]
 
 
-def test_channels_and_mix(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
+def test_channels_and_mix(metrist, records: Path, tmp_path: Path) -> None:
     mix = tmp_path / "mix.toml"
     mix.write_text("[summarization]\nsynthetic = 3\nreference = 1\n")
     answer = metrist(
@@ -56,60 +55,10 @@ def test_channels_and_mix(metrist: Callable[..., Any], records: Path, tmp_path: 
     assert len(list(read_examples(tmp_path / "data" / "examples.jsonl"))) == 8
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        (["--channel", "humans"], "human"),
-        (["--mix", "papers"], "paper"),
-        (["--fault", "numbers"], "number"),
-        (["--category", "x"], "--category"),
-        (["--clean", "x=y"], "--clean"),
-        (["--size", "5"], "mix"),
-        (["--task", "summarizaton"], "did you mean 'summarization'"),
-    ],
-)
-def test_wrong_options(
-    metrist: Callable[..., Any], records: Path, tmp_path: Path, options: list[str], word: str
-) -> None:
-    answer = metrist("build", "error-analysis", records, "-o", tmp_path / "data", *options)
-    assert answer.code != 0
-    assert word in answer.err
-    assert not (tmp_path / "data").exists()
-
-
-def test_nothing_to_learn_from(metrist: Callable[..., Any], tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_text('{"item": "1", "system": "s", "output": ""}\n')
-    answer = metrist("build", "error-analysis", path, "-o", tmp_path / "data")
-    assert answer.code != 0
-    assert "no examples" in answer.err
-
-
-def test_the_folder_is_a_file(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("mine")
-    answer = metrist("build", "error-analysis", records, "-o", tmp_path / "data" / "sub", "--llm", FAKE)
-    assert answer.code != 0
-    assert "expected a folder" in answer.err
-    # It is noticed before anything is asked.
-    assert "questions" not in answer.err
-    assert (tmp_path / "data").read_text() == "mine"
-
-
 FAKE = "fake(answers='There are no errors that I can see.')"
 
 
-def test_a_dry_run_asks_and_writes_nothing(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
-    answer = metrist(
-        *("build", "error-analysis", records, "-o", tmp_path / "data", "--llm", FAKE, "--real", 6, "--dry-run"),
-        *("--format", "json"),
-    )
-    assert answer.code == 0, answer.err
-    (row,) = json.loads(answer.out)["rows"]
-    assert row["questions"] == 12
-    assert not (tmp_path / "data").exists()
-
-
-def test_an_llm_that_cannot_be_read(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
+def test_an_llm_that_cannot_be_read(metrist, records: Path, tmp_path: Path) -> None:
     answer = metrist("build", "error-analysis", records, "-o", tmp_path / "data", "--llm", FAKE, "--real", 6)
     assert answer.code == 0, answer.err
     assert "12 questions" in answer.err
@@ -118,7 +67,7 @@ def test_an_llm_that_cannot_be_read(metrist: Callable[..., Any], records: Path, 
     assert "JSON" in removed["unreadable"]["samples"][0]["reason"]
 
 
-def test_outputs_are_chosen_by_stored_scores(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
+def test_outputs_are_chosen_by_stored_scores(metrist, records: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert metrist("score", records, "-m", "chrf,rougeL", "-o", run).code == 0
     command = ("build", "error-analysis", records, "-o", tmp_path / "data", "--llm", FAKE, "--real", 6)
@@ -135,10 +84,3 @@ def test_outputs_are_chosen_by_stored_scores(metrist: Callable[..., Any], record
     answer = metrist("build", "error-analysis", other, "-o", tmp_path / "data", "--scores", run, "--by", "chrf")
     assert answer.code != 0
     assert "score these files first" in answer.err
-
-
-def test_options_that_need_an_llm(metrist: Callable[..., Any], records: Path, tmp_path: Path) -> None:
-    for options in (["--channel", "real"], ["--inject"], ["--generate", FAKE]):
-        answer = metrist("build", "error-analysis", records, "-o", tmp_path / "data", *options)
-        assert answer.code != 0
-        assert "needs an LLM" in answer.err

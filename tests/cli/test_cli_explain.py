@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from metrist.errors import MissingExtra
-from metrist.evaluate.explain.explain import explain
 from metrist.llm import base as llm_catalog
 from metrist.llm.base import LLM, Call
 from metrist.llm.messages import Completion, Conversation, Sampling
@@ -23,8 +22,6 @@ from metrist.metrics.errors.combined import Errors
 from metrist.ratings import Error
 from metrist.run import score
 from metrist.scores import Score, Scores
-
-Command = Callable[..., Any]
 
 TIGER = """The model-generated output contains 2 errors, with a total score reduction of 4.5.
 Error location 1: number 7
@@ -113,7 +110,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(llm_catalog._BUILTIN, "scripted", (__name__, "Scripted"))
 
 
-def test_an_llms_errors_are_shown_and_written(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+def test_an_llms_errors_are_shown_and_written(metrist, outputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "errors.jsonl"
     answer = metrist("explain", outputs, "--llm", "scripted", "-m", "tigerscore", "--item", "1", "-o", out)
     assert answer.code == 0, answer.err
@@ -127,47 +124,30 @@ def test_an_llms_errors_are_shown_and_written(metrist: Command, outputs: Path, t
     error = first["errors"][0]
     assert first["output"][error["start"] : error["end"]] == error["text"] == "number 7"
     assert first["errors"][1]["start"] is None
-
-
-def test_what_was_written_can_be_shown_again_without_an_llm(metrist: Command, outputs: Path, tmp_path: Path) -> None:
-    out = tmp_path / "errors.jsonl"
-    metrist("explain", outputs, "--llm", "scripted", "-m", "tigerscore", "--limit", "2", "-o", out)
+    # What was written can be shown again without an LLM.
     again = metrist("explain", out)
     assert again.code == 0, again.err
     assert "minor -0.5 Style “purple elephants”: None are there." in again.out
 
 
-def test_error_analysis_is_the_default_metric(metrist: Command, outputs: Path) -> None:
-    answer = metrist("explain", outputs, "--llm", "scripted", "--system", "good", "--limit", "3")
-    assert answer.code == 0, answer.err
-    assert answer.out.count("error_analysis(llm=scripted): -1.00") == 3
-
-
-def test_a_failed_judgment_is_reported(metrist: Command, outputs: Path) -> None:
+def test_a_failed_judgment_is_reported(metrist, outputs: Path) -> None:
     answer = metrist("explain", outputs, "-m", "tigerscore(llm=scripted(mood='dull'))", "--limit", "2")
     assert answer.code == 2
     assert answer.out.count("the answer: I do not know.") == 2
 
 
-def test_errors_of_people_are_shown_without_an_llm(metrist: Command, tmp_path: Path) -> None:
-    row = {
-        "item": "1",
-        "system": "a",
-        "output": "The cat sat.",
-        "errors": [
-            {"start": 4, "end": 7, "text": "cat", "category": "accuracy", "severity": "major", "rater": "R1"},
-            {"start": None, "end": None, "text": "gone", "category": "omission", "severity": "minor"},
-        ],
-    }
-    file = tmp_path / "judged.jsonl"
-    file.write_text(json.dumps(row) + "\n" + json.dumps({"item": "2", "system": "a", "output": "Fine."}) + "\n")
+def test_errors_of_people_are_shown_without_an_llm(metrist, tmp_path: Path) -> None:
+    errors = [
+        {"start": 4, "end": 7, "text": "cat", "category": "accuracy", "severity": "major", "rater": "R1"},
+        {"start": None, "end": None, "text": "gone", "category": "omission", "severity": "minor"},
+    ]
+    file = write_rows(tmp_path / "judged.jsonl", {"output": "The cat sat.", "errors": errors}, {"output": "Fine."})
     answer = metrist("explain", file)
     assert answer.code == 0, answer.err
     assert "1. major accuracy by R1 “cat”\n" in answer.out
     # The other one is looked at by the models that ship.
     assert "item 2 · system a\nerrors: 0.00\n" in answer.out
-    only = metrist("explain", file, "--limit", 1)
-    assert "item 2" not in only.out
+    assert "item 2" not in metrist("explain", file, "--limit", 1).out
 
 
 SOURCE = "The council voted eight to three to close the bridge, and the mayor said so on Monday."
@@ -179,7 +159,7 @@ def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
     return path
 
 
-def test_the_shipped_models_find_errors_without_an_llm(metrist: Command, tmp_path: Path) -> None:
+def test_the_shipped_models_find_errors_without_an_llm(metrist, tmp_path: Path) -> None:
     file = write_rows(
         tmp_path / "in.jsonl",
         {"output": "It voted seven to three and goed home.", "source": SOURCE},
@@ -213,7 +193,7 @@ def test_the_shipped_models_find_errors_without_an_llm(metrist: Command, tmp_pat
     assert "annotated by consistency, fluency" in again.out
 
 
-def test_errors_in_later_rows_belong_to_the_output(metrist: Command, tmp_path: Path) -> None:
+def test_errors_in_later_rows_belong_to_the_output(metrist, tmp_path: Path) -> None:
     error = {"start": 3, "end": 7, "text": "goed", "category": "grammar", "severity": "minor"}
     file = write_rows(
         tmp_path / "in.jsonl",
@@ -229,7 +209,7 @@ def test_errors_in_later_rows_belong_to_the_output(metrist: Command, tmp_path: P
     assert "by fluency" not in answer.out
 
 
-def test_what_was_not_checked_is_said_with_each_output(metrist: Command, tmp_path: Path) -> None:
+def test_what_was_not_checked_is_said_with_each_output(metrist, tmp_path: Path) -> None:
     file = write_rows(tmp_path / "in.jsonl", {"output": "It goed."}, {"output": "It went."})
     answer = metrist("explain", file)
     assert answer.out.count("note: not checked by consistency (there is no source)") == 2
@@ -239,7 +219,7 @@ def test_what_was_not_checked_is_said_with_each_output(metrist: Command, tmp_pat
 
 
 def test_packages_that_are_missing_are_named_with_the_command(
-    metrist: Command, tmp_path: Path, shipped: dict[str, Metric]
+    metrist, tmp_path: Path, shipped: dict[str, Metric]
 ) -> None:
     file = write_rows(tmp_path / "in.jsonl", {"output": "It goed.", "source": SOURCE}, {"output": "It went."})
     shipped["consistency"] = Absent()
@@ -261,7 +241,7 @@ class Absent(Metric):
         raise MissingExtra("the shipped model 'metrist:english-small'", "standard")
 
 
-def test_huge_lines_and_wrong_types_are_no_trouble(metrist: Command, tmp_path: Path) -> None:
+def test_huge_lines_and_wrong_types_are_no_trouble(metrist, tmp_path: Path) -> None:
     file = write_rows(tmp_path / "in.jsonl", {"output": "x " * 200_000 + "goed", "source": "y " * 200_000})
     answer = metrist("explain", file)
     assert answer.code == 0, answer.err
@@ -275,11 +255,10 @@ def test_huge_lines_and_wrong_types_are_no_trouble(metrist: Command, tmp_path: P
     assert metrist("explain", tmp_path / "empty.jsonl").code == 2
 
 
-def test_a_runs_errors_are_shown_with_its_texts(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+def test_a_runs_errors_are_shown_with_its_texts(metrist, outputs: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert (
-        metrist("score", outputs, "-m", "tigerscore(llm=scripted)", "-m", "length", "-o", run, "--workers", 1).code == 0
-    )
+    metrics = ("-m", "tigerscore(llm=scripted)", "-m", "length")
+    assert metrist("score", outputs, *metrics, "-o", run, "--workers", 1).code == 0
     answer = metrist("explain", run, "--limit", "1")
     assert answer.code == 0, answer.err
     assert "asks for a short" in answer.out
@@ -289,7 +268,7 @@ def test_a_runs_errors_are_shown_with_its_texts(metrist: Command, outputs: Path,
     assert "'99'" in metrist("explain", run, "--item", "99").err
 
 
-def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+def test_a_flat_file_of_scores_is_a_run_too(metrist, outputs: Path, tmp_path: Path) -> None:
     flat = tmp_path / "flat.jsonl"
     assert metrist("score", outputs, "-m", "tigerscore(llm=scripted)", "-o", flat, "--workers", 1).code == 0
     answer = metrist("explain", flat, "--texts", outputs, "--system", "good", "--item", "1")
@@ -299,14 +278,7 @@ def test_a_flat_file_of_scores_is_a_run_too(metrist: Command, outputs: Path, tmp
     assert "the run does not store the output" in without.out
 
 
-def test_explaining_from_python_takes_rows() -> None:
-    explanations = explain(
-        [{"item": "1", "system": "a", "output": "a short answer of number 7"}], "tigerscore", llm="scripted"
-    )
-    assert explanations.outputs[0].value == -4.5
-
-
-def test_aspects_are_drafted_for_a_person_to_edit(metrist: Command, tmp_path: Path) -> None:
+def test_aspects_are_drafted_for_a_person_to_edit(metrist, tmp_path: Path) -> None:
     out = tmp_path / "menu.toml"
     answer = metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out)
     assert answer.code == 0, answer.err
@@ -318,32 +290,32 @@ def test_aspects_are_drafted_for_a_person_to_edit(metrist: Command, tmp_path: Pa
     assert "# Drafted by scripted, chosen from: candidate 0, candidate 1" in out.read_text()
 
 
-def test_a_draft_without_a_file_is_printed(metrist: Command) -> None:
+def test_a_draft_without_a_file_is_printed(metrist) -> None:
     answer = metrist("aspects", "--task", "story", "--llm", "scripted")
     assert answer.out.startswith("# Aspects for: story\n")
     assert "error_analysis(task='story')" in answer.err
 
 
 @pytest.mark.parametrize(("mood", "reason"), [("dull", "'I do not know.'"), ("silent", "the server is asleep")])
-def test_a_failed_draft_says_why(metrist: Command, mood: str, reason: str) -> None:
+def test_a_failed_draft_says_why(metrist, mood: str, reason: str) -> None:
     answer = metrist("aspects", "--task", "x", "--llm", f"scripted(mood='{mood}')")
     assert answer.code == 2
     assert reason in answer.err
 
 
-def test_a_dry_run_counts_the_questions_of_the_chosen_outputs_and_sends_none(
-    metrist: Command, outputs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_counts_questions_and_sends_none(metrist, outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "complete", lambda *_: pytest.fail("something was sent"))
-    answer = metrist("explain", outputs, "--llm", "scripted", "-m", "tigerscore", "--item", "1", "--dry-run")
-    assert answer.code == 0, answer.err
-    assert re.search(r"scripted +2 +0 ", answer.out), answer.out
-    known = metrist("explain", outputs, "--dry-run")
-    assert "no metric asks an LLM" in known.out
+    explained = ("explain", outputs, "--llm", "scripted", "-m", "tigerscore", "--item", "1")
+    drafted = ("aspects", "--task", "Write a menu", "--llm", "scripted")
+    for command, questions in ((explained, 2), (drafted, 3)):
+        answer = metrist(*command, "--dry-run")
+        assert answer.code == 0, answer.err
+        assert re.search(rf"scripted +{questions} +0 ", answer.out), answer.out
+    assert "no metric asks an LLM" in metrist("explain", outputs, "--dry-run").out
 
 
 def test_the_cost_limit_applies_to_explanations_and_drafts(
-    metrist: Command, outputs: Path, monkeypatch: pytest.MonkeyPatch
+    metrist, outputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Scripted, "free", False)
     limits = [
@@ -356,7 +328,7 @@ def test_the_cost_limit_applies_to_explanations_and_drafts(
 
 
 @pytest.mark.parametrize("how", ["as the source", "as the texts"])
-def test_the_input_is_not_overwritten(metrist: Command, outputs: Path, tmp_path: Path, how: str) -> None:
+def test_the_input_is_not_overwritten(metrist, outputs: Path, tmp_path: Path, how: str) -> None:
     before = outputs.read_text()
     (tmp_path / "link.jsonl").symlink_to(outputs)
     named = [outputs] if how == "as the source" else [tmp_path, "--texts", outputs]
@@ -366,7 +338,7 @@ def test_the_input_is_not_overwritten(metrist: Command, outputs: Path, tmp_path:
     assert outputs.read_text() == before
 
 
-def test_an_existing_table_is_only_overwritten_on_request(metrist: Command, tmp_path: Path) -> None:
+def test_an_existing_table_is_only_overwritten_on_request(metrist, tmp_path: Path) -> None:
     out = tmp_path / "menu.toml"
     out.write_text("# edited by hand\n")
     again = metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out)
@@ -375,21 +347,6 @@ def test_an_existing_table_is_only_overwritten_on_request(metrist: Command, tmp_
     assert out.read_text() == "# edited by hand\n"
     assert metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "-o", out, "--overwrite").code == 0
     assert read_table(str(out)).names == ("Dishes", "Prices", "Language")
-
-
-def test_a_dry_run_of_a_draft_counts_its_three_questions_and_sends_none(
-    metrist: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Scripted, "complete", lambda *_: pytest.fail("something was sent"))
-    answer = metrist("aspects", "--task", "Write a menu", "--llm", "scripted", "--dry-run")
-    assert answer.code == 0, answer.err
-    assert re.search(r"scripted +3 +0 ", answer.out), answer.out
-
-
-def test_failed_answers_are_written(metrist: Command, outputs: Path, tmp_path: Path) -> None:
-    out = tmp_path / "errors.jsonl"
-    metrist("explain", outputs, "-m", "tigerscore(llm=scripted(mood='dull'))", "--limit", "2", "-o", out)
-    assert [json.loads(line)["raw"] for line in out.read_text().splitlines()] == ["I do not know."] * 2
 
 
 GRADES = '{"reasons": "It is too long.", "naturalness": 2, "relatedness": 3, "correctness": 1}'
@@ -409,7 +366,7 @@ class Reasoning(Metric):
         return Score(value=value, explanation=f"It has {value:g} characters.\nThat is all.")
 
 
-def test_a_runs_reasons_are_shown_worst_first(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+def test_a_runs_reasons_are_shown_worst_first(metrist, outputs: Path, tmp_path: Path) -> None:
     results = score(outputs, [Reasoning(), "length"], out=tmp_path / "run")
     values = results[Reasoning()].values
     answer = metrist("explain", tmp_path / "run", "--limit", 80)
@@ -422,7 +379,7 @@ def test_a_runs_reasons_are_shown_worst_first(metrist: Command, outputs: Path, t
     assert "no errors" not in answer.out
 
 
-def test_a_part_of_a_judge_is_explained_by_the_whole_judge(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+def test_a_part_of_a_judge_is_explained_by_the_whole_judge(metrist, outputs: Path, tmp_path: Path) -> None:
     assert metrist("score", outputs, "-m", f"tone={JUDGE}", "-o", tmp_path / "run").code == 0
     whole = metrist("explain", tmp_path / "run", "-m", "tone")
     part = metrist("explain", tmp_path / "run", "-m", "tone:naturalness")
@@ -432,34 +389,22 @@ def test_a_part_of_a_judge_is_explained_by_the_whole_judge(metrist: Command, out
     assert "naturalness" in unknown.err
 
 
-def test_a_judge_gives_its_reasons_now(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+def test_a_judge_gives_its_reasons_now(metrist, outputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "reasons.jsonl"
     answer = metrist("explain", outputs, "-m", JUDGE, "--limit", 2, "-o", out)
     assert answer.code == 0, answer.err
     assert answer.out.count("\nreasons: It is too long.") == 2
-    assert ["It is too long." in json.dumps(json.loads(line)["reasons"]) for line in out.read_text().splitlines()] == [
-        True
-    ] * 2
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert ["It is too long." in json.dumps(row["reasons"]) for row in rows] == [True, True]
 
 
-def test_judges_reasons_stand_beside_errors(metrist: Command, outputs: Path, tmp_path: Path) -> None:
+def test_judges_reasons_stand_beside_errors(metrist, outputs: Path, tmp_path: Path) -> None:
     score(outputs, [Reasoning(), Finding()], out=tmp_path / "run")
     both = metrist("explain", tmp_path / "run", "--item", "1", "--system", "good")
     assert "1. minor -1 a “cat”" in both.out
     assert "characters.\nThat is all." in both.out
     one = metrist("explain", tmp_path / "run", "--item", "1", "-m", Finding().text)
     assert "That is all." not in one.out
-
-
-def test_records_judged_now_are_sorted_worst_first(outputs: Path) -> None:
-    explanations = explain(outputs, Reasoning(), limit=6)
-    values = [output.value for output in explanations.outputs]
-    assert values == sorted(values, key=lambda value: -(value or 0))
-
-
-def test_a_metric_of_the_users_own_may_report_errors() -> None:
-    row = {"item": "1", "system": "a", "output": "The cat sat."}
-    assert explain([row], Finding()).outputs[0].errors[0].text == "cat"
 
 
 @dataclass(frozen=True)
@@ -471,39 +416,17 @@ class Finding(Metric):
         return Scores.of(Score(value=-1.0, errors=(error,)) for _ in shard.records)
 
 
-@pytest.mark.parametrize("verb", ["explain", "aspects"])
-def test_a_missing_output_folder_is_rejected_before_any_request(
-    metrist: Command, outputs: Path, tmp_path: Path, verb: str
-) -> None:
-    out = tmp_path / "none" / ("e.jsonl" if verb == "explain" else "t.toml")
-    # An LLM that is not there: it would be found out if it were asked.
-    llm = "openai(model='m', url='http://127.0.0.1:9/v1')"
-    what = (outputs,) if verb == "explain" else ("--task", "Write a menu")
-    answer = metrist(verb, *what, "--llm", llm, "-o", out)
-    assert (answer.code, answer.err) == (2, f"metrist: cannot write {out}: there is no folder {out.parent}\n")
-
-
-def test_bad_rows_can_be_skipped(metrist: Command, tmp_path: Path) -> None:
-    rows = [{"item": "1", "system": "a", "output": "a short text"}, {"item": "2", "system": "a", "output": None}]
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    refused = metrist("explain", path, "--llm", "scripted")
-    assert (refused.code, refused.err.startswith(f"metrist: {path}:2: 'output' is null")) == (2, True)
+def test_bad_rows_can_be_skipped(metrist, tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "in.jsonl", {"output": "a short text"}, {"output": None})
     answer = metrist("explain", path, "--llm", "scripted", "--skip-bad")
     assert answer.code == 0, answer.err
     assert "1 bad row" in answer.out
 
 
-def test_written_rows_keep_task_language_and_all_letters(metrist: Command, tmp_path: Path) -> None:
+def test_written_rows_keep_task_language_and_all_letters(metrist, tmp_path: Path) -> None:
     row = {"item": "1", "system": "a", "output": "a short text in Übersetzung", "task": "translation", "language": "de"}
-    path, out = tmp_path / "in.jsonl", tmp_path / "errors.jsonl"
-    path.write_text(json.dumps(row) + "\n")
+    path, out = write_rows(tmp_path / "in.jsonl", row), tmp_path / "errors.jsonl"
     assert metrist("explain", path, "--llm", "scripted", "-o", out).code == 0
     assert "Übersetzung" in out.read_text(encoding="utf-8")
     written = json.loads(out.read_text(encoding="utf-8"))
     assert {name: written[name] for name in row} == row
-
-
-def test_the_cost_limit_can_be_set_in_python() -> None:
-    row = {"item": "1", "system": "a", "output": "a short text"}
-    assert explain([row], llm="scripted", max_cost=1.0).outputs[0].value == -1.0

@@ -61,12 +61,6 @@ def test_a_page_of_several_metrics_says_so(metrist, run: Path, outputs: Path, tm
     assert answer.err == f"metrist: wrote 6 outputs of 2 metrics to {tmp_path / 'page.html'}\n"
 
 
-def test_a_run_without_tokens_is_an_error_that_says_what_to_do(metrist, outputs: Path, tmp_path: Path) -> None:
-    metrist("score", outputs, "-m", "chrf", "-o", tmp_path / "run")
-    answer = metrist("heat", tmp_path / "run")
-    assert answer.code == 2
-
-
 def test_comparisons_show_notes(metrist, run: Path) -> None:
     answer = metrist("compare", run, "-m", "own_metrics.Telling", "--draws", 100)
     assert answer.code == 0

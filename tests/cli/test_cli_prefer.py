@@ -4,54 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-
-class Server(ThreadingHTTPServer):
-    """Answers chats: the output with more of the word good is better, and a grade is 2 plus how often it says so."""
-
-    requests: list[str]
-    # Clients keep their connections open: closing must not wait for them.
-    daemon_threads = True
-    block_on_close = False
-
-    @property
-    def llm(self) -> str:
-        return f"openai(model='m', url='http://127.0.0.1:{self.server_port}/v1')"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = request["messages"][-1]["content"]
-        # A client may first find out what the server can do.
-        if "its fences carry the mark" in text:
-            self.server.requests.append(text)
-        message = {"role": "assistant", "content": answer_text(text)}
-        answer = {
-            "id": "1",
-            "object": "chat.completion",
-            "model": "m",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
-            "usage": {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": 60},
-        }
-        body = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Keeps quiet."""
+from fault_server import FaultServer, answer
+from metrist.metrics.errors.answers import WrittenError
+from metrist.metrics.errors.tigerscore import format_tiger_answer
 
 
 def answer_text(text: str) -> str:
@@ -66,15 +26,19 @@ def answer_text(text: str) -> str:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server(("127.0.0.1", 0), Handler)
-    running.requests = []
-    thread = threading.Thread(target=running.serve_forever)
-    thread.start()
-    yield running
-    running.shutdown()
-    thread.join()
-    running.server_close()
+def server() -> Iterator[FaultServer]:
+    """The output with more of the word good is better, and a grade is 2 plus how often it says so."""
+    with FaultServer(lambda request: answer(answer_text(request.prompt))) as running:
+        yield running
+
+
+def count_questions(server: FaultServer) -> int:
+    """How often an output was judged: a client may first find out what the server can do."""
+    return sum("its fences carry the mark" in request.prompt for request in server.requests)
+
+
+def name_llm(server: FaultServer) -> str:
+    return f"openai(model='m', url='{server.url}')"
 
 
 @pytest.fixture
@@ -95,19 +59,12 @@ def rated(tmp_path: Path) -> Path:
     return path
 
 
-def test_prefer_prints_win_rates_and_how_comparators_chose(metrist, outputs):
-    answer = metrist("prefer", outputs, "-m", "rougeL", "-m", "by_score(metric=chrf, tie=5)")
-    assert answer.code == 0
-    assert re.search(r"by_score\(metric=rougeL\) +good +1\.000 \[1\.000, 1\.000\] +40 +0 +0", answer.out)
-    assert re.search(r"by_score\(metric=chrf, tie=5\) +40 +100\.0 % +0\.0 %", answer.out)
-
-
 def test_prefer_with_a_judge_asks_both_orders_and_a_second_run_asks_nothing(metrist, server, rated, tmp_path):
     out = tmp_path / "prefs.jsonl"
-    arguments = ("prefer", rated, "-m", f"judge_pair(llm={server.llm})", "-o", out)
+    arguments = ("prefer", rated, "-m", f"judge_pair(llm={name_llm(server)})", "-o", out)
     first = metrist(*arguments)
     assert first.code == 0, first.err
-    assert len(server.requests) == 8 * 3 * 2
+    assert count_questions(server) == 8 * 3 * 2
     assert "0 of 24 choices" in first.out
     written = out.read_text()
     row = json.loads(written.splitlines()[0])
@@ -115,15 +72,15 @@ def test_prefer_with_a_judge_asks_both_orders_and_a_second_run_asks_nothing(metr
     assert row["explanation"] == "in the given order: I counted.\n\nin reverse order: I counted."
     again = metrist(*arguments)
     assert again.code == 0
-    assert len(server.requests) == 48
+    assert count_questions(server) == 48
     assert out.read_text() == written
 
 
 def test_a_dry_run_of_prefer_counts_requests(metrist, server, rated):
-    answer = metrist("prefer", rated, "-m", f"judge_pair(llm={server.llm})", "--baseline", "worst", "--dry-run")
-    assert answer.code == 0, answer.err
-    assert re.search(r"openai\(model='m'.* 32 +0 ", answer.out)
-    assert server.requests == []
+    done = metrist("prefer", rated, "-m", f"judge_pair(llm={name_llm(server)})", "--baseline", "worst", "--dry-run")
+    assert done.code == 0, done.err
+    assert re.search(r"openai\(model='m'.* 32 +0 ", done.out)
+    assert not server.requests
 
 
 def test_meta_takes_the_preferences_of_a_file(metrist, tmp_path):
@@ -144,24 +101,42 @@ def test_meta_takes_the_preferences_of_a_file(metrist, tmp_path):
 
 def test_audit_prints_a_card_and_writes_it(metrist, server, rated, tmp_path):
     card = tmp_path / "card.md"
-    arguments = ("audit", rated, "--llm", server.llm, "--rubric", "single_answer", "--own", "best", "-o", card)
-    answer = metrist(*arguments)
-    assert answer.code == 0, answer.err
-    assert "metrist: asking: probes" in answer.err
-    assert "12 checks (4 not measured)" in answer.out
-    assert re.search(r"position +choices changed by the order +0 % \[0, \d+\] +8 pairs  ok +> 5 %", answer.out)
-    assert re.search(r" spearman, q, ref hidden +1\.00", answer.out)
-    assert "the data have no references" in answer.out
+    arguments = ("audit", rated, "--llm", name_llm(server), "--rubric", "single_answer", "--own", "best", "-o", card)
+    done = metrist(*arguments)
+    assert done.code == 0, done.err
+    assert "metrist: asking: probes" in done.err
+    assert "12 checks (4 not measured)" in done.out
+    assert re.search(r"position +choices changed by the order +0 % \[0, \d+\] +8 pairs  ok +> 5 %", done.out)
+    assert re.search(r" spearman, q, ref hidden +1\.00", done.out)
+    assert "the data have no references" in done.out
     assert "| position | choices changed by the order |" in card.read_text()
-    requests = len(server.requests)
+    requests = count_questions(server)
     again = metrist(*arguments, "--format", "json")
-    assert len(server.requests) == requests
+    assert count_questions(server) == requests
     assert json.loads(again.out)["data"] == {"items": 8, "outputs": 24, "pairs": 8, "aspects": ["q"]}
 
 
 def test_a_dry_run_of_audit_counts_requests(metrist, server, rated):
-    answer = metrist("audit", rated, "--llm", server.llm, "--rubric", "single_answer", "--items", 4, "--dry-run")
-    assert answer.code == 0, answer.err
+    done = metrist("audit", rated, "--llm", name_llm(server), "--rubric", "single_answer", "--items", 4, "--dry-run")
+    assert done.code == 0, done.err
     # Twelve grades, four pairs both ways, two repeats of four, twenty probes on five outputs.
-    assert re.search(rf"openai\(model='m'.* {12 + 8 + 8 + 100} +0 ", answer.out)
-    assert server.requests == []
+    assert re.search(rf"openai\(model='m'.* {12 + 8 + 8 + 100} +0 ", done.out)
+    assert not server.requests
+
+
+def test_the_analyses_of_a_metric_are_audited(metrist, tmp_path: Path) -> None:
+    path = tmp_path / "outputs.jsonl"
+    path.write_text(
+        "".join(json.dumps({"item": str(n), "system": "s", "output": f"the cat {n}"}) + "\n" for n in range(4))
+    )
+    error = WrittenError(location="cat", aspect="Accuracy", explanation="No.", severity="Minor", penalty=1.0)
+    metric = f"tigerscore(llm=fake(answers={format_tiger_answer([error])!r}))"
+    second = "fake(answers='nothing that can be read')"
+    answer = metrist("audit", path, "--metric", metric, "--second-llm", second, "--format", "json")
+    assert answer.code == 0, answer.err
+    card = json.loads(answer.out)
+    findings = {finding["name"]: finding for finding in card["findings"]}
+    assert findings["made-up analyses"]["reason"].startswith("only 0 analyses")
+    assert findings["errors that are not in the texts"]["reason"].startswith("only 4 errors")
+    planned = metrist("audit", path, "-m", metric, "--second-llm", second, "--dry-run", "--format", "json")
+    assert [row["questions"] for row in json.loads(planned.out)["rows"]] == [4, 4]

@@ -61,8 +61,3 @@ def test_preferences_are_read_by(command: tuple[str, ...], metrist, tmp_path: Pa
     answer = metrist(*words[:at], path, *words[at:])
     assert f"reading {path}: preferences = chosen, rejected" in answer.err
     assert answer.code == 0
-
-
-def test_explain_reads_tables_too(metrist, table: Path) -> None:
-    answer = metrist("explain", table)
-    assert f"reading {table}: {READING}" in answer.err

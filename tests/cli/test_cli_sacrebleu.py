@@ -59,17 +59,6 @@ def test_several_systems_print_the_same_json(metrist):
     assert metrist("sacrebleu", *arguments).out == peer(*arguments)
 
 
-@pytest.mark.usefixtures("files")
-def test_several_systems_as_text(metrist):
-    _, out, _ = metrist("sacrebleu", "ref1.txt", "-i", "out.txt", "other.txt", "-m", "bleu", "chrf", "-f", "text")
-    lines = out.splitlines()
-    assert lines[0].split() == ["system", "BLEU", "chrF2"]
-    assert lines[2].split()[0] == "out.txt"
-    assert lines[-1].startswith("chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0")
-    _, latex, _ = metrist("sacrebleu", "ref1.txt", "-i", "out.txt", "other.txt", "-f", "latex")
-    assert "\\toprule" in latex
-
-
 def test_tabs_separate_references_and_systems(metrist, files, monkeypatch):
     rows = [f"{a}\t{b}\n" for a, b in zip(FIRST, SECOND, strict=True)]
     with gzip.open(files / "refs.tsv.gz", "wt", encoding="utf-8") as file:
@@ -80,12 +69,6 @@ def test_tabs_separate_references_and_systems(metrist, files, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(systems.encode())))
     rows_out = json.loads(metrist("sacrebleu", "ref1.txt").out)
     assert [row["system"] for row in rows_out] == ["System 1", "System 2"]
-
-
-@pytest.mark.usefixtures("files")
-def test_the_format_may_come_from_the_environment(metrist, monkeypatch):
-    monkeypatch.setenv("SACREBLEU_FORMAT", "text")
-    assert metrist("sacrebleu", "ref1.txt", "-i", "out.txt").out.startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|")
 
 
 def test_another_encoding_is_one_line(metrist, files):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ import pytest
 
 from metrist.web.service import server
 from metrist.web.service.settings import TOKENS_VARIABLE, Check, ServiceSettings
-
-Metrist = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -25,7 +22,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], ServiceSett
     return calls
 
 
-def test_options_become_settings(metrist: Metrist, served: list[Any], tmp_path: Path) -> None:
+def test_options_become_settings(metrist, served: list[Any], tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     tokens.write_text("ci:a-token-of-24-characters\n")
     limits = ["--max-body", "2", "--max-records", "7", "--queue", "8", "--max-requests", "9", "--time-limit", "3"]
@@ -46,31 +43,6 @@ def test_options_become_settings(metrist: Metrist, served: list[Any], tmp_path: 
     assert (settings.log, settings.log_texts, settings.runtime) == ("errors", True, {"max_cost": 1.5})
 
 
-def test_metrics_with_a_model_get_one_process(metrist: Metrist, served: list[Any]) -> None:
+def test_metrics_with_a_model_get_one_process(metrist, served: list[Any]) -> None:
     metrist("serve", "-m", "rougeL", "-m", "consistency")
     assert served[0][2]["workers"] == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["-m", "rougeL", "--host", "0.0.0.0"], "tokens"),
-        (["-m", "rougeL", "--guard", "rougeL"], "limit"),
-        (["-m", "nothing"], "nothing"),
-        (["-m", "rougeL", "--tokens", "missing"], "missing"),
-        ([], "--metric"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(
-    arguments: list[str],
-    word: str,
-    metrist: Metrist,
-    served: list[Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, _, err = metrist("serve", *arguments)
-    assert code == 2
-    assert word in err
-    assert served == []

@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from metrist import __version__
-from metrist.cli.progress import TrainingReport, format_progress, show_report
+from metrist.cli.progress import TrainingReport, format_progress
+from metrist.report.progress import show_progress
 from metrist.train.task import Evaluation, TrainingProgress
 
 
@@ -26,7 +26,7 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_dry_run_describes_the_training(metrist, tiny: Callable[[str], Path], pairs: Path) -> None:
+def test_a_dry_run_describes_the_training(metrist, tiny, pairs: Path) -> None:
     command = ["train", "likelihood", "--data", pairs, "--base", tiny("bart"), "--out", "x", "--dry-run"]
     answer = metrist(*command, "--dev", 0.1, "--batch", 8, "--epochs", 2, "--pairs", 50)
     assert answer.code == 0
@@ -38,7 +38,7 @@ def test_a_dry_run_describes_the_training(metrist, tiny: Callable[[str], Path], 
     assert answer.err.endswith("metrist: 50 pairs are drawn at random, 4 are left out (--pairs 0 uses all)\n")
 
 
-def test_a_dry_run_counts_texts_that_are_too_long(metrist, tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_dry_run_counts_texts_that_are_too_long(metrist, tiny, tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     path.write_text(json.dumps({"first": "cat " * 300, "second": "dog cat"}) + "\n")
     answer = metrist("train", "likelihood", "--data", path, "--base", tiny("bart"), "--out", "x", "--dry-run")
@@ -48,9 +48,7 @@ def test_a_dry_run_counts_texts_that_are_too_long(metrist, tiny: Callable[[str],
     ]
 
 
-def test_a_model_is_trained_scored_with_and_not_trained_again(
-    metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
-) -> None:
+def test_a_model_is_trained_scored_with_and_not_trained_again(metrist, tiny, pairs: Path, tmp_path: Path) -> None:
     command = ["train", "likelihood", "--data", pairs, "--base", tiny("bart"), "--out", tmp_path / "mine",
                "--dev", "0.1", "--lr", "1e-3", "--batch", "10"]  # fmt: skip
     answer = metrist(*command)
@@ -73,7 +71,7 @@ def test_a_model_is_trained_scored_with_and_not_trained_again(
 
 
 def test_ctrl_c_writes_a_checkpoint_and_the_same_command_resumes(
-    metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    metrist, tiny, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from metrist.train.likelihood import TokenLoss
 
@@ -108,7 +106,7 @@ def test_ctrl_c_writes_a_checkpoint_and_the_same_command_resumes(
     ],
 )
 def test_user_errors_are_one_line(
-    metrist, tiny: Callable[[str], Path], pairs: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+    metrist, tiny, pairs: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     answer = metrist(
         "train", "likelihood", "--data", pairs, "--base", tiny("t5"), "--out", tmp_path / "mine", *arguments
@@ -150,7 +148,7 @@ def test_on_a_terminal_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("TTY_INTERACTIVE", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    with show_report(TrainingReport()) as watcher:
+    with show_progress(watcher := TrainingReport()):
         watcher.on_evaluation(Evaluation(step=0, figure=-2.0), "mean log-probability")
         watcher.on_progress(TrainingProgress(step=10, steps=40, loss=3.5, lr=1e-5, tokens=100))
         watcher.on_progress(TrainingProgress(step=20, steps=40, loss=3.0, lr=1e-5, tokens=200))

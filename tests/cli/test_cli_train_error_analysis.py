@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def test_from_records_to_a_meta_evaluation(metrist, tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_from_records_to_a_meta_evaluation(metrist, tiny, tmp_path: Path) -> None:
     """A tiny model learns to mark the word `bad`; people gave such outputs 1 of 5."""
     data = write_rows(tmp_path / "data.jsonl", make_rows(80))
     judged = [
@@ -75,18 +74,12 @@ def test_from_records_to_a_meta_evaluation(metrist, tiny: Callable[[str], Path],
     [
         ([], "--base"),
         (["--base", "BASE", "--preset", "tigerscore-70b"], "no preset 'tigerscore-70b'; expected one of lora"),
-        (["--base", "BASE", "--method", "full", "--save", "adapter"], "has no adapter"),
-        (["--base", "BASE", "--channels", "real"], "no training analysis has the channel 'real'; there are synthetic"),
         (["--base", "BASE", "--eval", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
-        (["--base", "BASE", "--targets", "z_proj"], "no linear layers named z_proj"),
-        (["--base", "BASE", "--resume"], "has no training to resume"),
         (["--base", "BASE", "--ablate", "channel"], "1 channel with errors (synthetic); an ablation by channel needs"),
         (["--base", "BASE", "--ablate", "task", "--tasks", "summarization"], "leave out --channels, --tasks"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(
-    metrist, tiny: Callable[[str], Path], tmp_path: Path, options: list[str], message: str
-) -> None:
+def test_options_that_do_not_fit_are_refused(metrist, tiny, tmp_path: Path, options: list[str], message: str) -> None:
     data = write_rows(tmp_path / "data.jsonl", make_rows(10))
     given = [tiny("analyst") if option == "BASE" else option for option in options]
     answer = metrist("train", "error-analysis", data, "-o", tmp_path / "out", "--dev", "0.2", *given)
@@ -95,7 +88,7 @@ def test_options_that_do_not_fit_are_refused(
     assert "Traceback" not in answer.err
 
 
-def test_an_ablation_is_one_command(metrist, tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_an_ablation_is_one_command(metrist, tiny, tmp_path: Path) -> None:
     rows = [
         {**row, "channel": channel, "item": f"{channel}{row['item']}", "source": f"{channel} {row['source']}"}
         for channel, start in (("human", 0), ("synthetic", 20))

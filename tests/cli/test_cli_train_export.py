@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,9 @@ from metrist.metrics.base import Shard
 from metrist.metrics.trained.preference import Preference
 from metrist.records import Record
 
-Tiny = Callable[[str], Path]
-
 
 @pytest.fixture
-def trained(tiny: Tiny, tmp_path: Path) -> Path:
+def trained(tiny, tmp_path: Path) -> Path:
     return tiny_rewards.in_torch(tiny("bert"), tmp_path / "trained")
 
 

@@ -1,14 +1,20 @@
-"""`metrist train preference --suite heap` and `metrist train tables`, on a tiny model."""
+"""`metrist train preference --suite heap`, its options, and `metrist train tables`, on a tiny model."""
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable
+import re
 from pathlib import Path
 
 import pytest
 
+from metrist.cli.train_study import choose_setups
 from metrist.data.pairs import GoodBad, write_good_bad
+from metrist.settings import split_commas
+from metrist.studies.heap.hyperparameters import BUDGET
+from metrist.studies.heap.jobs import SETUPS
+from metrist.studies.heap.study import Study
 
 
 @pytest.fixture
@@ -29,21 +35,9 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_suite_is_trained_and_its_tables_are_printed_again(
-    metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
-) -> None:
-    command = [
-        "train",
-        "preference",
-        "--suite",
-        "heap",
-        "--data",
-        pairs,
-        "--base",
-        tiny("gpt2"),
-        "-o",
-        tmp_path / "study",
-    ]
+def test_a_suite_is_trained_and_its_tables_are_printed_again(metrist, tiny, pairs: Path, tmp_path: Path) -> None:
+    command = ["train", "preference", "--suite", "heap", "--data", pairs]
+    command += ["--base", tiny("gpt2"), "-o", tmp_path / "study"]
     command += ["--setup", "base", "--setup", "single", "--seeds", 1, "--epochs", 1, "--criteria", "AG", "--no-models"]
     code, out, err = metrist(*command)
     assert code == 0, err
@@ -56,9 +50,7 @@ def test_a_suite_is_trained_and_its_tables_are_printed_again(
     assert next(table["title"] for table in json.loads(data)) == "Mean accuracy over comparable criteria, in per cent"
 
 
-def test_a_dry_run_lists_the_trainings(
-    metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
-) -> None:
+def test_a_dry_run_lists_the_trainings(metrist, tiny, pairs: Path, tmp_path: Path) -> None:
     command = ["train", "preference", "--suite", "heap", "--data", pairs, "-o", tmp_path / "study"]
     command += ["--base", tiny("bert")]
     code, out, _ = metrist(*command, "--setup", "all", "--seeds", 2, "--choose", "lr,batch", "--budget", 5, "--dry-run")
@@ -71,21 +63,25 @@ def test_a_dry_run_lists_the_trainings(
     assert not (tmp_path / "study").exists()
 
 
-def test_a_dry_run_checks_the_base_model(
-    metrist: Callable[..., tuple[int, str, str]], pairs: Path, tmp_path: Path
-) -> None:
-    command = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", "./none", "-o", tmp_path / "study"]
-    code, out, err = metrist(*command, "--dry-run")
-    assert (code, out) == (2, "")
-    assert "./none" in err
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["cross-task,cross-cluster"], ("cross-task", "cross-cluster")),
+        (["cross-cluster", "cross-task"], ("cross-task", "cross-cluster")),
+        (["single, base", "multi"], ("base", "single", "multi")),
+        (["base,all"], SETUPS),
+    ],
+)
+def test_setups_are_named_with_commas_or_one_by_one(texts: list[str], expected: tuple[str, ...]) -> None:
+    assert choose_setups(split_commas(texts)) == expected
 
 
-def test_a_dry_run_rejects_the_folders_that_a_study_rejects(
-    metrist: Callable[..., tuple[int, str, str]], tiny: Callable[[str], Path], pairs: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "letters").write_text("dear")
-    for place in (tmp_path, tmp_path / "letters"):
-        command = ["train", "preference", "--suite", "heap", "--data", pairs, "--base", tiny("bert"), "-o", place]
-        code, out, err = metrist(*command, "--dry-run")
-        assert (code, out) == (2, "")
-        assert f"{place} exists and has no study" in err
+def test_help_shows_the_defaults_of_a_study(metrist) -> None:
+    code, out, _ = metrist("train", "preference", "--help")
+    assert code == 0
+    shown = " ".join(re.sub(r"[^\w,;:. -]", " ", out).split())
+    defaults = {name: parameter.default for name, parameter in inspect.signature(Study).parameters.items()}
+    for default in (defaults["seeds"], defaults["splits"][0], defaults["at_once"], BUDGET, "multi"):
+        assert re.search(rf"default: {default}\b", shown), default
+    for setup in SETUPS:
+        assert setup in shown

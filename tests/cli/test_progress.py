@@ -282,26 +282,14 @@ def test_an_interrupted_run_prints_how_many_answers_are_kept(
                 time.sleep(0.05)
             run.send_signal(signal.SIGINT)
             _, err = run.communicate(timeout=60)
-    assert (run.returncode, err) == (
-        130,
-        f"metrist: interrupted; 6 answers are kept: run the same command {advice}\n",
-    )
+    assert (run.returncode, err) == (130, f"metrist: interrupted; 6 answers are kept: run the same command {advice}\n")
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["-o", "run/"], "run/ keeps what was scored so far: run the same command again to continue"),
-        (["--out=run"], "run keeps what was scored so far: run the same command again to continue"),
-        (
-            ["-o", "x.csv"],
-            "nothing was stored: with a folder (-o run/) the same command would continue where it stopped",
-        ),
-        ([], "nothing was stored: with a folder (-o run/) the same command would continue where it stopped"),
-    ],
+    ("options", "words"), [(["-o", "run/"], "run/ keeps what was scored"), (["--out=x.csv"], "nothing was stored")]
 )
 def test_an_interrupted_run_says_whether_the_same_command_continues(
-    options: list[str], message: str, tmp_path: Path
+    options: list[str], words: str, tmp_path: Path
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"item": "1", "system": "a", "output": "out", "references": ["out"]}\n')
     with FaultServer(lambda _: SILENT) as server:
@@ -313,7 +301,8 @@ def test_an_interrupted_run_says_whether_the_same_command_continues(
                 time.sleep(0.05)
             run.send_signal(signal.SIGINT)
             _, err = run.communicate(timeout=60)
-    assert (run.returncode, err.splitlines()[-1]) == (130, f"metrist: interrupted; {message}")
+    assert run.returncode == 130
+    assert err.splitlines()[-1].startswith(f"metrist: interrupted; {words}")
 
 
 def test_a_note_shows_what_a_terminal_would_obey(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import shlex
@@ -13,26 +12,6 @@ from pathlib import Path
 import pytest
 
 from metrist.metrics.trained import quality
-
-
-def test_json_on_standard_output_is_json_and_nothing_else(metrist, outputs: Path) -> None:
-    answer = metrist("score", outputs, "-m", "chrf", "--format", "json")
-    table = json.loads(answer.out)
-    assert [row["system"] for row in table["rows"]] == ["good", "bad"]
-    assert table["rows"][0]["chrf"]["value"] > table["rows"][1]["chrf"]["value"]
-
-
-def test_an_exported_run_folder_equals_the_flat_file_byte_by_byte(metrist, outputs: Path, tmp_path: Path) -> None:
-    run, flat, exported = tmp_path / "run", tmp_path / "flat.jsonl", tmp_path / "exported.jsonl"
-    assert metrist("score", outputs, "-m", "bleu", "-m", "length", "-o", run).code == 0
-    assert metrist("score", outputs, "-m", "bleu", "-m", "length", "-o", flat).code == 0
-    answer = metrist("export", run, "-o", exported)
-    assert answer.code == 0
-    assert answer.err.endswith(f"metrist: wrote 160 rows to {exported}\n")
-    assert len(exported.read_text().splitlines()) == 160
-    assert exported.read_bytes() == flat.read_bytes()
-    line = json.loads(flat.read_text().splitlines()[0])
-    assert ",".join(line) == "item,system,metric,value,parts,stats,errors,explanation,failure,signature"
 
 
 def test_standard_input_is_read(metrist, outputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,12 +53,6 @@ def test_the_published_pairs_come_back_byte_for_byte(
     assert (tmp_path / "again.jsonl").read_bytes() == lzma.decompress(data("heap-pairs").read_bytes())
 
 
-def test_contexts_and_answers_are_distinguished() -> None:
-    pair = GoodBad(criterion="c", good=(("s", "x"), ("o", "y")), bad=(("s", "w"), ("o", "z")))
-    assert pair.contexts == ("x", "w")
-    assert pair.answers == ("y", "z")
-
-
 @pytest.mark.parametrize(
     ("row", "values"),
     [

@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from error_codes import raises_code
 from metrist.data.faults import HARMLESS, KINDS
-from metrist.data.perturbations import (
-    Edit,
-    Perturbed,
-    apply_edits,
-    choose_aspect,
-    list_kinds,
-    perturb,
-)
+from metrist.data.perturbations import Edit, Perturbed, apply_edits, perturb
 from metrist.errors import SpecError
-from metrist.metrics.errors.aspect_tables import shipped_tables
 from metrist.records import Record
 
 SOURCE = (
@@ -152,11 +144,6 @@ def test_what_the_kinds_change(seed: int) -> None:
     assert sorted(re.findall(r"\w+", output)) == sorted(re.findall(r"\w+", OUTPUT))
 
 
-def test_an_empty_output_has_no_faults() -> None:
-    empty = Record(item="1", system="s", output="", source=SOURCE)
-    assert all(perturb(empty, [kind], donor=DONOR) is None for kind in KINDS)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_a_wrong_result_and_a_wrong_operation(seed: int) -> None:
     _, new, old = one("arithmetic", MATH, seed)
@@ -198,12 +185,6 @@ def test_edits_that_overlap_are_refused() -> None:
 def test_an_unknown_kind_is_named_with_the_nearest() -> None:
     with raises_code(SpecError, "unknown_name", "'numbr'"):
         perturb(RECORD, ["numbr"])
-
-
-def test_every_kind_has_an_aspect_of_each_task_table() -> None:
-    for task, table in shipped_tables().items():
-        for kind in list_kinds(task):
-            assert choose_aspect(kind, task) in table.names, (kind, task)
 
 
 def test_penalties_are_those_of_error_analysis() -> None:

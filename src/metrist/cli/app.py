@@ -103,7 +103,6 @@ for _name in ("build", "train", "answers"):
 
 @app.callback(invoke_without_command=True)
 def _common(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Score generated text, explain its errors, and learn which metric to trust on your own data."""
     if version:
         typer.echo(f"metrist {__version__}")
         raise typer.Exit
@@ -158,15 +157,13 @@ def _describe_interruption() -> str:
 def _describe_stored_scores(arguments: list[str]) -> str:
     """Describe what an interrupted command has kept and how to resume it. The command line is read again, because the
     interruption may have come before its options were parsed."""
+    from argparse import ArgumentParser
+
     if arguments[:1] not in (["score"], ["prefer"]) or "--dry-run" in arguments:
         return "interrupted"
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
-    outs = [
-        following if argument in ("-o", "--out") else argument.removeprefix("--out=").removeprefix("-o")
-        for argument, following in pairs
-        if argument in ("-o", "--out") or argument.startswith(("--out=", "-o"))
-    ]
-    out = outs[-1] if outs else ""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-o", "--out", nargs="?")
+    out = parser.parse_known_args(arguments)[0].out
     if out and any((Path(out) / folder).is_dir() for folder in ("scores", "judgments", "log")):
         return f"interrupted; {out} keeps what was scored so far: run the same command again to continue"
     if out and (out.endswith("/") or not Path(out).suffix):

@@ -11,19 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import DRY_RUN, TABLE_FORMAT, Format, Inputs, LLMOptions, Names, ReadingOptions
-from metrist.cli.output import (
-    Dollars,
-    print_estimate,
-    print_note,
-    print_table,
-    print_tables,
-    report_skipped,
-)
+from metrist.cli.output import Dollars, print_estimate, print_note, print_table, print_tables, report_skipped
 from metrist.cli.progress import progress_bar
 from metrist.data.rules import Rules
-from metrist.data.settings import ExampleSettings
-from metrist.errors import RunError, SpecError, did_you_mean, format_count
-from metrist.settings import as_arguments, setting, split_commas
+from metrist.data.settings import ExampleSettings, OverlapSettings
+from metrist.errors import RunError, SpecError, agree, did_you_mean, format_count
+from metrist.settings import as_arguments, reuse_setting, setting, split_commas
 
 if TYPE_CHECKING:
     from metrist.data.build import BuildResult
@@ -34,7 +27,6 @@ if TYPE_CHECKING:
     from metrist.data.pairs import Shape
     from metrist.data.rules import Aim
     from metrist.data.splits import Split
-    from metrist.llm.estimate import LLMEstimate
     from metrist.report.tables import Table
 
 
@@ -49,11 +41,6 @@ PairsFile = Annotated[
 ]
 OUT = setting(..., "The file to write: .jsonl, also .jsonl.gz, .xz or .zst.", "-o", metavar="FILE")
 SPLIT_BY = setting("text", "text: pairs that share a text stay together; position: the first are for train.")
-NEAR = setting(0.5, "Share of word 5-grams that makes two texts near-duplicates; 1: equal texts only.")
-INSIDE = setting(
-    0.8, "Share of a text's word 5-grams that a longer text must have to contain it; 0: do not check this."
-)
-SEED = setting(0, "Seed of all sampling and splitting.", min=0)
 
 
 def heap(
@@ -106,8 +93,7 @@ def pairs(
     rules: Rules,
     split: str | None = setting(None, "Shares of train, dev and test: 0.8,0.1,0.1.", metavar="T,D,T"),
     split_by: SplitByName = SPLIT_BY,
-    near: float = NEAR,
-    inside: float = INSIDE,
+    overlap: OverlapSettings,
     reading: ReadingOptions,
     form: Format = TABLE_FORMAT,
 ) -> None:
@@ -117,17 +103,15 @@ def pairs(
     from metrist.io.writer import check_distinct
 
     check_pairs_path(out)
-    splitting = None
-    if split is not None:
-        splitting = Splitting(shares=_parse_shares(split), by=split_by, near=near, inside=inside)
+    shares = None if split is None else _parse_shares(split)
+    splitting = Splitting(shares=shares, by=split_by, **as_arguments(overlap)) if shares else None
     check_distinct(out, inputs, "the judgments are")
     judgments = read_judgments(inputs, **reading.keywords())
     # Before anything can fail: missing rows are often the reason.
     for message in judgments.remarks:
         print_note(message)
-    if judgments.skipped:
-        were = "was" if judgments.skipped == 1 else "were"
-        print_note(f"{format_count(judgments.skipped, 'row')} could not be read and {were} skipped")
+    if skipped := judgments.skipped:
+        print_note(f"{format_count(skipped, 'row')} could not be read and {agree(skipped, 'was', 'were')} skipped")
     aims = _choose_aims(
         judgments, aspects or list(judgments.aspects), criterion or [], instruction or [], opposite or [], choice or []
     )
@@ -135,18 +119,18 @@ def pairs(
     write_good_bad(out, result.pairs)
     for message in _check_aims(aims):
         print_note(message)
-    print_table(accounts_table(result, rules), form)
+    print_table(_tabulate_accounts(result, rules), form)
     print_note(f"wrote {format_count(len(result.pairs), 'pair')} to {out}")
 
 
 def split(
     source: PairsFile,
+    *,
     out: Path = OUT,
     shares: str = setting("0.8,0.1,0.1", "Shares of train, dev and test.", "--split", metavar="T,D,T"),
     split_by: SplitByName = SPLIT_BY,
-    near: float = NEAR,
-    inside: float = INSIDE,
-    seed: int = SEED,
+    overlap: OverlapSettings,
+    seed: int = reuse_setting(Rules, "seed"),
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.data.pairs import check_pairs_path, read_good_bad, write_good_bad
@@ -160,17 +144,17 @@ def split(
     if split_by == "position":
         result = Split(pairs=split_by_position(pairs, parts), left_out=[])
     else:
-        result = split_pairs(pairs, parts, seed=seed, near=near, inside=inside)
+        result = split_pairs(pairs, parts, seed=seed, **as_arguments(overlap))
     write_good_bad(out, result.pairs)
-    print_table(sides_table(result), form)
+    print_table(_tabulate_sides(result), form)
     print_note(f"wrote {format_count(len(result.pairs), 'pair')} to {out}")
 
 
 def leaks(
     source: PairsFile,
+    *,
     fail_on_leak: bool = setting(False, "Exit with 1 if any dev or test pair shares a text with train."),
-    near: float = NEAR,
-    inside: float = INSIDE,
+    overlap: OverlapSettings,
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.data.leaks import leaks as find_leaks
@@ -179,10 +163,10 @@ def leaks(
     pairs = read_good_bad(source)
     unsplit = sum(pair.split is None for pair in pairs)
     if 0 < unsplit < len(pairs):
-        are = "is" if unsplit == 1 else "are"
+        are = agree(unsplit, "is", "are")
         print_note(f"{unsplit:,} of {format_count(len(pairs), 'pair')} {are} on no side of the split and not checked")
-    rows = find_leaks(pairs, near, inside)
-    print_table(leaks_table(rows, near, inside), form)
+    rows = find_leaks(pairs, **as_arguments(overlap))
+    print_table(_tabulate_leaks(rows, overlap), form)
     if fail_on_leak and any(row.elsewhere for row in rows):
         raise typer.Exit(1)
 
@@ -289,7 +273,6 @@ def _check_aims(aims: Sequence[Aim]) -> Iterator[str]:
                 f"told what to judge{f' ({suggestion})' if suggestion else ''}. Name a known criterion, as in "
                 f"--criterion '{aim.aspect}=overall', or say what to judge: --instruction '{aim.aspect}=Judge how …'"
             )
-    for aim in aims:
         criterion = criteria.known(aim.criterion)
         if aim.opposite and criterion and criterion.opposite:
             yield (
@@ -298,7 +281,7 @@ def _check_aims(aims: Sequence[Aim]) -> Iterator[str]:
             )
 
 
-def accounts_table(result: BuildResult, rules: Rules) -> Table:
+def _tabulate_accounts(result: BuildResult, rules: Rules) -> Table:
     """Tabulate possible, kept and dropped pairs of each criterion; possible = kept + the columns of reasons."""
     from metrist.data.pairs import SPLITS
     from metrist.data.rules import REASONS, list_reasons
@@ -325,8 +308,7 @@ def accounts_table(result: BuildResult, rules: Rules) -> Table:
     return _total_table("Pairs", ["criterion", "good"], names, rows, notes)
 
 
-def sides_table(split: Split) -> Table:
-    """Tabulate how many pairs of each criterion are on each side."""
+def _tabulate_sides(split: Split) -> Table:
     from metrist.data.pairs import SPLITS
 
     counts = Counter((pair.criterion, pair.split) for pair in (*split.pairs, *split.left_out))
@@ -338,8 +320,7 @@ def sides_table(split: Split) -> Table:
     return _total_table("Split", ["criterion"], [*SPLITS, "left out"], rows, notes)
 
 
-def leaks_table(leaks: Sequence[Leak], near: float, inside: float) -> Table:
-    """Tabulate the leaks of each criterion's dev and test pairs."""
+def _tabulate_leaks(leaks: Sequence[Leak], overlap: OverlapSettings) -> Table:
     from metrist.data.text_overlap import FEWEST_WORDS_INSIDE, GRAM
 
     columns = {
@@ -356,11 +337,11 @@ def leaks_table(leaks: Sequence[Leak], near: float, inside: float) -> Table:
     rows = [[leak.criterion, leak.split, *(getattr(leak, name) for name in columns.values())] for leak in leaks]
     notes = [
         "pairs that share a text with the training pairs of their criterion; last column: of any criterion",
-        f"near: at least {near:.0%} of all word {GRAM}-grams in common, but not the same text",
+        f"near: at least {overlap.near:.0%} of all word {GRAM}-grams in common, but not the same text",
     ]
-    if inside:
+    if overlap.inside:
         notes.append(
-            f"part: neither of these, but one has at least {inside:.0%} of the other's word {GRAM}-grams "
+            f"part: neither of these, but one has at least {overlap.inside:.0%} of the other's word {GRAM}-grams "
             f"({FEWEST_WORDS_INSIDE} words or more)"
         )
     return _total_table("Leaks", ["criterion", "split"], list(columns), rows, notes)
@@ -438,11 +419,14 @@ def error_analysis(
                 print_estimate(estimate, form)
                 return
             for calls in estimate.by_llm.values():
-                print_note(_describe_estimate(calls))
+                new = format_count(calls.calls - calls.answered, "question")
+                stored = f" ({calls.answered:,} more are answered already)" if calls.answered else ""
+                cost = f"cost {Dollars(calls.least_cost)} to {Dollars(calls.most_cost)}"
+                print_note(f"{calls.llm}: {new}{stored}, {cost if calls.price else 'cost unknown'}")
         with progress_bar("building", "examples"):
             result = build_examples(outputs, settings, scores=scores)
     result.write(out, chat=chat)
-    print_tables(build_tables(result), form)
+    print_tables(_tabulate_examples(result), form)
     for note in result.notes:
         print_note(note)
     print_note(f"wrote {format_count(len(result.examples), 'example')} to {out / EXAMPLES}")
@@ -450,11 +434,22 @@ def error_analysis(
 
 def _read_scores(outputs: Sequence[JudgedOutput], run: Path | None, by: str | None) -> dict[tuple[str, str], float]:
     """The scores by which outputs are chosen in thirds: those of a run, or those that the records hold."""
-    if run is None:
-        return _read_stored_scores(outputs, by) if by is not None else {}
     from metrist.evaluate.selection import find_metric
     from metrist.run import load
 
+    keys = [(output.record.item, output.record.system) for output in outputs]
+    if run is None:
+        if by is None:
+            return {}
+        stored = [output.scores for output in outputs]
+        scores = {key: own[by] for key, own in zip(keys, stored, strict=True) if by in own}
+        if not scores:
+            known = sorted({name for own in stored for name in own})
+            have = (
+                f"they have scores of {', '.join(known)}{did_you_mean(by, known)}" if known else "they have no scores"
+            )
+            raise SpecError(f"--by names {by!r}, but no record has a score of it: {have}; --scores RUN reads a run")
+        return scores
     results = load(run)
     if by is None and len(results.metrics) != 1:
         listed = ", ".join(metric.label for metric in results.metrics)
@@ -464,32 +459,12 @@ def _read_scores(outputs: Sequence[JudgedOutput], run: Path | None, by: str | No
     metric = find_metric(results.metrics, by, results.unfinished) if by else results.metrics[0]
     rows = zip(results.items, results.systems, results[metric].values.tolist(), strict=True)
     scores = {(item, system): value for item, system, value in rows if not math.isnan(value)}
-    if not any((output.record.item, output.record.system) in scores for output in outputs):
+    if scores.keys().isdisjoint(keys):
         raise RunError(f"{run} has no scores of the outputs that were read: score these files first", code="no_data")
     return scores
 
 
-def _read_stored_scores(outputs: Sequence[JudgedOutput], by: str) -> dict[tuple[str, str], float]:
-    scores = {
-        (output.record.item, output.record.system): output.scores[by] for output in outputs if by in output.scores
-    }
-    if not scores:
-        known = sorted({name for output in outputs for name in output.scores})
-        have = f"they have scores of {', '.join(known)}{did_you_mean(by, known)}" if known else "they have no scores"
-        raise SpecError(f"--by names {by!r}, but no record has a score of it: {have}; --scores RUN reads a run")
-    return scores
-
-
-def _describe_estimate(estimate: LLMEstimate) -> str:
-    """The calls and the cost of one LLM, before it is asked."""
-
-    new = estimate.calls - estimate.answered
-    stored = f" ({estimate.answered:,} more are answered already)" if estimate.answered else ""
-    cost = f"cost {Dollars(estimate.least_cost)} to {Dollars(estimate.most_cost)}"
-    return f"{estimate.llm}: {format_count(new, 'question')}{stored}, {cost if estimate.price else 'cost unknown'}"
-
-
-def build_tables(result: AnalysisBuildResult) -> list[Table]:
+def _tabulate_examples(result: AnalysisBuildResult) -> list[Table]:
     """What was made, what each filter removed, what the mix took, and what the set is like."""
     from metrist.data.error_analysis.examples import CHANNELS
     from metrist.report.tables import Column, Count, Table
@@ -500,21 +475,29 @@ def build_tables(result: AnalysisBuildResult) -> list[Table]:
         return Table(title=title, columns=columns, rows=cells, notes=list(notes))
 
     report = result.report()
-    statistics = report["statistics"]
+    statistics, severities = report["statistics"], report["statistics"]["severities"]
     removed = [row for row in report["removed"] if row["count"]]
+    examples = [
+        [
+            task,
+            *(counts.get(channel, 0) for channel in CHANNELS),
+            *(severities.get(task, {}).get(severity, 0) for severity in ("major", "minor")),
+        ]
+        for task, counts in statistics["channels"].items()
+    ]
     tables = [
         table(
-            "Examples",
-            ["task", *CHANNELS, "major errors", "minor errors"],
-            [
-                [
-                    task,
-                    *(counts.get(channel, 0) for channel in CHANNELS),
-                    *(statistics["severities"].get(task, {}).get(severity, 0) for severity in ("major", "minor")),
-                ]
-                for task, counts in statistics["channels"].items()
-            ],
+            "Removed",
+            ["step", "examples"],
+            [[row["step"], row["count"]] for row in removed],
+            [f"{row['step']}: {row['why']}" for row in removed],
         ),
+        table(
+            "Mix",
+            ["task and channel", "available", "expected", "taken"],
+            [[f"{row['task']} {row['channel']}", *list(row.values())[2:]] for row in report["mix"]],
+        ),
+        table("Examples", ["task", *CHANNELS, "major errors", "minor errors"], examples),
         table("Errors per example", ["errors", "examples"], list(statistics["errors per example"].items())),
         table(
             "Length",
@@ -523,12 +506,4 @@ def build_tables(result: AnalysisBuildResult) -> list[Table]:
             ["prompt and completion; a token is about four bytes"],
         ),
     ]
-    if removed:
-        notes = [f"{row['step']}: {row['why']}" for row in removed]
-        tables.insert(
-            0, table("Removed", ["step", "examples"], [[row["step"], row["count"]] for row in removed], notes)
-        )
-    if report["mix"]:
-        rows = [[f"{row['task']} {row['channel']}", *list(row.values())[2:]] for row in report["mix"]]
-        tables.insert(-3, table("Mix", ["task and channel", "available", "expected", "taken"], rows))
-    return tables
+    return [table for table in tables if table.rows]

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import DRY_RUN, MAX_COST, FileOptions, LLMOptions, ReadingOptions, RunPath
+from metrist.cli.options import DRY_RUN, MAX_COST, FileOptions, LLMOptions, Names, ReadingOptions, RunPath
 from metrist.cli.output import print_estimate, print_note, print_text, translate_notes
 from metrist.cli.progress import progress_bar
 from metrist.errors import RunError, format_count
-from metrist.settings import as_arguments, setting
+from metrist.evaluate.plans import ComparisonSettings, JoinSettings
+from metrist.settings import as_arguments, reuse_setting, setting
 
 #: What `metrist worst` ranks outputs by.
 Ranking = Literal["score", "difference", "disagreement", "people"]
@@ -47,9 +48,9 @@ def worst(
         "metrics or with people's ratings.",
         shown="score; with --vs difference",
     ),
-    systems: list[str] | None = setting(None, "Only these systems.", metavar="A B …", shown="all"),
+    systems: Names | None = reuse_setting(ComparisonSettings, "systems"),
     aspect: str | None = setting(None, "The rating for --by people.", "-a", metavar="A", shown="all"),
-    lower_is_better: list[str] | None = setting(None, "A metric or aspect where lower is better.", metavar="NAME"),
+    lower_is_better: Names = reuse_setting(JoinSettings, "lower_is_better"),
     full: bool = setting(False, "Show long texts whole."),
     reading: ReadingOptions,
     form: PageFormat = setting("text", "How to print.", "--format"),
@@ -65,9 +66,9 @@ def worst(
             vs=vs,
             by=by,
             order=order,
-            systems=systems or None,
+            systems=systems,
             aspect=aspect,
-            lower_is_better=lower_is_better or (),
+            lower_is_better=lower_is_better,
             texts=inputs or None,
             progress=progress,
             **reading.keywords(),
@@ -124,16 +125,14 @@ def explain(
         with atomic_write(out) as file:
             file.writelines(f"{json.dumps(row, ensure_ascii=False)}\n" for row in explanations.rows())
         print_note(f"wrote {format_count(len(explanations.outputs), 'output')} to {out}")
-    if explanations.outputs and all(output.failure for output in explanations.outputs):
-        failure = explanations.outputs[0].failure
-        raise RunError(
-            f"none of {format_count(len(explanations.outputs), 'output')} could be judged: {failure}", code="llm_failed"
-        )
+    failures = [output.failure for output in explanations.outputs]
+    if failures and all(failures):
+        count = format_count(len(failures), "output")
+        raise RunError(f"none of {count} could be judged: {failures[0]}", code="llm_failed")
 
 
 def _print_page(page: Any) -> None:
     """Print a page that rich can draw on a terminal and that has a plain `text()` for everything else."""
-
     if sys.stdout.isatty():
         from rich.console import Console
 

@@ -58,19 +58,10 @@ class Diagnosis:
     fix: str = ""
 
 
-def doctor(
-    as_json: bool = setting(False, "Print the findings as JSON.", "--json"),
-) -> None:
-
+def doctor(as_json: bool = setting(False, "Print the findings as JSON.", "--json")) -> None:
     # Nothing is downloaded and no model is loaded.
-    findings = [
-        *_find_core(),
-        *_find_extras(),
-        *_find_devices(),
-        *_find_models(),
-        *_find_environments(),
-        *_find_llms(),
-    ]
+    checks = (_find_core, _find_extras, _find_devices, _find_models, _find_environments, _find_llms)
+    findings = [finding for check in checks for finding in check()]
     if as_json:
         print_text(json.dumps([asdict(finding) for finding in findings], indent=2))
         return
@@ -108,7 +99,10 @@ def _find_core() -> Iterator[Diagnosis]:
 def _find_extras() -> Iterator[Diagnosis]:
     from metrist.errors import install_command
 
-    known = _known_extras()
+    try:
+        known = set(metadata.metadata("metrist").get_all("Provides-Extra") or ())
+    except metadata.PackageNotFoundError:
+        known = set()
     for extra, (modules, purpose) in _EXTRAS.items():
         if known and extra not in known:
             continue
@@ -119,13 +113,6 @@ def _find_extras() -> Iterator[Diagnosis]:
         else:
             versions = [f"{module} {version}" for module in modules if (version := _version(module))]
             yield Diagnosis("extras", extra, "ok", f"{purpose} ({', '.join(versions)})" if versions else purpose)
-
-
-def _known_extras() -> set[str]:
-    try:
-        return set(metadata.metadata("metrist").get_all("Provides-Extra") or ())
-    except metadata.PackageNotFoundError:
-        return set()
 
 
 def _find_devices() -> Iterator[Diagnosis]:
@@ -168,10 +155,9 @@ def _find_environments() -> Iterator[Diagnosis]:
     from metrist.metrics.external.environments import find_environment
 
     for name in ("comet", "bleurt", "unieval"):
-        if find_environment(name) is not None:
-            yield Diagnosis("metrics of other packages", name, "ok", "its environment is ready")
-        else:
-            yield Diagnosis("metrics of other packages", name, "note", f"`metrist setup {name}` makes its environment")
+        state: State = "note" if find_environment(name) is None else "ok"
+        detail = "its environment is ready" if state == "ok" else f"`metrist setup {name}` makes its environment"
+        yield Diagnosis("metrics of other packages", name, state, detail)
 
 
 def _find_llms() -> Iterator[Diagnosis]:
@@ -230,7 +216,6 @@ def setup(
 @contextmanager
 def _reporting() -> Iterator[Report]:
     """Yield a function that shows the latest line of a step: in place on a terminal, elsewhere now and then."""
-
     if sys.stderr.isatty():
         from rich.console import Console
         from rich.markup import escape

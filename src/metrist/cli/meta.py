@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -66,8 +65,8 @@ def meta(
         settings["metrics"] = ()
     with progress_bar("evaluating", "steps") as progress:
         evaluation = meta_evaluate(judged, progress=progress, **settings)
-        by_analysis = [(name, table) for name in analyses for table in analyse(evaluation, name)]
-        added = [table for _, table in by_analysis]
+        by_analysis = {name: analyse(evaluation, name) for name in analyses}
+        added = [table for tables in by_analysis.values() for table in tables]
     if json_out is not None:
         evaluation.write(json_out, added)
     if form == "json":
@@ -81,16 +80,13 @@ def meta(
 
         chosen = layout or TableLayout()
         layout = replace(chosen, rename={**evaluation.display_names(), **chosen.rename})
-        papers = [evaluation.format_for_paper(table) for table in added]
         # Caption and label are those of the first table; those of the others begin like them.
-        added = [
-            replace(
-                table,
-                title=f"{layout.caption}: {table.title}" if layout.caption and evaluation.figures else table.title,
-                label=f"{layout.label}-{name}{n if count > 1 else ''}" if layout.label else "",
-            )
-            for table, (name, n, count) in zip(papers, _number_names([name for name, _ in by_analysis]), strict=True)
-        ]
+        begin = f"{layout.caption}: " if layout.caption and evaluation.figures else ""
+        added = []
+        for name, own in by_analysis.items():
+            for number, table in enumerate(map(evaluation.format_for_paper, own), 1):
+                label = f"{layout.label}-{name}{number if len(own) > 1 else ''}" if layout.label else ""
+                added.append(replace(table, title=f"{begin}{table.title}", label=label))
     # Without metrics there are no figures, only analyses of the human judgments.
     first = evaluation.table()
     first = evaluation.format_for_paper(first) if form == "latex" else first
@@ -99,8 +95,3 @@ def meta(
         print_table(tables[0], form, layout)
     else:
         print_tables(tables, form, layout)
-
-
-def _number_names(names: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Each name with its number among those that are the same, and how many they are."""
-    return [(name, names[: at + 1].count(name), names.count(name)) for at, name in enumerate(names)]

@@ -10,16 +10,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import TABLE_FORMAT, Format, ReadingOptions
+from metrist.cli.options import TABLE_FORMAT, Format, Names, ReadingOptions
 from metrist.cli.output import print_note, print_table, print_tables, print_text
 from metrist.cli.progress import progress_bar
-from metrist.errors import RunError, SpecError, did_you_mean
-from metrist.settings import ModelSettings, as_arguments, setting
+from metrist.errors import RunError, SpecError, check_known
+from metrist.evaluate.plans import MetaPlan
+from metrist.settings import ModelSettings, as_arguments, reuse_setting, setting
 
 #: Where standard output is no terminal.
 _LIST_WIDTH = 100
-
-
 #: How a metric is described.
 CardFormat = Literal["text", "bibtex"]
 
@@ -37,18 +36,15 @@ def list_metrics(
     by_family: dict[str, list[str]] = {}
     for name in registry.names():
         by_family.setdefault(registry.family(name), []).append(name)
-    if family is not None and family not in by_family:
-        raise SpecError(
-            f"no family {family!r}; there are {', '.join(by_family)}{did_you_mean(family, by_family)}",
-            code="unknown_name",
-        )
+    if family is not None:
+        check_known("family", family, by_family)
     notes = ["`metrist explain-metric NAME` describes a metric and how to read it."]
     # Programs read JSON and CSV, and want single metrics.
     if family is not None or every or form in ("json", "csv"):
-        names = registry.names() if family is None else by_family[family]
         columns = ("metric", "needs", "better", "range", "install")
-        table = Table(columns=[*map(Column, columns)], rows=[_describe_metric(name) for name in names], notes=notes)
+        rows = [_describe_metric(name) for name in (by_family[family] if family else registry.names())]
     else:
+        columns = ("family", "metrics", "needs", "better", "install")
         rows = []
         for title, names in by_family.items():
             groups: dict[tuple[str, ...], list[str]] = {}
@@ -58,8 +54,7 @@ def list_metrics(
                 groups.setdefault((needs.removeprefix("output "), better, install), []).append(name)
             rows += [[title, _join_names(group), *facts] for facts, group in groups.items()]
         notes.append("`metrist list FAMILY` and `metrist list --all` list the metrics one by one, with their ranges.")
-        columns = ("family", "metrics", "needs", "better", "install")
-        table = Table(columns=[*map(Column, columns)], rows=rows, notes=notes)
+    table = Table(columns=[*map(Column, columns)], rows=rows, notes=notes)
     if form == "text" and not sys.stdout.isatty():
         print_text(table.text(_LIST_WIDTH))
     else:
@@ -108,7 +103,7 @@ def prompts(
     ],
     *,
     metric: str = setting(..., "A likelihood metric, such as bartscore.", "-m", metavar="SPEC"),
-    aspects: list[str] | None = setting(None, "The rating to agree with; repeatable.", "-a", "--aspect", metavar="A"),
+    aspects: Names = reuse_setting(MetaPlan, "aspects"),
     prompt_set: str | None = setting(
         None,
         "source-output, reference-output, or a file with one phrase per line.",
@@ -117,7 +112,7 @@ def prompts(
     ),
     phrases: list[str] | None = setting(None, "Try this phrase; repeatable.", "--prompt", metavar="PHRASE"),
     measure: str = setting("spearman", "spearman, kendall_b, acc_eq, …", metavar="M"),
-    group: str = setting("item", "item, none, system, system-level, or a column.", metavar="BY"),
+    group: str = reuse_setting(MetaPlan, "group"),
     gold: str = setting("mean", "mean, median, majority, z, or a rater's name.", metavar="HOW"),
     groups: Mapping[str, str] = setting(
         {}, "Count an aspect in this group; repeatable.", "--aspect-group", metavar="A=GROUP"
@@ -136,7 +131,7 @@ def prompts(
         study = search_prompts(
             inputs if len(inputs) > 1 else inputs[0],
             metric,
-            aspects or (),
+            aspects,
             prompts=phrases or prompt_set,
             measure=measure,
             group=group,

@@ -24,6 +24,7 @@ from metrist.settings import (
     get_setting,
     parse_numbers,
     parse_pairs,
+    reuse_setting,
     setting,
 )
 
@@ -125,8 +126,6 @@ Format = Literal["text", "markdown", "html", "latex", "csv", "json"]
 PaperFormat = Literal["text", "markdown", "html", "latex", "csv", "json", "bibtex"]
 #: How intervals are printed.
 IntervalStyle = Literal["brackets", "plusminus", "none"]
-#: What is done with ties in training data.
-TiesName = Literal["drop", "soft"]
 
 Names = tuple[str, ...]
 Inputs = Annotated[
@@ -143,15 +142,16 @@ RunPaths = Annotated[
     list[str],
     typer.Argument(metavar="RUN…", help="Run folders, or .jsonl files that `metrist score` wrote; or their URLs."),
 ]
+
+
 TABLE_FORMAT = setting("text", "How to print the table.", "--format")
 PAPER_FORMAT = setting("text", "How to print the table; bibtex: the papers to cite instead.", "--format")
 DRAWS = setting(1000, "Resamples behind intervals and tests.", min=100)
 SEED = setting(0, "Seed of the resampling.", min=0)
-SYSTEMS = setting(None, "Only these systems.", metavar="A B …", shown="all")
 NO_TEXTS = setting(False, "Store no texts in the run folder; commands that need them read the inputs again.")
 DRY_RUN = setting(False, "Print time, LLM requests, cost and a prompt; send and write nothing.")
 #: The limit of a command that calls LLMs now and then.
-MAX_COST: Any = LLMSettings.__dataclass_fields__["max_cost"]
+MAX_COST = reuse_setting(LLMSettings, "max_cost")
 
 
 @dataclass(frozen=True, kw_only=True)

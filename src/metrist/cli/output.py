@@ -163,15 +163,13 @@ def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = 
         )
         print_text(json.dumps(facts, indent=2))
         return
-    if not rows and times is None:
-        print_text(f"{calls.title}\n\n{notes[0]}")
-    tables = [table for table in (times, calls if rows else None) if table is not None]
-    for number, table in enumerate(tables):
-        if number:
-            print_text("")
-        print_table(table, form)
-    if times is not None and not rows:
-        print_text(f"\n{notes[0]}")
+    if times is not None:
+        print_table(times, form)
+        print_text("")
+    if rows:
+        print_table(calls, form)
+    else:
+        print_text(notes[0] if times else f"{calls.title}\n\n{notes[0]}")
     if run is not None and any(run.stored.values()):
         held = ", ".join(f"{count:,} of {run.records:,} by {metric}" for metric, count in run.stored.items() if count)
         print_text(f"\nscores that the run folder holds already: {held}")
@@ -283,12 +281,13 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Significant:
-    """A table cell with a number to two digits, such as `0.0013`."""
+    """A table cell with a number to so many digits, such as `0.0013`."""
 
     value: float
+    digits: int = 2
 
     def __str__(self) -> str:
-        return "n/a" if math.isnan(self.value) else f"{self.value:.2g}"
+        return "n/a" if math.isnan(self.value) else f"{self.value:.{self.digits}g}"
 
     def plain(self) -> float | None:
         return None if math.isnan(self.value) else self.value

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from metrist.report.progress import ProgressReport, ProgressSource, show_progress, watch_run
 
 if TYPE_CHECKING:
     from metrist.train.task import Evaluation, TrainingProgress
-
-Report = TypeVar("Report", "TrainingReport", "StudyReport")
 
 
 @contextmanager
@@ -21,13 +19,6 @@ def progress_bar(title: str, noun: str = "records") -> Iterator[ProgressReport]:
     """Show the progress of the block, which is counted in `noun`; yields the callback to pass on."""
     report = ProgressReport(title, noun)
     with watch_run(report), show_progress(report):
-        yield report
-
-
-@contextmanager
-def show_report(report: Report) -> Iterator[Report]:
-    """Show the progress of a training or a study; yields its callback."""
-    with show_progress(report):
         yield report
 
 

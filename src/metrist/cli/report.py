@@ -1,4 +1,4 @@
-"""`metrist report` and `metrist plot`: what a run shows as one page, as Markdown for a pull request, and as figures."""
+"""`metrist report` and `metrist plot`: a run as one page, as Markdown for a pull request, and as figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from metrist.cli.options import Names, ReadingOptions
 from metrist.cli.output import print_note, print_text
 from metrist.cli.progress import progress_bar
 from metrist.errors import MissingExtra, RunError
-from metrist.settings import as_arguments, setting
+from metrist.evaluate.plans import ComparisonSettings
+from metrist.settings import as_arguments, reuse_setting, setting
 
 #: The form of a report.
 ReportFormat = Literal["html", "pr"]
@@ -50,11 +51,11 @@ Sources = Annotated[
 class SelectionOptions:
     """What a report or a figure is about, and how it is tested: keyword arguments of `build_report` and `plot`."""
 
-    systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
+    systems: Names | None = reuse_setting(ComparisonSettings, "systems")
     metrics: Names | None = setting(
         None, "Only these metrics; for files, those to score with; repeatable.", "-m", "--metric", metavar="SPEC"
     )
-    baseline: str | None = setting(None, "Compare each system with this one only.")
+    baseline: str | None = reuse_setting(ComparisonSettings, "baseline")
     aspects: Names = setting((), "The ratings to agree with; repeatable.", "-a", "--aspect", metavar="A", shown="all")
     slices: Names = setting(
         (),
@@ -63,9 +64,9 @@ class SelectionOptions:
         metavar="COLUMN",
         shown="task and language",
     )
-    draws: int = setting(10_000, "Resamples behind each p-value.", min=100)
-    alpha: float = setting(0.05, "Largest p-value that counts as a difference.", min=0, max=1)
-    seed: int = setting(0, "Seed of the resampling.", min=0)
+    draws: int = reuse_setting(ComparisonSettings, "draws")
+    alpha: float = reuse_setting(ComparisonSettings, "alpha")
+    seed: int = reuse_setting(ComparisonSettings, "seed")
 
 
 def report(

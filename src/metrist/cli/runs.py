@@ -6,21 +6,18 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, RunPath
-from metrist.cli.output import print_note, print_table, print_text
+from metrist.cli.output import Significant, print_note, print_table, print_text
 from metrist.cli.progress import progress_bar
 from metrist.errors import InputError, RunError, escape_controls, format_count
 from metrist.settings import setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
 
     from metrist.report.tables import Table
@@ -50,7 +47,6 @@ def query(
 
 def _check_out(out: Path, form: str) -> None:
     """Refuse a file that could not be written at the end, and one of another format than that of --format."""
-    from metrist.errors import RunError
     from metrist.io.writer import check_writable as check_place
     from metrist.run.flat_file import check_writable
 
@@ -77,18 +73,26 @@ def _find_suffix(out: Path) -> str:
 
 
 def _make_table(answer: pa.Table, form: str) -> Table:
+    from pyarrow import types
+
     from metrist.report.tables import Column, Table
 
-    rows = [list(row) if form == "json" else list(map(_make_cell, row)) for row in _iterate_rows(answer)]
+    def is_number(kind: Any) -> bool:
+        return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind))
+
+    def make_cell(value: Any) -> Any:
+        # SQL does not say which digits count, so six are shown.
+        return Significant(value, 6) if isinstance(value, float) else _make_text(value)
+
+    rows = [list(row) if form == "json" else list(map(make_cell, row)) for row in _iterate_rows(answer)]
     columns = [
-        Column(name, "right" if _is_number(kind) else "left")
+        Column(name, "right" if is_number(kind) else "left")
         for name, kind in zip(_name_columns(answer), answer.schema.types, strict=True)
     ]
     return Table(columns=columns, rows=rows)
 
 
 def _write(answer: pa.Table, path: Path) -> None:
-    """Write an answer in the format of the file's suffix."""
     import pyarrow.parquet as pq
 
     from metrist.io.writer import atomic_write, atomic_write_bytes, json_line
@@ -152,29 +156,6 @@ def _plain(value: Any) -> Any:
 def _make_text(value: Any) -> Any:
     """A value for a cell of text: truth, and what has several values, is JSON."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
-
-
-def _make_cell(value: Any) -> Any:
-    return _Value(value) if isinstance(value, float) else _make_text(value)
-
-
-def _is_number(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind))
-
-
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """A number of an answer: SQL does not say which digits count, so six are shown."""
-
-    value: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.6g}"
-
-    def plain(self) -> float:
-        return self.value
 
 
 def signatures(run: RunPath) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metrist.cli.output import print_note, print_table, print_text
-from metrist.cli.progress import TrainingReport, show_report
+from metrist.cli.progress import TrainingReport
 from metrist.cli.train_options import (
-    LICENCE,
+    BITS_HELP,
     AblationName,
     AnalysisTrainingOptions,
     BitsName,
@@ -29,7 +29,8 @@ from metrist.cli.train_options import (
 )
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError, format_count
-from metrist.settings import as_arguments, setting
+from metrist.report.progress import show_progress
+from metrist.settings import ReadingSettings, as_arguments, reuse_setting, setting
 from metrist.train.recipe import AnalystSettings, PreferenceSettings
 
 if TYPE_CHECKING:
@@ -69,10 +70,8 @@ def likelihood(
     languages: tuple[str, str] | None = setting(
         None, "Languages of conditions and targets, as the model names them.", metavar="A,B", parse=_parse_languages
     ),
-    bits: BitsName = setting(
-        "16", "Bits per weight of a model tuned from metrist's own format; few undo small changes."
-    ),
-    skip_bad: bool = setting(False, "Skip rows that cannot be read, and count them."),
+    bits: BitsName = setting("16", BITS_HELP),
+    skip_bad: bool = reuse_setting(ReadingSettings, "skip_bad"),
 ) -> None:
     from metrist.train.fit import plan_training
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
@@ -127,12 +126,8 @@ def preference(
     max_length: int | None = setting(
         None, "Tokens of instruction, context and answer together.", min=2, shown="512, or as the base was trained"
     ),
-    licence: str | None = LICENCE,
-    bits: BitsName | None = setting(
-        None,
-        "Bits per weight of a model tuned from metrist's own format; few undo small changes.",
-        shown="16; 7 for a text encoder",
-    ),
+    licence: str | None = reuse_setting(AnalystSettings, "licence"),
+    bits: BitsName | None = setting(None, BITS_HELP, shown="16; 7 for a text encoder"),
     criterion: str | None = setting(
         None, "What the pairs of a file that does not say so teach, such as fluency.", metavar="NAME", shown="overall"
     ),
@@ -240,7 +235,7 @@ def consistency(
     training: ConsistencyTrainingOptions,
     window: int = setting(512, "Tokens that the model reads at once.", min=128),
     bits: int = setting(7, "Bits per stored weight.", min=2, max=7),
-    licence: str | None = LICENCE,
+    licence: str | None = reuse_setting(AnalystSettings, "licence"),
 ) -> None:
     from metrist.evaluate.distill import read_judged_run
     from metrist.train.consistency import ConsistencyTask, divide_examples, read_support_examples
@@ -356,8 +351,8 @@ def _run_ablation(task: ErrorAnalysisTask, ablate: AblationName, *, dry_run: boo
     def progress(variant: Variant) -> Iterator[TrainingCallback]:
         if is_first_process():
             print_note(f"{variant.name}: {format_count(variant.analyses, 'analysis', 'analyses')} to learn from")
-        with show_report(TrainingReport()) as callback:
-            yield callback
+        with show_progress(report := TrainingReport()):
+            yield report
 
     table = run_ablation(task, ablate, progress)
     if is_first_process():
@@ -391,8 +386,8 @@ def run_training(task: TrainingTask, notes: Iterable[str] = ()) -> None:
     for note in notes:
         print_note(note)
     try:
-        with show_report(TrainingReport()) as callback:
-            card = fit(task, callback)
+        with show_progress(report := TrainingReport()):
+            card = fit(task, report)
     except KeyboardInterrupt as stop:
         if str(stop) and is_first_process():  # Before the first step there is no checkpoint and no message.
             print_note(f"{stop}; run the same command again to continue")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 
 from metrist.errors import SpecError
-from metrist.settings import as_arguments, select_arguments, setting
+from metrist.settings import as_arguments, reuse_setting, select_arguments, setting
 from metrist.train import HELD_OUT, TUNING
 from metrist.train.recipe import Recipe, RecipeSettings, Schedule
 
@@ -29,9 +29,14 @@ def read_bits(name: BitsName) -> int | None:
     return None if name == "float32" else int(name)
 
 
+BITS_HELP = "Bits per weight of a model tuned from metrist's own format; few undo small changes."
 Files = Annotated[list[Path] | None, typer.Argument(metavar="FILE…", help="The same as --data FILE.")]
-LICENCE = setting(None, "The licence to name in the card, after those of base and data.")
-_OWN_FORMAT = "for a base in metrist's own format"
+
+
+def _by_base(name: str, defaults: Mapping[str, float]) -> Any:
+    """Declare a setting of the recipe whose default depends on the base."""
+    shown = f"{defaults[name]:g}; {TUNING[name]:g} for a base in metrist's own format"
+    return reuse_setting(RecipeSettings, name, shown=shown)
 
 
 # ---- Data
@@ -73,10 +78,10 @@ class DataOptions:
 class SupportDataOptions(DataOptions):
     """The same options for `metrist train consistency`."""
 
-    data: list[Path] | None = setting(
-        None,
-        "Outputs with sources, and with ratings of support or errors with their places; repeatable.",
-        metavar="FILE",
+    data: list[Path] | None = reuse_setting(
+        DataOptions,
+        "data",
+        help="Outputs with sources, and with ratings of support or errors with their places; repeatable.",
     )
 
 
@@ -94,7 +99,8 @@ class TrainingOptions(RecipeSettings):
     """Options of every training, with the defaults of `metrist train likelihood`."""
 
     _defaults: ClassVar[Mapping[str, float]] = {"epochs": 1, "batch": 20, "lr": 5e-5}
-
+    epochs: int | None = _by_base("epochs", _defaults)
+    batch: int | None = _by_base("batch", _defaults)
     out: Path | None = setting(None, "The folder for the trained model.", "-o", metavar="DIR", shown="my-KIND")
     dev: str | None = setting(
         None,
@@ -102,8 +108,6 @@ class TrainingOptions(RecipeSettings):
         metavar="FILE/SHARE",
         shown="0.2 for a base in metrist's own format",
     )
-    epochs: int | None = setting(None, "Number of passes over the pairs.", min=1, shown=f"1; 3 {_OWN_FORMAT}")
-    batch: int | None = setting(None, "Pairs per update.", min=1, shown=f"20; 16 {_OWN_FORMAT}")
     checkpoint_every: int = setting(500, "Steps between checkpoints.", min=1)
     keep_checkpoints: bool = setting(False, "Do not delete the last checkpoints at the end.")
     resume: bool = setting(False, "Only continue a training that was stopped; never start one.")
@@ -169,10 +173,9 @@ class PreferenceTrainingOptions(TrainingOptions):
     """The same options with the defaults of `metrist train preference`."""
 
     _defaults: ClassVar[Mapping[str, float]] = {"epochs": 5, "batch": 32, "lr": 2e-5}
-
-    epochs: int | None = setting(None, "Number of passes over the pairs.", min=1, shown=f"5; 3 {_OWN_FORMAT}")
-    batch: int | None = setting(None, "Pairs per update.", min=1, shown=f"32; 16 {_OWN_FORMAT}")
-    lr: float | None = setting(None, "Peak learning rate.", shown=f"2e-05; 5e-05 {_OWN_FORMAT}")
+    epochs: int | None = _by_base("epochs", _defaults)
+    batch: int | None = _by_base("batch", _defaults)
+    lr: float | None = _by_base("lr", _defaults)
     warmup: float = 0.1
     weight_decay: float = 0.01
     bucket: int = 20
@@ -183,15 +186,15 @@ class PreferenceTrainingOptions(TrainingOptions):
 class ConsistencyTrainingOptions(TrainingOptions):
     """The same options with the defaults of `metrist train consistency`."""
 
-    dev: str | None = setting(
-        None,
-        "Development data: a file, or a share of the sources such as 0.1; 0 for none.",
-        metavar="FILE/SHARE",
-        shown="0.2",
+    dev: str | None = reuse_setting(
+        TrainingOptions,
+        "dev",
+        help="Development data: a file, or a share of the sources such as 0.1; 0 for none.",
+        shown=HELD_OUT,
     )
-    epochs: int | None = setting(None, "Number of passes over the outputs.", min=1, shown="3")
-    batch: int | None = setting(None, "Outputs per update.", min=1, shown="16")
-    lr: float | None = setting(None, "Peak learning rate.", shown="3e-05")
+    epochs: int | None = reuse_setting(RecipeSettings, "epochs", help="Number of passes over the outputs.", shown="3")
+    batch: int | None = reuse_setting(RecipeSettings, "batch", help="Outputs per update.", shown="16")
+    lr: float | None = reuse_setting(RecipeSettings, "lr", shown="3e-05")
     warmup: float = 0.1
     weight_decay: float = 0.01
     bucket: int = 20
@@ -220,12 +223,14 @@ class AnalysisTrainingOptions(TrainingOptions):
         "tigerscore-13b.",
         metavar="NAME",
     )
-    dev: str | None = setting(
-        None, "Held-out analyses: a file, or a share such as 0.1; 0 for none.", metavar="FILE/SHARE", shown="0.05"
+    dev: str | None = reuse_setting(
+        TrainingOptions, "dev", help="Held-out analyses: a file, or a share such as 0.1; 0 for none.", shown="0.05"
     )
-    epochs: int | None = setting(None, "Number of passes over the analyses.", min=1, shown=_PRESET)
-    batch: int | None = setting(None, "Analyses per update.", min=1, shown=_PRESET)
-    lr: float | None = setting(None, "Peak learning rate.", shown=_PRESET)
+    epochs: int | None = reuse_setting(
+        RecipeSettings, "epochs", help="Number of passes over the analyses.", shown=_PRESET
+    )
+    batch: int | None = reuse_setting(RecipeSettings, "batch", help="Analyses per update.", shown=_PRESET)
+    lr: float | None = reuse_setting(RecipeSettings, "lr", shown=_PRESET)
     schedule: Schedule = "cosine"
     warmup: float = 0.1
     method: MethodName | None = setting(None, "Train an adapter (LoRA) or all weights.", shown=_PRESET)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,12 +11,13 @@ import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, Names
 from metrist.cli.output import print_note, print_tables, print_text
-from metrist.cli.progress import StudyReport, show_report
-from metrist.errors import SpecError, did_you_mean
+from metrist.cli.progress import StudyReport
+from metrist.errors import SpecError, check_known
+from metrist.report.progress import show_progress
 from metrist.settings import list_changed, setting, split_commas
 
 if TYPE_CHECKING:
-    from metrist.studies.heap.jobs import Job, SetupName
+    from metrist.studies.heap.jobs import SetupName
     from metrist.studies.heap.study import Study
 
 
@@ -98,11 +99,8 @@ def choose_setups(names: Sequence[str]) -> tuple[SetupName, ...]:
     """Return the setups of these names, or of "all", in their usual order."""
     from metrist.studies.heap.jobs import SETUPS
 
-    known = (*SETUPS, "all")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        hint = did_you_mean(unknown[0], known)
-        raise SpecError(f"`setups` must be some of {', '.join(known)}, separated by commas, got {unknown[0]!r}{hint}")
+    for name in names:
+        check_known("setup", name, (*SETUPS, "all"))
     return tuple(setup for setup in SETUPS if setup in names or "all" in names)
 
 
@@ -137,8 +135,8 @@ def _run(study: Study) -> None:
     from metrist.studies.heap.study import run
 
     try:
-        with show_report(StudyReport()) as callback:
-            outcome = run(study, callback)
+        with show_progress(report := StudyReport()):
+            outcome = run(study, report)
     except KeyboardInterrupt:
         print_note(f"stopped; run the same command again to continue with {study.out}")
         raise
@@ -159,17 +157,12 @@ def _print_plan(study: Study) -> None:
     jobs = plan_jobs(study, criteria.suite(study.suite), dataset)
     check_folder(study, dataset)
     find_weights(study.settings.base)  # Otherwise a missing model would only be noticed in the first training.
-    for line in _describe_plan(study, jobs):
-        print_text(line)
-
-
-def _describe_plan(study: Study, jobs: Sequence[Job]) -> Iterator[str]:
-    yield f"{len(jobs):,} trainings, {study.at_once:,} at once"
+    print_text(f"{len(jobs):,} trainings, {study.at_once:,} at once")
     if study.choose:
         searches = len({(job.subject, job.split) for job in jobs if job.learns})
-        yield f"before them up to {searches * study.budget:,} trials to choose {', '.join(study.choose)}"
+        print_text(f"before them up to {searches * study.budget:,} trials to choose {', '.join(study.choose)}")
     for job in jobs:
-        yield f"  {job.name}  learns {', '.join(job.learns) or 'nothing'}; judged by {', '.join(job.judged)}"
+        print_text(f"  {job.name}  learns {', '.join(job.learns) or 'nothing'}; judged by {', '.join(job.judged)}")
 
 
 def tables(

@@ -18,19 +18,18 @@ from metrist.data.pairing import (
 )
 from metrist.data.pairs import SPLITS, GoodBad, Shape
 from metrist.data.rules import TWO_SIDES, Account, Aim, Rules
+from metrist.data.settings import OverlapSettings
 from metrist.data.splits import Shares, assign_sides, check_shares, split_by_position, split_pairs
-from metrist.data.text_overlap import INSIDE, NEAR, SplitUnit
+from metrist.data.text_overlap import SplitUnit
 from metrist.errors import InputError, SpecError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Splitting:
+@dataclass(frozen=True, kw_only=True)
+class Splitting(OverlapSettings):
     """How pairs are split: by the texts they share, or by position as HEAP's authors did."""
 
     shares: Shares
     by: Literal["text", "position"] = "text"
-    near: float = NEAR
-    inside: float = INSIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +112,6 @@ def _check_aims(judgments: JudgedRecords, aims: Sequence[Aim]) -> None:
 
 
 def _describe_good(aim: Aim, judgments: JudgedRecords) -> str:
-    """Describe what makes an output the good one, for the table."""
     if aim.aspect in judgments.preferences or aim.choice:
         word = "preferred" if aim.aspect in judgments.preferences else "chosen"
         return f"not {word}" if aim.opposite else word
@@ -141,7 +139,6 @@ def _check_possible(
 def _split_units(
     sources: Sequence[_JudgedOutputs], rules: Rules, splitting: Splitting
 ) -> list[list[str | None] | None]:
-    """Return the side of each unit."""
     units = [source.units() for source in sources]
     everything = [unit for source_units in units for unit in source_units]
     sides = iter(
@@ -183,11 +180,7 @@ def _close_accounts(accounts: Sequence[Account], pairs: Sequence[GoodBad]) -> No
     soft = Counter(pair.criterion for pair in pairs if pair.certainty < 1)
     for account in accounts:
         account.kept, account.soft = counts[account.criterion], soft[account.criterion]
-        if not account.adds_up:
-            raise AssertionError(
-                f"{account.criterion!r}: of {account.possible:,} possible pairs, {account.kept:,} are kept and "
-                f"{account.dropped.total():,} dropped, which does not add up; please report this with your command"
-            )
+        assert account.adds_up, account
     if not pairs:
         dropped = "; ".join(
             f"{account.criterion!r}: of {account.possible:,} possible pairs {account.describe_dropped() or 'none'}"

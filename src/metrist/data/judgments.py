@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from metrist.errors import InputError, did_you_mean, format_count
+from metrist.errors import InputError, check_known, did_you_mean, format_count
 from metrist.io.fields import as_name, as_texts
 from metrist.io.json_rows import describe_json_error
 from metrist.io.reader import Reader, read_records
@@ -62,12 +62,7 @@ class JudgedRecords:
 
     def check_aspect(self, aspect: str) -> None:
         """Raise an error if the aspect has no judgments."""
-        if aspect not in self.aspects:
-            known = ", ".join(map(repr, self.aspects))
-            raise InputError(
-                f"no judgments of the aspect {aspect!r}; judged aspects: {known}{did_you_mean(aspect, self.aspects)}",
-                code="unknown_name",
-            )
+        check_known("judgments of the aspect", aspect, self.aspects, InputError)
 
 
 def read_judgments(paths: Sequence[str | os.PathLike[str]], **reading: Any) -> JudgedRecords:

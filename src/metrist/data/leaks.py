@@ -6,7 +6,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from metrist.data.pairs import SPLITS, GoodBad
-from metrist.data.text_overlap import INSIDE, NEAR, SplitUnit, TextNumbers, find_contained_texts, find_near_duplicates
+from metrist.data.settings import INSIDE, NEAR
+from metrist.data.text_overlap import SplitUnit, TextNumbers, find_contained_texts, find_near_duplicates
 from metrist.errors import InputError
 
 

@@ -65,6 +65,18 @@ def share_above(first: Sequence[RaterValue], second: Sequence[RaterValue]) -> fl
     return _mean([0.5 + 0.5 * ((difference > 0) - (difference < 0)) for difference in differences])
 
 
+def _decide(difference: float, share: float, rules: Rules) -> float | str:
+    """Return how certain it is that the leading output is the better one, or the reason why neither is. `share` are the
+    raters who put it first."""
+    if difference and abs(difference) < rules.margin * (1 - TOLERANCE):
+        return reasons.SMALL_MARGIN
+    if difference and share > 0.5:
+        return share
+    if rules.ties == "soft":
+        return 0.5
+    return reasons.RATERS_SPLIT if difference else reasons.TIE
+
+
 def _check_comparable(first: Fields | None, second: Fields | None, rules: Rules) -> str | None:
     """Return the reason why two outputs make no pair whatever their judgments, or None. Fields are None for an output
     that lacks its context."""
@@ -173,24 +185,17 @@ class RatingOrder:
             return reasons.NEITHER_CHOSEN
         difference = subtract(first.value, second.value)
         good, bad = (first, second) if difference >= 0 else (second, first)
-        if not difference:
-            return self._tie(good, bad, reasons.TIE)
-        if abs(difference) < self.rules.margin * (1 - TOLERANCE):
-            return reasons.SMALL_MARGIN
         if self.rules.certainty == "full":
-            return self._pair(good, bad, 1.0)
-        if self.aim.choice:
+            share = 1.0
+        elif self.aim.choice:
             good_votes, bad_votes = (math.fsum(value for _, value in output.ratings) for output in (good, bad))
             share = good_votes / (good_votes + bad_votes)
-            certainty = 1 - share if self.aim.opposite else share
+            share = 1 - share if self.aim.opposite else share
         else:
-            certainty = share_above(good.ratings, bad.ratings)
-        return self._pair(good, bad, certainty) if certainty > 0.5 else self._tie(good, bad, reasons.RATERS_SPLIT)
-
-    def _tie(self, good: RatedOutput, bad: RatedOutput, reason: str) -> GoodBad | str:
-        return self._pair(good, bad, 0.5) if self.rules.ties == "soft" else reason
-
-    def _pair(self, good: RatedOutput, bad: RatedOutput, certainty: float) -> GoodBad:
+            share = share_above(good.ratings, bad.ratings)
+        certainty = _decide(difference, share, self.rules)
+        if isinstance(certainty, str):
+            return certainty
         return GoodBad(
             criterion=self.aim.criterion,
             instruction=self.aim.instruction,
@@ -220,14 +225,17 @@ def collect_preferred_pairs(
         records = [judgments.records.get((item, system)) for system in systems]
         fields = [shape.lay_out(record) if record else None for record in records]
         reason = reasons.NO_TEXT if None in records else _check_comparable(fields[0], fields[1], rules)
-        order = reason or _order_preferences(
-            [(rater, -sign if aim.opposite else sign) for rater, sign in values], rules
-        )
-        if isinstance(order, str):
-            account.drop(order)
+        signed = [(rater, -sign if aim.opposite else sign) for rater, sign in values]
+        difference = subtract(aggregate(signed, rules.aggregate), 0.0)
+        share = 1.0
+        if rules.certainty == "shares":
+            first_share = _mean([(1 + sign) / 2 for _, sign in signed])  # A tie counts half.
+            share = first_share if difference > 0 else 1 - first_share
+        certainty = reason or _decide(difference, share, rules)
+        if isinstance(certainty, str):
+            account.drop(certainty)
             continue
-        first_is_good, certainty = order
-        good, bad = (0, 1) if first_is_good else (1, 0)
+        good, bad = (0, 1) if difference > 0 or certainty == 0.5 else (1, 0)
         pair = GoodBad(
             criterion=aim.criterion,
             instruction=aim.instruction,
@@ -243,22 +251,6 @@ def collect_preferred_pairs(
             seen.add((item, pair.good, pair.bad))
             pairs.append(pair)
     return pairs
-
-
-def _order_preferences(values: Sequence[RaterValue], rules: Rules) -> tuple[bool, float] | str:
-    """Return whether the first output is good and how certain that is, or the reason why there is no order."""
-    difference = subtract(aggregate(values, rules.aggregate), 0.0)
-    if not difference:
-        return (True, 0.5) if rules.ties == "soft" else reasons.TIE
-    if abs(difference) < rules.margin * (1 - TOLERANCE):
-        return reasons.SMALL_MARGIN
-    if rules.certainty == "full":
-        return difference > 0, 1.0
-    share_of_first = _mean([(1 + sign) / 2 for _, sign in values])  # a tie counts half
-    certainty = share_of_first if difference > 0 else 1 - share_of_first
-    if certainty > 0.5:
-        return difference > 0, certainty
-    return (True, 0.5) if rules.ties == "soft" else reasons.RATERS_SPLIT
 
 
 # Which outputs are compared: those of one item, or any two, up to the cap.

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from metrist.data.faults import HARMLESS, KINDS, Concern, Edit, EditableText, Kind, quote
-from metrist.errors import SpecError, did_you_mean
+from metrist.data.faults.text import apply_edits as write_edits
+from metrist.errors import check_known
 from metrist.language import is_other_language
 from metrist.metrics.errors.aspect_tables import choose_table
 from metrist.metrics.prompt_layout import resolve_task
@@ -84,11 +85,6 @@ class Perturbed:
     edits: tuple[Edit, ...]
     errors: tuple[Error, ...]
 
-    @property
-    def penalty(self) -> float:
-        """The sum of the errors' penalties."""
-        return sum(error.penalty or 0.0 for error in self.errors)
-
     def restore(self) -> str:
         """Undo all edits in the new output."""
         text, end = [], 0
@@ -109,12 +105,7 @@ def list_kinds(task: str | None = None) -> list[str]:
 def check_kinds(names: Sequence[str]) -> None:
     """Raise SpecError for a name that is no kind of fault and no harmless change."""
     for name in names:
-        if name not in KINDS and name not in HARMLESS:
-            known = [*KINDS, *HARMLESS]
-            raise SpecError(
-                f"there is no fault {name!r}{did_you_mean(name, known)} (available: {', '.join(known)})",
-                code="unknown_name",
-            )
+        check_known("fault", name, (*KINDS, *HARMLESS))
 
 
 def perturb(
@@ -147,16 +138,13 @@ def perturb(
 def apply_edits(record: Record, edits: Iterable[Edit]) -> Perturbed:
     """Apply edits that do not overlap."""
     ordered = tuple(sorted(edits, key=lambda edit: (edit.start, edit.end)))
-    pieces: list[str] = []
     errors: list[Error] = []
-    end = size = 0
+    end = shift = 0
     for edit in ordered:
         if edit.start < end:
             raise ValueError(f"the edits {edit.kind} at {edit.start} and the one before it overlap")
-        pieces += [record.output[end : edit.start], edit.text]
-        start = size + edit.start - end
-        size = start + len(edit.text)
-        end = edit.end
+        end, start = edit.end, edit.start + shift
+        shift += len(edit.text) - (edit.end - edit.start)
         kind, explanation = find_kind(edit.kind), edit.explanation
         if edit.evidence is not None and record.source:
             explanation += f" The source: {quote(record.source[slice(*edit.evidence)], 160)}."
@@ -169,10 +157,10 @@ def apply_edits(record: Record, edits: Iterable[Edit]) -> Perturbed:
                 revision=record.output[edit.start : edit.end],
                 text=edit.text,
                 start=start,
-                end=size,
+                end=start + len(edit.text),
             )
         )
-    new = "".join([*pieces, record.output[end:]])
+    new = write_edits(record.output, ordered)
     return Perturbed(record=replace(record, output=new), original=record.output, edits=ordered, errors=tuple(errors))
 
 

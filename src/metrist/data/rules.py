@@ -89,13 +89,7 @@ Certainty = Literal["full", "shares"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How judgments become pairs.
-
-    `within` compares outputs of the same item, or any two outputs. `aggregate` combines the values of several raters.
-    `margin` is the smallest difference of two aggregated ratings. `ties` are dropped, or kept with certainty 0.5. `cap`
-    is the largest number of pairs an item may take part in. `certainty` is 1, or the share of raters who agree with the
-    order. `seed` decides which pairs a cap leaves out.
-    """
+    """How judgments become pairs."""
 
     within: Within = setting("item", "Pair outputs of one item, or any two outputs.")
     aggregate: Aggregation = setting("mean", "How the values of several raters are combined.")

@@ -1,4 +1,4 @@
-"""The settings of training examples for error analysts, apart from what reads them: importing them is cheap."""
+"""Settings of splits and of training examples for error analysts. Importing them is cheap."""
 
 from __future__ import annotations
 
@@ -7,6 +7,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metrist.settings import setting, split_commas
+
+#: Two texts are near-duplicates if they share at least half of all their grams (Jaccard). One changed word in the
+#: middle of a text of 20 words leaves 0.52, in one of 50 words 0.80.
+NEAR = 0.5
+#: A text lies inside a longer one that has at least this share of its grams: a few words may be changed or missing.
+INSIDE = 0.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapSettings:
+    """When two texts count as shared."""
+
+    near: float = setting(NEAR, "Share of word 5-grams that makes two texts near-duplicates; 1: equal texts only.")
+    inside: float = setting(
+        INSIDE, "Share of a text's word 5-grams that a longer text must have to contain it; 0: do not check this."
+    )
+
 
 #: Which texts are good enough to put faults into.
 Good = Literal["references", "outputs", "both"]

@@ -6,12 +6,13 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from metrist.data.pairs import SPLITS, GoodBad
-from metrist.data.text_overlap import INSIDE, NEAR, SplitUnit, group_units, number_shared_texts
+from metrist.data.settings import INSIDE, NEAR
+from metrist.data.text_overlap import SplitUnit, group_units, number_shared_texts
 from metrist.errors import InputError, SpecError
 
 Shares = tuple[float, float, float]
@@ -216,11 +217,12 @@ def _cut_group(
     Dev and test each grow from a text to the texts that mostly occur with those already there, until the side has its
     share of each overfull criterion's text occurrences; so few units are cut. Train has the rest.
     """
-    graph = _TextGraph.from_units(texts, criteria)
+    graph = _TextGraph(texts, criteria)
     side_of: dict[int, str] = {}
     first, *others = shares
     for side in others:
-        _SideGrowth(graph, side, side_of, rng).grow(dict.fromkeys(overfull, shares[side]))
+        for text in _grow_side(graph, dict.fromkeys(overfull, shares[side]), side_of, rng):
+            side_of[text] = side
     unit_sides: dict[int, str | None] = {}
     for unit, unit_texts in texts.items():
         sides = {side_of.get(text, first) for text in unit_texts}
@@ -228,28 +230,23 @@ def _cut_group(
     return unit_sides
 
 
-@dataclass(slots=True)
 class _TextGraph:
     """The units that each text is in, and the share of each criterion's text occurrences that it makes up."""
 
-    texts: Mapping[int, tuple[int, ...]]
-    units: dict[int, list[int]] = field(default_factory=dict)
-    weights: dict[int, dict[str, float]] = field(default_factory=dict)
-
-    @classmethod
-    def from_units(cls, texts: Mapping[int, tuple[int, ...]], criteria: Mapping[int, str]) -> _TextGraph:
-        graph = cls(texts)
+    def __init__(self, texts: Mapping[int, tuple[int, ...]], criteria: Mapping[int, str]) -> None:
+        self.texts = texts
+        self.units: dict[int, list[int]] = {}
         occurrences: Counter[str] = Counter()
         for unit, unit_texts in texts.items():
             occurrences[criteria[unit]] += len(unit_texts)
             for text in unit_texts:
-                graph.units.setdefault(text, []).append(unit)
-        for text, units in graph.units.items():
-            counts = Counter(criteria[unit] for unit in units)
-            graph.weights[text] = {name: count / occurrences[name] for name, count in counts.items()}
-        return graph
+                self.units.setdefault(text, []).append(unit)
+        counts = {text: Counter(criteria[unit] for unit in units) for text, units in self.units.items()}
+        self.weights = {
+            text: {name: count / occurrences[name] for name, count in own.items()} for text, own in counts.items()
+        }
 
-    def nearness(self, text: int, members: set[int]) -> float:
+    def nearness(self, text: int, members: Collection[int]) -> float:
         """Return the share of the text's neighbours, over all its units, that are members."""
         neighbours = [other for unit in self.units[text] for other in self.texts[unit] if other != text]
         return sum(other in members for other in neighbours) / len(neighbours) if neighbours else 0.0
@@ -259,44 +256,38 @@ class _TextGraph:
         return sorted({other for unit in self.units[text] for other in self.texts[unit]} - {text})
 
 
-class _SideGrowth:
-    """One side as it grows. Each criterion has a queue of the neighbours of the texts already on the side."""
+def _grow_side(
+    graph: _TextGraph, targets: dict[str, float], taken: Collection[int], rng: np.random.Generator
+) -> set[int]:
+    """Return the texts of a side that grows until no criterion lacks more than half a text's weight. The criterion that
+    lacks most gets its free text with the greatest nearness, or any free one if none is near."""
+    starts = rng.permutation(np.array(sorted(graph.units))).tolist()
+    members: set[int] = set()
+    weights: Counter[str] = Counter()
+    #: The neighbours of the members, by criterion. Nearness only grows: the latest entry of a text comes out first.
+    queues: dict[str, list[tuple[float, int]]] = {}
 
-    def __init__(self, graph: _TextGraph, side: str, side_of: dict[int, str], rng: np.random.Generator) -> None:
-        self._graph, self._side, self._side_of = graph, side, side_of
-        self._starts = rng.permutation(np.array(sorted(graph.units))).tolist()
-        self._queues: dict[str, list[tuple[float, int]]] = {}
-        self._members: set[int] = set()
-        self._weights: Counter[str] = Counter()
+    def is_free(text: int) -> bool:
+        return text not in taken and text not in members
 
-    def grow(self, targets: dict[str, float]) -> None:
-        """Add texts for the criterion that lacks most until none lacks more than half a text's weight."""
-        while targets:
-            criterion = max(targets, key=lambda name: targets[name] - self._weights[name])
-            text = self._next_text(criterion)
-            if text is None or self._weights[criterion] + self._graph.weights[text][criterion] / 2 > targets[criterion]:
-                del targets[criterion]
-            else:
-                self._add(text)
-
-    def _add(self, text: int) -> None:
-        self._side_of[text] = self._side
-        self._members.add(text)
-        self._weights.update(self._graph.weights[text])
-        for other in self._graph.neighbours(text):
-            if other not in self._side_of:
-                entry = (-self._graph.nearness(other, self._members), other)
-                for criterion in self._graph.weights[other]:
-                    heapq.heappush(self._queues.setdefault(criterion, []), entry)
-
-    def _next_text(self, criterion: str) -> int | None:
-        """Return the criterion's free text with the greatest nearness, or any free one if none is near. Nearness only
-        grows, so the latest entry of a text comes out first."""
-        queue = self._queues.get(criterion, [])
-        while queue:
-            text = queue[0][1]
-            if text not in self._side_of:
-                return text
+    def find_next(criterion: str) -> int | None:
+        queue = queues.get(criterion, [])
+        while queue and not is_free(queue[0][1]):
             heapq.heappop(queue)
-        free = (text for text in self._starts if text not in self._side_of and criterion in self._graph.weights[text])
-        return next(free, None)
+        if queue:
+            return queue[0][1]
+        return next((text for text in starts if is_free(text) and criterion in graph.weights[text]), None)
+
+    while targets:
+        criterion = max(targets, key=lambda name: targets[name] - weights[name])
+        text = find_next(criterion)
+        if text is None or weights[criterion] + graph.weights[text][criterion] / 2 > targets[criterion]:
+            del targets[criterion]
+            continue
+        members.add(text)
+        weights.update(graph.weights[text])
+        for other in filter(is_free, graph.neighbours(text)):
+            entry = (-graph.nearness(other, members), other)
+            for name in graph.weights[other]:
+                heapq.heappush(queues.setdefault(name, []), entry)
+    return members

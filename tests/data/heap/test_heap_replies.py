@@ -104,10 +104,7 @@ def chasm(folder: Path, entries: Any, name: str = "counter.json") -> Path:
 
 
 def test_chasm_orders_replies_by_the_floor_of_three_ratings(tmp_path: Path) -> None:
-    result = read_data_set(
-        "CHASM",
-        chasm(tmp_path, {"c1": entry("p", 2, (0, 4, 0), (3, 4, 4), (1, 0, 1))}),
-    )
+    result = read_data_set("CHASM", chasm(tmp_path, {"c1": entry("p", 2, (0, 4, 0), (3, 4, 4), (1, 0, 1))}))
     assert answers(result, "CNO") == [
         ("GPT-Neo on p", "GPT-2 on p"),
         ("GPT-Neo on p", "GPT-3 on p"),

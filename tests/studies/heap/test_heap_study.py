@@ -120,45 +120,33 @@ def test_settings_apply_to_the_whole_folder(study: Study) -> None:
     assert more.results.codes("single", "honest") == ("AG", "AV")
 
 
-def test_irrelevant_settings_may_differ(study: Study) -> None:
-    short = replace(study, setups=("base",), seeds=1)
-    run(short)
-    smaller = replace(study.settings, recipe=replace(study.settings.recipe, max_tokens=512))
-    assert run(replace(short, settings=smaller)).failures == {}
-
-
-def test_a_study_that_failed_at_once_may_begin_again_with_other_settings(study: Study, word_bert: Path) -> None:
-    short = replace(study, setups=("base",), seeds=1)
+def test_what_another_run_of_a_folder_may_change(study: Study, word_bert: Path) -> None:
+    short = replace(study, setups=("base",), seeds=1, criteria=("AG",))
     wrong = replace(short, settings=replace(study.settings, base=Options(model=str(word_bert / "none"))))
     with raises_code(RunError, "run_failed", "none"):
         run(wrong)
+    # A study that failed at once may begin again with other settings.
     assert run(short).failures == {}
     with raises_code(RunError, "run_failed", "base.model"):
         run(wrong)
+    smaller = replace(study.settings, recipe=replace(study.settings.recipe, max_tokens=512))
+    assert run(replace(short, settings=smaller)).failures == {}
+    with raises_code(RunError, "run_failed", "'AG'", "'AV'"):
+        run(replace(short, criteria=("AV",)))
+    write_good_bad(study.pairs, invent_pairs(seed=1))
+    with raises_code(RunError, "run_failed", "pairs.jsonl"):
+        run(short)
 
 
-def test_a_base_model_is_judged_again_when_criteria_are_added(study: Study) -> None:
+def test_criteria_and_seeds_can_be_added(study: Study) -> None:
     short = replace(study, setups=("base",), seeds=1)
     run(replace(short, criteria=("AG",)))
     assert run(short).results.codes("base", "authors") == ("AG", "AV")
     recorder = Recorder()
     assert run(replace(short, criteria=("AV",)), recorder).results.codes("base", "authors") == ("AG", "AV")
     assert recorder.done == []
-
-
-def test_a_base_model_with_other_criteria_is_not_reused(study: Study) -> None:
-    short = replace(study, setups=("base",), seeds=1)
-    run(replace(short, criteria=("AG",)))
-    with raises_code(RunError, "run_failed", "'AG'", "'AV'"):
-        run(replace(short, criteria=("AV",)))
-
-
-def test_seeds_and_setups_can_be_added(study: Study) -> None:
-    run(replace(study, setups=("base",), seeds=1))
-    recorder = Recorder()
-    outcome = run(replace(study, setups=("base",), seeds=2), recorder)
+    base = run(replace(short, seeds=2), recorder).results.average("base", "authors")
     assert recorder.done == ["base-seed1-authors"]
-    base = outcome.results.average("base", "authors")
     assert base is not None
     assert base.seeds == 2
 
@@ -311,13 +299,7 @@ def test_each_criterion_may_have_its_own_paraphrase(study: Study, monkeypatch: p
             good = [1.0 if at < 10 * figure else -1.0 for at in range(10)]
             scores[code] = CriterionScores.from_pairs(pairs, np.array(good), np.zeros(10))
         request.folder.mkdir(parents=True)
-        result = Result(
-            job=request.job,
-            settings=request.identity(),
-            scores=scores,
-            sizes={},
-            training={},
-        )
+        result = Result(job=request.job, settings=request.identity(), scores=scores, sizes={}, training={})
         result.write(request.folder / "results.json")
 
     monkeypatch.setattr(training, "train_request", fake)
@@ -372,13 +354,6 @@ def test_impossible_studies_raise_errors(study: Study, tmp_path: Path) -> None:
         run(replace(study, out=tmp_path / "full"))
     with raises_code(InputError, "no_data", "nothing"):
         read_study(tmp_path / "nothing")
-
-
-def test_a_folder_is_for_one_file_of_pairs(study: Study) -> None:
-    run(replace(study, setups=("base",), seeds=1))
-    write_good_bad(study.pairs, invent_pairs(seed=1))
-    with raises_code(RunError, "run_failed", "pairs.jsonl"):
-        run(replace(study, setups=("base",), seeds=1))
 
 
 def test_pairs_without_a_split_need_the_honest_one(study: Study) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -186,12 +185,6 @@ def test_a_split_that_lacks_a_seed_shows_so() -> None:
     assert row.index("(2 seeds)") < row.index("(1 seed)")
 
 
-def test_correlations_with_data_size_are_over_no_seeds_themselves() -> None:
-    tables = make_tables(StudyResults(SUITE, each("single", {"AG": 5, "AV": 7, "QA": 6})))
-    assert "Every figure" not in notes(tables, "Correlation of data size")
-    assert "ours: of the means over seeds in the tables above" in notes(tables, "Correlation of data size")
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A study with two finished trainings."""
@@ -203,22 +196,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "results.json: cannot read the results (Expecting value"),
-        ("{}", "results.json: these are not results of this version"),
-        ('{"metrist_heap": 1}', "results.json: the results are incomplete"),
-    ],
-)
-def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, content: str | None, message: str) -> None:
+@pytest.mark.parametrize("content", [None, "{}", '{"metrist_heap": 2}', '{"metrist_heap": 1}', "[]"])
+def test_results_that_cannot_be_read_are_left_out_and_named(folder: Path, content: str | None) -> None:
     path = folder / "trainings/multi-seed1-authors/results.json"
     path.write_text(path.read_text()[:100] if content is None else content)
-    assert [result.job.seed for result in read_results(folder).results] == [0]
+    assert [result.job.seed for result in read_results(folder)[0]] == [0]
     tables = make_tables(read_study(folder))
     (note,) = (note for note in tables[0].notes if note.startswith("Left out: "))
     assert note.startswith(f"Left out: {path}: ")
-    assert message in note
     assert note.endswith("remove the file to train again.")
     assert not any("Left out" in note for table in tables[1:] for note in table.notes)
 
@@ -231,20 +216,14 @@ def test_where_no_results_can_be_read_that_is_an_error(folder: Path) -> None:
 
 
 def test_unfinished_trainings_are_listed(folder: Path) -> None:
-    assert read_results(folder).left_out == []
+    assert read_results(folder)[1] == []
     (folder / "trainings/multi-seed2-authors").mkdir()
-    assert read_results(folder).left_out == ["Not finished, and in no table: multi-seed2-authors."]
+    assert read_results(folder)[1] == ["Not finished, and in no table: multi-seed2-authors."]
     for seed in range(3, 14):
         (folder / f"trainings/multi-seed{seed}-authors").mkdir()
-    (note,) = read_results(folder).left_out
+    (note,) = read_results(folder)[1]
     assert note.endswith(", 2 more.")
     assert note.count("multi-seed") == 10
-
-
-def test_nothing_that_was_not_run_is_in_a_table(tmp_path: Path) -> None:
-    tables = make_tables(StudyResults(SUITE, each("cross-cluster", {"AV": 3, "QA": 5}, cluster="cluster1")))
-    assert [table.title[:7] for table in tables] == ["Table 3"]
-    (tmp_path / "tables.json").write_text(json.dumps([table.to_dict() for table in tables]))
 
 
 def test_figures_are_written_with_what_is_known() -> None:

@@ -46,7 +46,7 @@ from metrist.data.error_analysis.teacher import (
 from metrist.data.perturbations import check_kinds
 from metrist.data.settings import ExampleSettings
 from metrist.documents import read_toml
-from metrist.errors import InputError, SpecError, did_you_mean, format_path
+from metrist.errors import InputError, SpecError, check_known, format_path
 from metrist.io.writer import atomic_write
 from metrist.llm.base import LLM
 from metrist.llm.estimate import current_estimate
@@ -78,16 +78,6 @@ class MixCell:
         return example.channel in self.channels and self.task in (ANY_TASK, example.task)
 
 
-@dataclass(frozen=True, slots=True)
-class MixShare:
-    """What became of a cell: how many examples there were, how many were to be taken, and how many were."""
-
-    cell: MixCell
-    available: int
-    expected: int
-    taken: int
-
-
 def read_mix(name_or_path: str) -> tuple[MixCell, ...]:
     """A shipped mix, such as `paper`, or one of a TOML file: `[summarization]` with `real = 4179`."""
     shipped = tomllib.loads((resources.files(__package__) / "mixes.toml").read_text(encoding="utf-8"))
@@ -95,11 +85,7 @@ def read_mix(name_or_path: str) -> tuple[MixCell, ...]:
         return _parse_mix(shipped[name_or_path], name_or_path)
     path = Path(name_or_path)
     if not path.is_file():
-        raise SpecError(
-            f"there is no mix {name_or_path!r}{did_you_mean(name_or_path, shipped)} (available: all, "
-            f"{', '.join(shipped)}, or a TOML file)",
-            code="unknown_name",
-        )
+        check_known("mix or TOML file", name_or_path, shipped)
     return _parse_mix(read_toml(path, SpecError, largest=1 << 20), format_path(path))
 
 
@@ -112,12 +98,7 @@ def _parse_mix(content: Mapping[str, Any], place: str) -> tuple[MixCell, ...]:
         for names, count in row.items():
             channels = tuple(name.strip() for name in names.split("+"))
             for name in channels:
-                if name not in CHANNELS:
-                    raise SpecError(
-                        f"{place}: [{task}] names the channel {name!r}{did_you_mean(name, CHANNELS)} (available: "
-                        f"{', '.join(CHANNELS)})",
-                        code="unknown_name",
-                    )
+                check_known(f"channel of [{task}] in {place}:", name, CHANNELS)
             if type(count) is not int or count < 0:
                 raise SpecError(f"{place}: [{task}] {names} must be a number of examples, got {count!r}")
             cells.append(MixCell(known, channels, count))
@@ -128,9 +109,10 @@ def _parse_mix(content: Mapping[str, Any], place: str) -> tuple[MixCell, ...]:
 
 def apply_mix(
     examples: Sequence[AnalysisExample], mix: Sequence[MixCell], size: int | None = None, seed: int = 0
-) -> tuple[list[AnalysisExample], list[MixShare]]:
+) -> tuple[list[AnalysisExample], list[dict[str, Any]]]:
     """Take as many examples of each cell as the mix says, or `size` in the proportions of the cells that have any. An
-    example counts in the first cell that includes it; a cell that has too few gives all of them."""
+    example counts in the first cell that includes it; a cell that has too few gives all of them. Return them, and for
+    each cell how many there were, how many were to be taken, and how many were."""
     groups: dict[MixCell, list[AnalysisExample]] = {cell: [] for cell in mix}
     for example in examples:
         for cell, group in groups.items():
@@ -144,7 +126,8 @@ def apply_mix(
         expected = cell.count if size is None else round(size * cell.count / total) if group else 0
         chosen = random.Random(f"{seed}\0mix\0{number}").sample(group, min(expected, len(group)))
         taken += chosen
-        shares.append(MixShare(cell, len(group), expected, len(chosen)))
+        counts = {"available": len(group), "expected": expected, "taken": len(chosen)}
+        shares.append({"task": cell.task, "channel": "+".join(cell.channels), **counts})
     return taken, shares
 
 
@@ -168,11 +151,7 @@ class BuildSettings(ExampleSettings):
 
     def __post_init__(self) -> None:
         for name in self.channels:
-            if name not in CHANNELS:
-                raise SpecError(
-                    f"there is no channel {name!r}{did_you_mean(name, CHANNELS)} (available: {', '.join(CHANNELS)})",
-                    code="unknown_name",
-                )
+            check_known("channel", name, CHANNELS)
         if self.kinds is not None:
             check_kinds(self.kinds)
         if self.llm is None and ("real" in self.channels or self.inject or self.generate):
@@ -195,7 +174,7 @@ class AnalysisBuildResult:
     examples: list[AnalysisExample]
     steps: dict[str, FilterStep]
     made: Counter[str]
-    shares: list[MixShare]
+    shares: list[dict[str, Any]]
     notes: list[str]
 
     def report(self) -> dict[str, Any]:
@@ -207,16 +186,10 @@ class AnalysisBuildResult:
                 {"step": step.name, "why": step.description, "count": step.removed, "samples": step.samples}
                 for step in self.steps.values()
             ],
-            "mix": [
-                {
-                    "task": share.cell.task, "channel": "+".join(share.cell.channels), "available": share.available,
-                    "expected": share.expected, "taken": share.taken,
-                }
-                for share in self.shares
-            ],
+            "mix": self.shares,
             "statistics": describe_examples(self.examples),
             "notes": self.notes,
-        }  # fmt: skip
+        }
 
     def write(self, folder: str | os.PathLike[str], *, chat: bool = False) -> None:
         """Write the examples and the report into a folder."""
@@ -280,7 +253,7 @@ def build_examples(
             f"{', '.join(settings.channels)}" + (f"; removed by filters: {removed}" if removed else ""),
             code="invalid_value",
         )
-    shares: list[MixShare] = []
+    shares: list[dict[str, Any]] = []
     if settings.mix is not None:
         before = len(examples)
         examples, shares = apply_mix(examples, settings.mix, settings.size, settings.seed)

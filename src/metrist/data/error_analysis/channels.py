@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from statistics import fmean
@@ -14,7 +14,7 @@ from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_
 from metrist.data.faults import KINDS, Concern, Edit, EditableText, quote
 from metrist.data.perturbations import can_perturb, choose_aspect, choose_donor, find_aspect, list_kinds, perturb
 from metrist.data.settings import Good
-from metrist.errors import SpecError, did_you_mean
+from metrist.errors import SpecError, check_known
 from metrist.io.reader import Reader
 from metrist.metrics.errors.aspect_tables import choose_table
 from metrist.metrics.errors.span_alignment import UNNAMED, find_matches
@@ -31,18 +31,15 @@ class JudgedOutput:
     record: Record
     errors: tuple[Error, ...] = ()
     raters: tuple[str, ...] = ()
-    ratings: Mapping[str, float]
-    scores: Mapping[str, float]
+    ratings: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_outputs(reader: Reader, *, task: str | None = None, instruction: str | None = None) -> list[JudgedOutput]:
     """All outputs of the files. `task` and `instruction` take the place of those of the records. Of the raters of an
     output, those have looked for errors who marked any in its file; others may have given ratings only."""
     if task is not None and resolve_task(task) is None:
-        known = list_tasks()
-        raise SpecError(
-            f"there is no task {task!r}{did_you_mean(task, known)} (available: {', '.join(known)})", code="unknown_name"
-        )
+        check_known("task", task, list_tasks())
     records: dict[tuple[str, str], Record] = {}
     errors: dict[tuple[str, str], list[Error]] = {}
     raters: dict[tuple[str, str], list[tuple[int, str]]] = {}

@@ -80,7 +80,7 @@ def generate_outputs(
                         continue
                     system = f"{name}#{sample + 1}" if is_math else name
                     new = replace(record, system=system, output=answer.text.strip())
-                    made.append(JudgedOutput(record=new, ratings={}, scores={}))
+                    made.append(JudgedOutput(record=new))
     return made
 
 
@@ -215,7 +215,10 @@ def _plan(text: Record, number: int, most: int, seed: int) -> tuple[Record, str,
     rng = random.Random(f"{seed}\0inject\0{number}\0{text.item}\0{text.system}")
     table = choose_table(text.task)
     aspects = rng.sample(table.aspects, min(rng.randint(1, most), len(table.aspects)))
-    fenced = fence_texts(_list_texts(text, table))
+    texts = [PromptText("instruction", text.instruction or table.instruction)]
+    if text.source:
+        texts.append(PromptText("source", text.source))
+    fenced = fence_texts([*texts, PromptText(table.output, text.output)])
     question = fill_template(
         load_template("error_injection"),
         task=table.task.replace("_", " "),
@@ -228,13 +231,6 @@ def _plan(text: Record, number: int, most: int, seed: int) -> tuple[Record, str,
         mark=fenced.mark,
     )
     return text, question, fenced.mark
-
-
-def _list_texts(record: Record, table: AspectTable) -> list[PromptText]:
-    texts = [PromptText("instruction", record.instruction or table.instruction)]
-    if record.source:
-        texts.append(PromptText("source", record.source))
-    return [*texts, PromptText(table.output, record.output)]
 
 
 def _injection_schema() -> Mapping[str, Any]:

@@ -93,7 +93,6 @@ def _exchange(
 
 
 def _insert_sentence(text: EditableText, rng: random.Random, sentence: str, explanation: str) -> Edit | None:
-    """Insert a sentence after another one."""
     ends = [end for _, end in text.sentences if text.is_free(end, end)]
     if not ends:
         return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 
 from metrist.data.heap.rows import (
     HeapAnswer,
@@ -23,8 +23,6 @@ from metrist.data.heap.rows import (
 from metrist.data.pairs import GoodBad
 from metrist.errors import InputError
 from metrist.io.compression import display_name
-from metrist.io.fields import as_number
-from metrist.io.row_model import RowError
 
 # CHASM: hateful messages and the replies of three systems, rated from 0 to 4 (Ashida and Komachi, 2022).
 #
@@ -72,30 +70,22 @@ def read_chasm(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[Go
 _CONCEPTS, _REFERENCE = "Concept set:", "Reference:"
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    concepts: str
-    reference: str
-    first: str
-    second: str
-    score: float | None
-
-
 def read_commongen(paths: Sequence[PathLike], codes: Collection[str]) -> Iterator[GoodBad]:
     """Yield the pairs of CR."""
     if "CR" not in codes:
         return
-    comparisons = (comparison for path in paths for comparison in _read_sheet(path))
-    for group in group_by_key(comparisons, lambda row: (row.concepts, row.reference, row.first, row.second)):
-        total = sum(comparison.score for comparison in group if comparison.score is not None)
+    totals: dict[tuple[str, str, str, str], float] = defaultdict(float)
+    for path in paths:
+        for comparison, score in _read_sheet(path):
+            totals[comparison] += score
+    for (concepts, reference, *sentences), total in totals.items():
         if total:
-            first, second = HeapAnswer(text=group[0].first), HeapAnswer(text=group[0].second)
-            good, bad = (first, second) if total > 0 else (second, first)
-            concepts = group[0].concepts
-            yield HeapQuestion(code="CR", context=(concepts, group[0].reference), item=concepts).pair(good, bad)
+            good, bad = (HeapAnswer(text=text) for text in (sentences if total > 0 else reversed(sentences)))
+            yield HeapQuestion(code="CR", context=(concepts, reference), item=concepts).pair(good, bad)
 
 
-def _read_sheet(path: PathLike) -> Iterator[_Comparison]:
+def _read_sheet(path: PathLike) -> Iterator[tuple[tuple[str, str, str, str], float]]:
+    """Yield concepts, reference and the two sentences with their score; a blank score counts nothing."""
     name = display_name(path)
     concepts = reference = ""
     for line, cells in read_cells(path):
@@ -105,22 +95,18 @@ def _read_sheet(path: PathLike) -> Iterator[_Comparison]:
         elif head.startswith(_REFERENCE):
             reference = head.removeprefix(_REFERENCE).strip()
         elif concepts and reference:
-            yield _parse_comparison(concepts, reference, cells, f"{name}:{line}")
+            if len(cells) < 3 or not cells[0] or not cells[1]:
+                raise InputError(
+                    f"{name}:{line}: expected two sentences and a score, got {cells}", code="invalid_value"
+                )
+            row = PublishedRow(f"{name}:{line}", {"score": cells[2]})
+            score = row.number("score") if cells[2].strip() else 0.0
+            yield (concepts, reference, cells[0], cells[1]), score
     if not concepts:
         raise InputError(
             f"{name}: has no line 'Concept set: …'; expected a sheet of CommonGen's human evaluation",
             code="invalid_value",
         )
-
-
-def _parse_comparison(concepts: str, reference: str, cells: list[str], location: str) -> _Comparison:
-    if len(cells) < 3 or not cells[0] or not cells[1]:
-        raise InputError(f"{location}: expected two sentences and a score, got {cells}", code="invalid_value")
-    try:
-        score = as_number("the score", cells[2]) if cells[2].strip() else None
-    except RowError as error:
-        raise InputError(f"{location}: {error}") from None
-    return _Comparison(concepts, reference, cells[0], cells[1], score)
 
 
 # Counter narratives by five systems, judged by two raters each (Tekiroğlu and others, 2022).

@@ -12,6 +12,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, permutations
@@ -70,8 +71,10 @@ class PublishedRow:
 
     def elements(self, *path: str) -> list[Any]:
         """Return a list that is not empty; a table's cell has it as text: [2, 1, 1]."""
-        value = self.value(*path)
-        elements = _parse_json(value) if isinstance(value, str) else value
+        elements = value = self.value(*path)
+        if isinstance(value, str):
+            with suppress(ValueError, RecursionError):
+                elements = json.loads(value)
         if not isinstance(elements, list) or not elements:
             raise self.error(f"{_join(path)!r} must be a list that is not empty, got {format_value(value)}")
         return elements
@@ -101,13 +104,6 @@ class PublishedRow:
 
 def _join(path: Sequence[str]) -> str:
     return ".".join(path)
-
-
-def _parse_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def read_published_rows(paths: Iterable[PathLike]) -> Iterator[PublishedRow]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from metrist.criteria import Suite
-from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.errors import RunError, check_known
 from metrist.io.writer import atomic_write
 from metrist.studies.heap.jobs import Changes, Codes, Result, TrainingRequest
 from metrist.studies.heap.training import Failures
@@ -28,6 +28,7 @@ CHOICES = ("instruction", "lr", "batch", "epochs", "labelled", "keep")
 def list_values(suite: Suite, name: str) -> tuple[Any, ...]:
     """Return the values to try of one setting: those of the paper's grid. It gives a range of epochs, of which four are
     tried."""
+    check_known("setting for `choose`:", name, CHOICES)
     grid = suite.grid
     match name:
         case "instruction":
@@ -40,12 +41,8 @@ def list_values(suite: Suite, name: str) -> tuple[Any, ...]:
             return tuple(int(count) for count in np.linspace(*grid.epochs, 4).round())
         case "labelled":
             return grid.labelled
-        case "keep":
+        case _:
             return ("end", "start", "both")
-    raise SpecError(
-        f"`choose` does not know {name!r}{did_you_mean(name, CHOICES)}; there are {', '.join(CHOICES)}",
-        code="unknown_name",
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,7 +151,10 @@ class Search:
             evaluated.append((trial, result))
             if accuracy > subject.best:
                 subject.best, subject.result, subject.changes = accuracy, result, trial.changes
-        self._write_log()
+        judged_by = "mean over the learned criteria of the accuracy on their development pairs, one seed"
+        header = {"budget": self.budget, "settings": list(self.names), "judged_by": judged_by}
+        with atomic_write(self.log) as file:
+            file.writelines(json.dumps(row) + "\n" for row in (header, *self._log_rows))
         return evaluated
 
     def _note(
@@ -163,13 +163,6 @@ class Search:
         row = {"subject": subject.name, "setting": setting, "value": value, **facts}
         self._log_rows.append(row | ({"folder": request.name} if request is not None else {}))
 
-    def _write_log(self) -> None:
-        judged_by = "mean over the learned criteria of the accuracy on their development pairs, one seed"
-        header = {**_describe_search(self.names, self.budget), "judged_by": judged_by}
-        with atomic_write(self.log) as file:
-            for row in (header, *self._log_rows):
-                file.write(json.dumps(row) + "\n")
-
 
 def check_search(log: Path, names: Sequence[str], budget: int) -> None:
     """Raise an error if the folder was searched in another way before: trials are numbered in the order of the first
@@ -177,13 +170,9 @@ def check_search(log: Path, names: Sequence[str], budget: int) -> None:
     if not log.is_file():
         return
     header = json.loads(log.read_text(encoding="utf-8").splitlines()[0])
-    if any(header[name] != value for name, value in _describe_search(names, budget).items()):
+    if (header["budget"], header["settings"]) != (budget, list(names)):
         before = f"`choose='{','.join(header['settings'])}'`, `budget={header['budget']}`"
         raise RunError(f"{log.parent} was searched with {before}; use the same, or another `out`")
-
-
-def _describe_search(names: Sequence[str], budget: int) -> dict[str, Any]:
-    return {"budget": budget, "settings": list(names)}
 
 
 def describe_changes(changes: Changes) -> str:

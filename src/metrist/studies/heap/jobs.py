@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.data.pairs import Fields, GoodBad
-from metrist.errors import InputError, RunError, did_you_mean
+from metrist.errors import InputError, RunError, check_known
 from metrist.io.writer import atomic_write
 from metrist.models.devices import Options
 from metrist.models.reward_layout import RewardLayout
@@ -49,10 +49,7 @@ class Settings:
 
     def with_changes(self, changes: Changes) -> Settings:
         for name in changes:
-            if name not in CHANGEABLE:
-                raise RunError(
-                    f"no setting {name!r} that a study changes{did_you_mean(name, CHANGEABLE)}", code="unknown_name"
-                )
+            check_known("setting that a study changes", name, CHANGEABLE, RunError)
         return replace(
             self,
             recipe=replace(self.recipe, **{name: changes[name] for name in RECIPE_CHANGES if name in changes}),
@@ -150,6 +147,8 @@ FORMAT = 1
 #: The context of answers that have none.
 NO_CONTEXT = ""
 _CONTEXT_WORDS = 3
+#: The fields of `CriterionScores`, in the order of a results file.
+_HASHES, _NUMBERS = ("context", "good_answer", "bad_answer"), ("good", "bad", "good_rating", "bad_rating")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -204,25 +203,15 @@ class CriterionScores:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "context": list(self.context),
-            "good_answer": list(self.good_answer),
-            "bad_answer": list(self.bad_answer),
-            "good": self.good.tolist(),
-            "bad": self.bad.tolist(),
-            "good_rating": [None if np.isnan(value) else value for value in self.good_rating.tolist()],
-            "bad_rating": [None if np.isnan(value) else value for value in self.bad_rating.tolist()],
+        numbers = {
+            name: [None if np.isnan(value) else value for value in getattr(self, name).tolist()] for name in _NUMBERS
         }
+        return {**{name: list(getattr(self, name)) for name in _HASHES}, **numbers}
 
     @staticmethod
     def from_dict(row: Mapping[str, Any]) -> CriterionScores:
-        numbers = {name: _to_floats(row[name]) for name in ("good", "bad", "good_rating", "bad_rating")}
-        return CriterionScores(
-            context=list(row["context"]),
-            good_answer=list(row["good_answer"]),
-            bad_answer=list(row["bad_answer"]),
-            **numbers,
-        )
+        columns: dict[str, Any] = {name: list(row[name]) for name in _HASHES}
+        return CriterionScores(**columns | {name: _to_floats(row[name]) for name in _NUMBERS})
 
 
 def _to_floats(values: Sequence[float | None]) -> Floats:
@@ -270,11 +259,8 @@ class Result:
     def read(path: Path) -> Result:
         try:
             row = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot read the results ({error}); remove the file to train again") from error
-        if not isinstance(row, dict) or row.get("metrist_heap") != FORMAT:
-            raise InputError(f"{path}: these are not results of this version; remove the file to train again")
-        try:
+            if row["metrist_heap"] != FORMAT:
+                raise ValueError(f"they are of version {row['metrist_heap']}")
             job = row["job"]
             return Result(
                 job=Job(**{**job, "learns": tuple(job["learns"]), "judged": tuple(job["judged"])}),
@@ -283,8 +269,8 @@ class Result:
                 sizes=row["sizes"],
                 scores={code: CriterionScores.from_dict(scores) for code, scores in row["answers"].items()},
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{path}: the results are incomplete; remove the file to train again") from error
+        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{path}: cannot read the results ({error}); remove the file to train again") from error
 
 
 # DIR/split-authors.json            the side of each pair in the file

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,13 +146,11 @@ class StudyResults:
         *,
         chosen: Mapping[str, str] | None = None,
         left_out: Sequence[str] = (),
-        draws: int = DRAWS,
     ) -> None:
         self.suite = suite
         self.results = tuple(results)
         self.chosen = dict(chosen or {})
         self.left_out = tuple(left_out)
-        self._draws = draws
         self._seeds: dict[_Key, dict[int, CriterionScores]] = {}
         for result in sorted(results, key=lambda result: result.job.seed):
             job = result.job
@@ -189,7 +186,7 @@ class StudyResults:
 
     def accuracy(self, setup: SetupName, split: SplitName, code: str, cluster: str | None = None) -> SeedSummary | None:
         seeds = self._seeds.get((setup, split, code, cluster))
-        return accuracy([*seeds.values()], self._draws) if seeds else None
+        return accuracy([*seeds.values()]) if seeds else None
 
     def spearman(self, setup: SetupName, split: SplitName, code: str) -> SeedSummary | None:
         seeds = self._seeds.get((setup, split, code, None))
@@ -207,7 +204,7 @@ class StudyResults:
         shared = sorted(set.intersection(*map(set, by_code.values()))) if by_code else []
         if not shared:
             return None
-        return macro_accuracy({code: [seeds[seed] for seed in shared] for code, seeds in by_code.items()}, self._draws)
+        return macro_accuracy({code: [seeds[seed] for seed in shared] for code, seeds in by_code.items()})
 
     def count_ties(self) -> tuple[int, int]:
         """Return the number of pairs with two equal scores, and of all scored pairs."""
@@ -215,15 +212,9 @@ class StudyResults:
         return sum(scores.ties for scores in every), sum(len(scores) for scores in every)
 
 
-class FinishedTrainings(NamedTuple):
-    """The results in a study's folder; `left_out` describes unfinished trainings and unreadable results."""
-
-    results: list[Result]
-    left_out: list[str]
-
-
-def read_results(folder: Path) -> FinishedTrainings:
-    """Read the results of all finished trainings of a study's folder."""
+def read_results(folder: Path) -> tuple[list[Result], list[str]]:
+    """Read the results of all finished trainings of a study's folder, and describe unfinished trainings and results
+    that cannot be read."""
     folders = sorted(path for path in (folder / "trainings").glob("*") if path.is_dir())
     paths = [path / RESULTS for path in folders if (path / RESULTS).is_file()]
     if not paths:
@@ -245,4 +236,4 @@ def read_results(folder: Path) -> FinishedTrainings:
         if len(unfinished) > _MAX_LISTED:
             shown.append(f"{len(unfinished) - _MAX_LISTED:,} more")
         left_out.append(f"Not finished, and in no table: {', '.join(shown)}.")
-    return FinishedTrainings(results, left_out)
+    return results, left_out

@@ -115,9 +115,8 @@ def read_study(out: Path) -> StudyResults:
     if description is None:
         raise InputError(f"{out} has no study; run one with --suite and -o {out}", code="no_data")
     chosen = {subject: describe_changes(changes) for subject, changes in (_read_json(out / _CHOSEN) or {}).items()}
-    finished = read_results(out)
-    suite = criteria_tables.suite(description["suite"])
-    return StudyResults(suite, finished.results, chosen=chosen, left_out=finished.left_out)
+    results, left_out = read_results(out)
+    return StudyResults(criteria_tables.suite(description["suite"]), results, chosen=chosen, left_out=left_out)
 
 
 def _select_criteria(study: Study, suite: Suite, data: StudyData) -> Codes:

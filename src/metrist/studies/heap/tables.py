@@ -40,7 +40,7 @@ class SummaryCell:
         )
         text = mean if math.isnan(summary.sd) else f"{mean} ± {sd}"
         text += "" if math.isnan(summary.low) else f" [{low}, {high}]"
-        return f"{text} ({_count_seeds(summary.seeds)})" if self.show_seeds else text
+        return f"{text} ({format_count(summary.seeds, 'seed')})" if self.show_seeds else text
 
     def plain(self) -> dict[str, float | int | None] | None:
         if self.summary is None:
@@ -84,17 +84,13 @@ def _add_seed_counts(table: Table) -> Table:
     if not counts:
         return table
     if len(counts) == 1:
-        return replace(table, notes=[*table.notes, f"Every figure is over {_count_seeds(counts.pop())}."])
+        return replace(table, notes=[*table.notes, f"Every figure is over {format_count(counts.pop(), 'seed')}."])
     rows = [
         [replace(cell, show_seeds=True) if isinstance(cell, SummaryCell) else cell for cell in row]
         for row in table.rows
     ]
     note = "The number of seeds differs and follows each figure; a mean is over the seeds that all its criteria have."
     return replace(table, rows=rows, notes=[*table.notes, note])
-
-
-def _count_seeds(seeds: int) -> str:
-    return format_count(seeds, "seed")
 
 
 def _columns(names: Sequence[str]) -> list[Column]:
@@ -296,10 +292,13 @@ def _size_table(results: StudyResults, split: SplitName) -> Table | None:
         for code in codes:
             summaries = [results.accuracy(setup, split, code) for setup in setups]
             gains.append(_subtract([summary.mean for summary in summaries if summary is not None]))
-        ours = _correlate([results.sizes[code] for code in codes], gains)
-        computed = correlate_published(results.suite, setups)
+        ours = measure("pearson").value([results.sizes[code] for code in codes], gains)
+        ours_cell, computed_cell = (
+            SummaryCell(SeedSummary(mean=value), scale=1.0, decimals=2)
+            for value in (ours, correlate_published(results.suite, setups))
+        )
         published = PaperCell(results.suite.size_correlations[name])
-        rows.append([title, len(codes), _correlation_cell(ours), published, _correlation_cell(computed)])
+        rows.append([title, len(codes), ours_cell, published, computed_cell])
     if not rows:
         return None
     return Table(
@@ -317,16 +316,8 @@ def correlate_published(suite: Suite, setups: Sequence[SetupName]) -> float:
     """Compute the same correlation from the paper's own tables, which sometimes differs from the one in its text."""
     sizes = [float(criterion.examples or 0) for criterion in suite.criteria]
     gains = [_subtract([suite.accuracy[setup][code].mean for setup in setups]) for code in suite.codes]
-    return _correlate(sizes, gains)
-
-
-def _correlate(sizes: Sequence[float], values: Sequence[float]) -> float:
-    return measure("pearson").value(sizes, values)
+    return measure("pearson").value(sizes, gains)
 
 
 def _subtract(values: Sequence[float]) -> float:
     return values[0] - sum(values[1:])
-
-
-def _correlation_cell(value: float) -> SummaryCell:
-    return SummaryCell(SeedSummary(mean=value), scale=1.0, decimals=2)

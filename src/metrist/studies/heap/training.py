@@ -32,6 +32,7 @@ from metrist.models.devices import Options, import_torch
 from metrist.models.loading import load_reward
 from metrist.models.protocols import RewardScorer
 from metrist.run.worker_pool import WorkerDied, WorkerPool, send_event
+from metrist.settings import as_arguments
 from metrist.studies.heap.jobs import RESULTS, CriterionScores, Result, SplitName, TrainingRequest
 from metrist.train.answer_pairs import score_pairs
 from metrist.train.fit import fit
@@ -149,25 +150,18 @@ def _select(pairs: Sequence[GoodBad], side: str, criteria: Sequence[str]) -> lis
 def _train(
     request: TrainingRequest, pairs: Sequence[GoodBad], data: StudyData, callback: TrainingCallback
 ) -> Mapping[str, Any]:
-    """Train the model into the request's folder and return its card."""
     settings, job = request.settings, request.job
     facts: dict[str, Any] = {"files": [data.describe()], "setup": job.setup, "split": job.split}
     if request.chosen:
         facts["chosen_on_development_pairs"] = request.chosen
+    own = {name: value for name, value in as_arguments(settings).items() if name not in ("dev_most", "instructions")}
     task = PreferenceTask(
         train=_select(pairs, "train", job.learns),
         dev=_limit_per_criterion(_select(pairs, "dev", job.learns), settings.dev_most),
-        base=settings.base,
         out=request.folder / "model",
-        layout=settings.layout,
-        pooling=settings.pooling,
-        recipe=replace(settings.recipe, seed=job.seed),
-        balance=settings.balance,
-        ties=settings.ties,
-        regression=settings.regression,
-        head_lr=settings.head_lr,
         checkpoint_every=request.checkpoint_every,
         data=facts,
+        **own | {"recipe": replace(settings.recipe, seed=job.seed)},
     )
     return fit(task, callback)
 
@@ -218,7 +212,6 @@ class StudyCallback(Protocol):
 
     def on_plan(self, count: int, finished: int) -> None:
         """`count` trainings are requested, of which `finished` were finished before."""
-        ...
 
     def on_start(self, name: str) -> None: ...
 
@@ -236,26 +229,9 @@ class StudyCallback(Protocol):
 class NoStudyCallback:
     """Ignores all events."""
 
-    def on_plan(self, count: int, finished: int) -> None:
-        pass
+    def _ignore(self, *_: Any, **__: Any) -> None: ...
 
-    def on_start(self, name: str) -> None:
-        pass
-
-    def on_progress(self, name: str, progress: TrainingProgress) -> None:
-        pass
-
-    def on_evaluation(self, name: str, evaluation: Evaluation, figure: str) -> None:
-        pass
-
-    def on_finish(self, name: str, seconds: float) -> None:
-        pass
-
-    def on_failure(self, name: str, reason: str) -> None:
-        pass
-
-    def on_message(self, text: str) -> None:
-        pass
+    on_plan = on_start = on_progress = on_evaluation = on_finish = on_failure = on_message = _ignore
 
 
 #: An event of a training, as a method of `StudyCallback` and its arguments after the name.

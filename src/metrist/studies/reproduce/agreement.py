@@ -7,7 +7,7 @@ resampled items, and a second figure that shows what remains once the output's l
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,12 +19,12 @@ from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.preferences import vote
 from metrist.metrics import registry
 from metrist.metrics.agreement import BEST_LEXICAL, AgreementFigure, DatasetAgreement, load_agreements
-from metrist.metrics.trained.quality import Quality
+from metrist.metrics.trained.quality import Mixture, Quality
 from metrist.report.cells import Marked
 from metrist.report.tables import Column, Count, Estimate, Number, Table
 from metrist.stats import Codes, Floats, Mask
 from metrist.studies.reproduce.figures import DataFolder, list_outputs
-from metrist.studies.reproduce.published import NO_DATA, References, read_table_file
+from metrist.studies.reproduce.published import NO_DATA, ComputedTable, References, read_table_file, read_texts
 from metrist.studies.reproduce.shipped import resolve_metric
 
 METRICS_TABLE = "shipped-metrics"
@@ -68,12 +68,9 @@ class RatedSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AgreementTable:
+class AgreementTable(ComputedTable):
     """The figures of all metrics on all sets. A metric without a figure has no entry in a row."""
 
-    title: str
-    caption: str
-    notes: tuple[str, ...]
     decimals: int
     metrics: tuple[str, ...]
     columns: tuple[str, ...]
@@ -126,15 +123,9 @@ class AgreementTable:
 
 
 def make_agreement_table(
-    folder: DataFolder,
-    on_set: Callable[[str], None] = lambda _: None,
-    *,
-    keep: Collection[str] = (),
-    only: Collection[str] = (),
+    folder: DataFolder, *, keep: Collection[str] = (), only: Collection[str] = ()
 ) -> AgreementTable:
-    """Compute the table; `on_set` is called with the name of each data set before it is scored. The columns of `keep`
-    are not computed but taken from the published figures; so are the rows of other data sets than those of `only`,
-    if there are any."""
+    """Compute the table. The columns `keep`, and rows of other data sets than `only`, if any, stay as published."""
     content = read_table_file(METRICS_TABLE)
     labels = [entry["label"] for entry in (*content["metrics"], *content["baselines"])]
     if unknown := [name for name in keep if name not in labels or name == content["length"]]:
@@ -154,7 +145,6 @@ def make_agreement_table(
         if only and rated.data not in only:
             rows += (row for row in load_agreements() if (row.data, row.name) == (rated.data, rated.name))
         elif folder.has(rated.data):
-            on_set(rated.name)
             rows += (_add_published(row, keep) if keep else row for row in _compare(rated, content, folder))
     shipped = tuple(entry["label"] for entry in content["metrics"])
     others = [entry["label"] for entry in content["baselines"]]
@@ -163,9 +153,7 @@ def make_agreement_table(
         columns.insert(columns.index(name) + 1 if name in others else len(columns), negated)
     present = {name for row in rows for name in row.figures}
     return AgreementTable(
-        title=content["title"],
-        caption=content["caption"].strip(),
-        notes=tuple(content["notes"]),
+        **read_texts(content),
         decimals=content["decimals"],
         metrics=shipped,
         columns=tuple(column for column in columns if column in present),
@@ -235,7 +223,8 @@ def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFold
             values[label] = scores
             if name == QUALITY:
                 learned = _find_trained(content, rated)
-                has_learned = any(part in learned for part in _list_parts(folder, rated, metric))
+                mixtures = filter(None, _choose_mixtures(folder, rated, metric))
+                has_learned = any(part.name in learned for mixture in mixtures for part in mixture.parts)
             else:
                 has_learned = rated.family in entry.get("trained", ())
             if has_learned:
@@ -279,28 +268,25 @@ def _find_trained(content: Mapping[str, Any], rated: RatedSet) -> set[str]:
     }
 
 
-def _list_parts(folder: DataFolder, rated: RatedSet, text: str) -> list[str]:
-    """The names of the parts of `quality` on this set."""
-    metric = registry.build(text)
-    assert isinstance(metric, Quality)
-    mixtures = [metric.choose(record) for record in folder.select(rated.data, "all", rated.every, rated.part)]
-    return list(dict.fromkeys(part.name for mixture in mixtures if mixture for part in mixture.parts))
-
-
-def _combine(folder: DataFolder, rated: RatedSet, text: str) -> Floats | None:
-    """`quality` from the scores of its parts, which are computed once; None if a part cannot be had."""
+def _choose_mixtures(folder: DataFolder, rated: RatedSet, text: str) -> list[Mixture | None]:
+    """The mixture of `quality` for each output; None if it is not in this set or has none."""
     metric = registry.build(text)
     assert isinstance(metric, Quality)
     records = {(r.item, r.system): r for r in folder.select(rated.data, "all", rated.every, rated.part)}
     outputs = list_outputs(folder.judged(rated.data))
-    mixtures = [metric.choose(records[key]) if key in records else None for key in outputs]
+    return [metric.choose(records[key]) if key in records else None for key in outputs]
+
+
+def _combine(folder: DataFolder, rated: RatedSet, text: str) -> Floats | None:
+    """`quality` from the scores of its parts, which are computed once; None if a part cannot be had."""
+    mixtures = _choose_mixtures(folder, rated, text)
     columns: dict[str, Floats] = {}
     for part_text in dict.fromkeys(part.metric for mixture in mixtures if mixture for part in mixture.parts):
         scores = _score(folder, rated, part_text, "all")
         if scores is None:
             return None
         columns[part_text] = scores
-    combined = np.full(len(outputs), np.nan)
+    combined = np.full(len(mixtures), np.nan)
     for mixture in {id(mixture): mixture for mixture in mixtures if mixture}.values():
         own = np.array([other is mixture for other in mixtures])
         combined[own] = mixture.combine({part.metric: columns[part.metric][own] for part in mixture.parts})
@@ -331,7 +317,6 @@ def average_statistics(statistics: Sequence[Statistic]) -> Statistic:
 
 
 def _compare(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) -> Iterator[DatasetAgreement]:
-    """Yield the rows of one data set."""
     judged, columns = folder.judged(rated.data), _score_columns(rated, content, folder)
     values = {**columns.values, **columns.lexical}
     for name, negated in _NEGATED.items():
@@ -429,7 +414,6 @@ def select_outputs(judged: JudgedDataset, rated: RatedSet) -> Mask:
 def _measure_ties(
     judged: JudgedDataset, rated: RatedSet, aspect: str, values: Mapping[str, Floats], draws: int
 ) -> dict[str, AgreementFigure]:
-    """Measure the accuracy with calibrated ties."""
     scores = {name: MetricScores(name=name, values=column, higher_is_better=True) for name, column in values.items()}
     evaluation = meta_evaluate(
         replace(judged, scores=scores),

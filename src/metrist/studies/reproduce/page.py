@@ -18,9 +18,10 @@ from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find
 from metrist.studies.reproduce.published import (
     MEAN,
     NO_DATA,
-    PublishedTable,
+    ComputedTable,
     read_published_table,
     read_table_file,
+    read_texts,
     select_tables,
 )
 from metrist.studies.reproduce.shipped import (
@@ -114,9 +115,13 @@ def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Co
     return PageSection(
         name=name,
         title=published.title,
-        caption=published.caption.strip(),
+        caption=published.caption,
         summary=summarize(figures),
-        table=_make_table(published, figures),
+        table=Table(
+            columns=_COLUMNS,
+            rows=[_format_row(figure, published.decimals) for figure in figures],
+            notes=published.notes,
+        ),
     )
 
 
@@ -134,11 +139,6 @@ _COLUMNS = (
 )
 _REFERENCES = {"all": "", "first": "first reference only", "source": "source as reference"}
 _LINES = {"whole": "", "sentences": "one sentence per line"}
-
-
-def _make_table(published: PublishedTable, figures: Sequence[ReproducedFigure]) -> Table:
-    rows = [_format_row(figure, published.decimals) for figure in figures]
-    return Table(columns=_COLUMNS, rows=rows, notes=published.notes)
 
 
 def _format_row(figure: ReproducedFigure, decimals: int) -> list[Any]:
@@ -204,14 +204,11 @@ _WMT23_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WMT23Table:
+class WMT23Table(ComputedTable):
     """The submitted metrics, best first. `printed` has the values known from mt-metrics-eval."""
 
-    title: str
-    caption: str
     figures: tuple[Figure, ...]
     printed: Mapping[str, float]
-    notes: tuple[str, ...]
 
     @property
     def summary(self) -> str:
@@ -253,7 +250,7 @@ def make_wmt23_table(folder: DataFolder, draws: int = 1000) -> WMT23Table:
     """Compare the metrics of WMT23 English-German; `draws` resamples give intervals and ranks."""
     content = read_table_file(WMT23_TABLE)
     figures: tuple[Figure, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     if folder.has(content["data"]):
         evaluation = meta_evaluate(
             folder.judged(content["data"]),
@@ -265,10 +262,4 @@ def make_wmt23_table(folder: DataFolder, draws: int = 1000) -> WMT23Table:
         )
         figures = tuple(sorted(evaluation.figures, key=lambda figure: -figure.value))
         notes = evaluation.notes
-    return WMT23Table(
-        title=content["title"],
-        caption=content["caption"].strip(),
-        figures=figures,
-        printed=content["printed"],
-        notes=notes,
-    )
+    return WMT23Table(**read_texts({**content, "notes": notes}), figures=figures, printed=content["printed"])

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError, check_known
 
 References = Literal["all", "first", "source"]
 Lines = Literal["whole", "sentences"]
@@ -56,17 +56,27 @@ class PublishedBlock:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedTable:
-    """The part of a paper's table that can be computed without a neural model."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ComputedTable:
+    """The texts of a table that has a form of its own."""
 
-    name: str
     title: str
     caption: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTable(ComputedTable):
+    """The part of a paper's table that can be computed without a neural model."""
+
     decimals: int
     scale: float
-    notes: tuple[str, ...]
     blocks: tuple[PublishedBlock, ...]
+
+
+def read_texts(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `ComputedTable` from its file."""
+    return {"title": content["title"], "caption": content["caption"].strip(), "notes": tuple(content.get("notes", ()))}
 
 
 def list_tables() -> list[str]:
@@ -78,10 +88,7 @@ def select_tables(names: Sequence[str]) -> list[str]:
     """Return the requested names without repeats, or all if there are none. An unknown name raises an error."""
     known = list_tables()
     for name in names:
-        if name not in known:
-            raise RunError(
-                f"no table {name!r}; there are {', '.join(known)}{did_you_mean(name, known)}", code="unknown_name"
-            )
+        check_known("table", name, known, RunError)
     return list(dict.fromkeys(names)) or known
 
 
@@ -93,12 +100,9 @@ def read_published_table(name: str) -> PublishedTable:
     content = read_table_file(name)
     shared = {key: value for key, value in content.items() if key in _SHARED_KEYS}
     return PublishedTable(
-        name=name,
-        title=content["title"],
-        caption=content["caption"],
+        **read_texts(content),
         decimals=content["decimals"],
         scale=content.get("scale", 1.0),
-        notes=tuple(content.get("notes", ())),
         blocks=tuple(_parse_block({**shared, **block}) for block in content["blocks"]),
     )
 
@@ -108,10 +112,7 @@ def _parse_block(block: dict[str, Any]) -> PublishedBlock:
         data: {aspect: value if isinstance(value, list) else [value] for aspect, value in aspects.items()}
         for data, aspects in block.pop("printed").items()
     }
-    known = {field.name for field in fields(PublishedBlock)}
     settings: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in block.items()}
-    if unknown := settings.keys() - known:
-        raise ValueError(f"a block of a published table has no field {min(unknown)!r}")
     return PublishedBlock(printed=printed, **settings)
 
 

