@@ -4,7 +4,7 @@ drawing out."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,10 +74,7 @@ def lay_out_panels(
     stand once in each line of panels. Sets the height of the drawing."""
     style = drawing.style
     font = style.font
-    gutter = min(
-        max((text_length(cut_text(row, font, 9e9), font) for row in rows), default=0) + font, 0.34 * style.width
-    )
-    gutter = max(gutter, font)
+    gutter = measure_names(rows, font, 0.34 * style.width)
     across = max(1, min(len(titles), int((style.width - gutter) // (13 * font))))
     width = (style.width - gutter) / across
     height = row_height * len(rows)
@@ -94,6 +91,11 @@ def lay_out_panels(
         drawing.add(Label(panel.left, y + 0.5 * style.line, shown, bold=True))
         yield number, panel
     drawing.height = top + math.ceil(len(titles) / across) * (style.line + height + axis)
+
+
+def measure_names(names: Iterable[str], font: float, most: float) -> float:
+    """The width of a column of names beside a drawing."""
+    return min(max((text_length(cut_text(name, font, math.inf), font) for name in names), default=0) + font, most)
 
 
 def draw_axis(drawing: Drawing, panel: PlotPanel, count: int = 4) -> None:
@@ -281,15 +283,12 @@ def draw_bars(
 ) -> Drawing:
     """Horizontal bars, stacked from the series in their order, with the sum at the end, and a legend above."""
     drawing, font = Drawing(title, style, description), style.font
-    names = list(counts)
-    gutter = min(
-        max((text_length(cut_text(name, font, 9e9), font) for name in names), default=0) + font, 0.4 * style.width
-    )
+    gutter = measure_names(counts, font, 0.4 * style.width)
     most = max((sum(entry.values()) for entry in counts.values()), default=0) or 1
     span = (gutter, style.width - 5 * font)
     top = draw_legend(drawing, series, roles, gutter) if len(series) > 1 else 0.0
     row = 1.7 * font
-    for line, name in enumerate(names):
+    for line, name in enumerate(counts):
         y = top + line * row
         drawing.add(Label(gutter - 0.6 * font, y + row / 2, cut_text(name, font, gutter - font), "end"))
         done = 0.0
@@ -302,7 +301,7 @@ def draw_bars(
                 done += value
         end = place(done, (0, most), span)
         drawing.add(Label(end + 0.4 * font, y + row / 2, f"{done:,g}{unit}", role="soft", size=0.9))
-    drawing.height = top + row * len(names) + 2
+    drawing.height = top + row * len(counts) + 2
     return drawing
 
 

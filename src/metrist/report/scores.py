@@ -12,7 +12,8 @@ import numpy as np
 
 from metrist.errors import format_count, label_item
 from metrist.names import encode_names, split_positions
-from metrist.report.tables import Better, Column, Count, Estimate, Number, Share, Shares, Signature, Table, decimals_for
+from metrist.report.cells import Better, Column, Count, Estimate, Number, Share, Shares, Signature, decimals_for
+from metrist.report.tables import Table
 from metrist.scores import Failure, FailureKind, Scores
 
 #: Characters of an answer that a message quotes.

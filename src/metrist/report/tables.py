@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from metrist.errors import RunError, did_you_mean, escape_controls
 from metrist.io.writer import csv_line
 from metrist.report.cells import (
-    NOT_AVAILABLE,
-    Align,
-    Better,
-    Cell,
     Change,
     Column,
     Count,
@@ -45,21 +41,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
-    "NOT_AVAILABLE",
-    "Align",
-    "Better",
-    "Cell",
     "Change",
     "Column",
     "Count",
     "Estimate",
-    "Intervals",
     "Marked",
     "NameCell",
     "Number",
     "PValue",
     "Share",
-    "Shares",
     "Signature",
     "Table",
     "TableLayout",
@@ -68,7 +58,6 @@ __all__ = [
     "escape_controls",
     "escape_latex",
     "escape_markdown",
-    "format_cell",
     "format_number",
     "name_columns",
     "or_none",
@@ -117,7 +106,7 @@ class Table:
             return table.render(form)
         match form:
             case "text":
-                return _render_text(self, None)
+                return self.text()
             case "json":
                 return json.dumps(self.to_dict(), indent=2)
             case "markdown":
@@ -152,7 +141,12 @@ class Table:
 
     def text(self, width: int | None = None) -> str:
         """Plain text in aligned columns, folded where it would be wider than `width`."""
-        return _render_text(self, width)
+        rows = [[column.name for column in self.columns], *self.rows]
+        cells = [[shorten(format_cell(cell), _MAX_CELL) for cell in row] for row in rows]
+        lines = align_columns(cells, [column.align for column in self.columns], width)
+        title = [escape_controls(self.title), ""] if self.title else []
+        notes = ["", *map(escape_controls, self.all_notes)] if self.all_notes else []
+        return "\n".join([*title, *lines, *notes, *_signature_lines(self.signatures, width or _SIGNATURE_WIDTH)])
 
     def __str__(self) -> str:
         return self.text()
@@ -248,18 +242,6 @@ def _check_names(option: str, names: Iterable[str], known: Iterable[str]) -> Non
             )
 
 
-def _render_text(table: Table, width: int | None) -> str:
-    rows = [[column.name for column in table.columns], *table.rows]
-    cells = [[format_cell(cell) for cell in row] for row in rows]
-    cells = [[c if len(c) <= _MAX_CELL else shorten(c, _MAX_CELL) for c in row] for row in cells]
-    lines = align_columns(cells, [column.align for column in table.columns], width)
-    title = [escape_controls(table.title), ""] if table.title else []
-    notes = [escape_controls(note) for note in table.all_notes]
-    if notes:
-        notes.insert(0, "")
-    return "\n".join([*title, *lines, *notes, *_signature_lines(table.signatures, width or _SIGNATURE_WIDTH)])
-
-
 def _signature_lines(signatures: Sequence[Signature], width: int) -> Iterator[str]:
     """The block at the foot of a table: a line per signature beside the metric's name, folded where it is long."""
     if not signatures:
@@ -293,8 +275,7 @@ def align_columns(rows: Sequence[Sequence[str]], aligns: Sequence[str], screen: 
     A number that is cut off would mislead, so cells are folded between words; if columns do not fit even then, each
     cell gets its own line.
     """
-    natural = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
-    widths = natural if screen is None else _fit_widths(natural, rows, screen)
+    widths = _fit_widths(rows, screen)
     if widths is None:
         return _stack_cells(rows)
     rule = _GAP.join("-" * width for width in widths)
@@ -311,20 +292,18 @@ def text_width(text: str) -> int:
     return cell_len(text)
 
 
-def _fit_widths(natural: Sequence[int], rows: Sequence[Sequence[str]], screen: int) -> list[int] | None:
-    """Narrow the widest columns until the table fits; None if a word would have to be cut."""
-    longest_words = [
-        max(max(map(text_width, cell.split()), default=0) for cell in column) for column in zip(*rows, strict=True)
-    ]
-    available = screen - len(_GAP) * (len(longest_words) - 1)
-    if sum(longest_words) > available:
+def _fit_widths(rows: Sequence[Sequence[str]], screen: int | None) -> list[int] | None:
+    """The widths of the columns, the widest ones narrowed until the table fits; None if a word would have to be cut."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(text_width, column)) for column in columns]
+    if screen is None:
+        return widths
+    least = [max(max(map(text_width, cell.split()), default=0) for cell in column) for column in columns]
+    available = screen - len(_GAP) * (len(columns) - 1)
+    if sum(least) > available:
         return None
-    widths = list(natural)
     while sum(widths) > available:
-        spare = [
-            (width, i) for i, (width, least) in enumerate(zip(widths, longest_words, strict=True)) if width > least
-        ]
-        widths[max(spare)[1]] -= 1
+        widths[max((width, i) for i, width in enumerate(widths) if width > least[i])[1]] -= 1
     return widths
 
 
