@@ -303,9 +303,9 @@ def _quote(marked: MarkedText | ReadText) -> str:
 
 
 class _Glyph(NamedTuple):
-    """A character as it is shown, with its index in the text."""
+    """A character as it is shown, with its place in the text."""
 
-    index: int
+    place: int
     shown: str
     columns: int
 
@@ -340,15 +340,15 @@ def _wrap(text: str, width: int) -> Iterator[list[_Glyph]]:
 def _draw_marks(line: Sequence[_Glyph], spans: Sequence[Span], length: int) -> Iterator[str]:
     rows: list[str] = []
     for start, end, label, mark in sorted(spans):
-        inside = [n for n, glyph in enumerate(line) if start <= glyph.index < max(end, start + 1)]
+        inside = [n for n, glyph in enumerate(line) if start <= glyph.place < max(end, start + 1)]
         if inside:
             column = sum(glyph.columns for glyph in line[: inside[0]])
             width = max(sum(line[n].columns for n in inside), 1)
-        elif line and start >= length == line[-1].index + 1:  # An empty span at the end of the text.
+        elif line and start >= length == line[-1].place + 1:  # An empty span at the end of the text.
             column, width = sum(glyph.columns for glyph in line), 1
         else:
             continue
-        begins_here = not line or line[0].index <= start
+        begins_here = not line or line[0].place <= start
         marks = label + mark * (width - len(label)) if begins_here else mark * width
         # Use the first row of marks with room before this column.
         row = next((n for n, row in enumerate(rows) if len(row) <= column - bool(row)), len(rows))

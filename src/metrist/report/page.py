@@ -152,7 +152,7 @@ class Report:
         )
         # What the template gathers for the script: texts of tables and commands to copy, and the outputs to explore.
         data: dict[str, Any] = {"copies": {}, "explorer": None}
-        values = {"style": style, "script": script, "policy": policy, "data": data}
+        values: dict[str, Any] = {"style": style, "script": script, "policy": policy, "data": data}
         return render("report.html", report=self, embed_json=embed_json, view_table=_TableView, **values)
 
     def markdown(self) -> str:
