@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import metrist
-from annotation_projects import make_rows
+from annotation_projects import make_project, make_rows
 from error_codes import raises_code
 from metrist.errors import InputError, RunError
 from metrist.io import read_records
@@ -84,9 +85,9 @@ def test_strata_are_even_and_all_is_all() -> None:
         sample_units(units(20), 2, "system", rng)
 
 
-def test_disagreement_needs_a_run_and_two_metrics() -> None:
-    with raises_code(RunError, "missing_value"):
-        sample_units(units(20), 3, "disagreement", np.random.default_rng(0))
+def test_disagreement_needs_a_run_and_two_metrics(tmp_path: Path) -> None:
+    with raises_code(RunError, "missing_value", "`run`"):
+        make_project(tmp_path, pick="disagreement")
     with raises_code(RunError, "too_little_data", "chrf"):
         measure_disagreement(metrist.score(make_rows(3), ["chrf"]))
 
