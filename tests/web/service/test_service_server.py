@@ -289,13 +289,13 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path: Path) -> None:
     file.write_text(f"# tokens\nfirst-token-0123456789\nci:second-token-0123456789\nx:sha256:{digest}\n")
     tokens = read_tokens(file, {})
     assert tokens is not None
-    assert len(tokens) == 3
     assert tokens.identify(b"second-token-0123456789") == "ci"
     assert tokens.identify(b"first-token-0123456789") == "token-2"
     assert tokens.identify(b"a-third-token-of-the-file") == "x"
     assert tokens.identify(b"first-token-012345678") is None
-    environment = {TOKENS_VARIABLE: "first-token-0123456789, ci:second-token-0123456789"}
-    assert len(read_tokens(None, environment) or ()) == 2
+    given = read_tokens(None, {TOKENS_VARIABLE: "first-token-0123456789, ci:second-token-0123456789"})
+    assert given is not None
+    assert given.identify(b"second-token-0123456789") == "ci"
     assert read_tokens(None, {}) is None
 
 

@@ -149,10 +149,9 @@ class Guards:
         for offer, result in zip(offers, results, strict=True):
             if offer.text in refused:
                 result |= {"result": "too_long", "needed_ms": round(refused[offer.text] * 1000)}
-        asked = [offer for offer in offers if offer.text not in refused]
-        cheap = tuple(dict.fromkeys(offer.text for offer in asked if offer.lane == "text"))
-        keys: dict[str, tuple[str, Key]] = {o.text: (o.lane, (o.text,)) for o in asked}
-        keys |= dict.fromkeys(cheap, ("text", cheap))
+        asked = {offer.text: offer.lane for offer in offers if offer.text not in refused}
+        cheap = tuple(text for text, lane in asked.items() if lane == "text")
+        keys: dict[str, tuple[str, Key]] = {t: (lane, cheap if lane == "text" else (t,)) for t, lane in asked.items()}
         jobs = {(lane, key): self._lanes[lane].submit(key, [record]) for lane, key in set(keys.values())}
         pending = set(jobs.values())
         try:
@@ -176,18 +175,15 @@ class Guards:
 def describe_check(result: Mapping[str, Any], budget: float, policy: Policy) -> str:
     """Why a check failed, or what the policy makes of one without a result."""
     metric, value = result["metric"], result.get("value")
-    decision = "the policy is open, so it passes" if policy == "open" else "the policy is closed, so it fails"
+    decision = f"the policy is {policy}, so it {'passes' if policy == 'open' else 'fails'}"
     milliseconds = f"{budget * 1000:g} ms"
     if result["result"] == "late":
         return f"{metric} had no result within {milliseconds}; {decision}"
     if result["result"] == "too_long":
-        return (
-            f"{metric} takes about {result['needed_ms']:,} ms for this text, and a budget of {milliseconds} has room "
-            f"for half of that: send a shorter text or a larger budget_ms; {decision}"
-        )
+        needs = f"{metric} takes about {result['needed_ms']:,} ms for this text, more than half of {milliseconds}"
+        return f"{needs}: send a shorter text or a larger budget_ms; {decision}"
     if result["result"] == "unscored":
         return f"{metric} has no score ({result['failure']['kind']}); {decision}"
-    minimum, maximum = result["min"], result["max"]
-    if minimum is not None and value is not None and value < minimum:
-        return f"{metric} is {value:.6g}, below {minimum:g}"
-    return f"{metric} is {value:.6g}, above {maximum:g}"
+    if result["min"] is not None and value is not None and value < result["min"]:
+        return f"{metric} is {value:.6g}, below {result['min']:g}"
+    return f"{metric} is {value:.6g}, above {result['max']:g}"

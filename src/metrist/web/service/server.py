@@ -96,10 +96,8 @@ def _configure(make_app: Callable[[], Service], *, grace: float, workers: int) -
 def make_worker(metrics: Sequence[str], settings: ServiceSettings, runtime: Runtime, workers: int) -> Service:
     """Make the app of a worker process, in that process."""
     tracing = start_tracing() if settings.otel else None
-    counters = Counters(os.environ[FOLDER_VARIABLE])
-    service = Service(
-        build_catalog(metrics), settings, counters=counters, tracing=tracing, runtime=runtime, workers=workers
-    )
+    counters, catalog = Counters(os.environ[FOLDER_VARIABLE]), build_catalog(metrics)
+    service = Service(catalog, settings, counters=counters, tracing=tracing, runtime=runtime, workers=workers)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     return prepare_process(service)
 

@@ -57,9 +57,7 @@ class Counters:
         self.in_progress = measure("metrist_requests_in_progress", "Requests that are being answered")
         self.workers_ready = measure("metrist_workers_ready", "Worker processes that are ready")
         self.worker_starts = count("metrist_worker_starts_total", "Starts of worker processes")
-        info = Gauge(
-            "metrist_info", "The version of metrist", ["version"], registry=self._registry, multiprocess_mode="max"
-        )
+        info = measure("metrist_info", "The version of metrist", ["version"], multiprocess_mode="max")
         info.labels(__version__).set(1)
 
     def _collect(self) -> CollectorRegistry:
