@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.report.html import render_fragment
 from metrist.report.output_card import MAX_CHARACTERS, MarkedText, OutputCard, find_changes
 from metrist.report.outputs import WorstEntry, WorstOutputs
 from metrist.scores import Score
@@ -22,12 +21,8 @@ def make_output(text: str, system: str = "a", errors: tuple[Error, ...] = (), **
 
 def write(*outputs: OutputCard, reason: str = "") -> str:
     entry = WorstEntry(outputs=outputs, value=0.5, reason=reason)
-    return draw(WorstOutputs(title="t", entries=[entry], decimals={"judge": 2}))
-
-
-def draw(worst: WorstOutputs) -> str:
-    page = render_fragment("worst.html", worst=worst)
-    return page.partition("</style>")[2]
+    worst = WorstOutputs(title="t", entries=[entry], decimals={"judge": 2})
+    return worst._repr_html_().partition("</style>")[2]
 
 
 def test_an_error_is_marked_and_tells_its_reason() -> None:
@@ -80,12 +75,6 @@ def test_a_very_long_text_is_cut() -> None:
     page = write(make_output("x" * 1_000_000))
     assert len(page) < 2 * MAX_CHARACTERS
     assert "980,000 more characters are not shown" in page
-
-
-def test_outputs_without_a_score_are_listed() -> None:
-    failed = OutputCard(item="7", system="a", scores={"judge": Score.failed("no <answer>")})
-    page = draw(WorstOutputs(title="t", entries=[], failures=[failed]))
-    assert "item 7 · system a: judge: no &lt;answer&gt;" in page
 
 
 def test_a_script_gets_places_as_javascript_counts_them() -> None:

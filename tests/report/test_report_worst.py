@@ -98,10 +98,10 @@ def test_the_output_and_the_reasons_come_before_the_references_which_may_be_many
 
 
 def test_failures_stand_apart() -> None:
-    worst = page(failures=[output("z", scores={"judge": Score(value=math.nan, failure="too long")}, record=None)])
-    assert "Not scored:\n  item 1 · system z: judge: too long" in worst.text()
-    assert "<li>item 1 · system z: judge: too long</li>" in worst.render("html")
-    assert "### Not scored\n\n- item 1 · system z: judge: too long" in worst.render("markdown")
+    worst = page(failures=[output("z", scores={"judge": Score(value=math.nan, failure="<too long")}, record=None)])
+    assert "Not scored:\n  item 1 · system z: judge: <too long" in worst.text()
+    assert "<li>item 1 · system z: judge: &lt;too long</li>" in worst.render("html")
+    assert "### Not scored\n\n- item 1 · system z: judge: \\<too long" in worst.render("markdown")
 
 
 def test_json_holds_whole_texts_and_plain_numbers() -> None:
