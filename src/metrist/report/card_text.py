@@ -187,8 +187,7 @@ def compose_heat(card: OutputCard, *, by_piece: bool) -> Iterator[CardElement]:
 
 
 def render_plain(lines: Iterable[CardElement], width: int) -> Iterator[str]:
-    """Each error is underlined on a line below its text, beginning with its number; unlikely words stand in
-    brackets."""
+    """Errors are underlined with their numbers on lines below; unlikely words stand in brackets."""
     for line in lines:
         indent = _indent(line)
         if isinstance(line, ReadText):
@@ -234,8 +233,7 @@ def _underline(marked: MarkedText, width: int) -> Iterator[str]:
 
 
 def render_rich(lines: Iterable[CardElement]) -> RenderResult:
-    """Texts with each stretch in the style of its worst error, and each error's number after its end; words in the
-    colours of their steps."""
+    """Texts in the styles of their worst errors, with numbers after them; words in the colours of their steps."""
     from rich.padding import Padding
     from rich.text import Text
 

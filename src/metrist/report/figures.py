@@ -308,8 +308,7 @@ def draw_bars(
 def draw_legend(
     drawing: Drawing, names: Sequence[str], roles: Sequence[str], left: float, dashes: Sequence[bool] | None = None
 ) -> float:
-    """Names beside squares of their colours, or beside lines where `dashes` say which are dashed; returns the
-    height."""
+    """Names beside squares, or beside lines where `dashes` say which are dashed; returns the height."""
     font, line = drawing.style.font, drawing.style.line
     mark = 0.8 * font if dashes is None else 2.2 * font
     x, y = left, 0.0

@@ -90,8 +90,7 @@ class ProgressSource:
 
 @dataclass(eq=False)
 class Counter:
-    """How many things are done, of how many, and how fast they went lately. Things that were done before, in an earlier
-    run, took no time and say nothing about the rate."""
+    """How many things are done, of how many, and how fast. Those of an earlier run say nothing about the rate."""
 
     noun: str
     clock: Clock
@@ -156,8 +155,7 @@ class ProgressReport(ProgressSource):
         return (self._records.done, self._records.total) if self._records else (0, None)
 
     def __call__(self, done: int, total: int | None = None, *, metric: str = "", stored: int = 0) -> None:
-        """Report that so many records are done, of which some were stored already; the rate starts anew with each
-        metric."""
+        """Report that so many records are done, of which some were stored; the rate starts anew with each metric."""
         if self._records is None or metric != self._metric:
             self._metric, self._records, self._since = metric, Counter(self._noun, self._clock), self._clock()
         self._records.update(done, total, stored)
@@ -364,8 +362,7 @@ class _NotebookLine:
 
 
 def shows_progress(title: str, noun: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Decorate a function with an argument `progress`, so that it can also be True or False: whether to show its
-    progress. None is True in a notebook."""
+    """Let an argument `progress` also be True or False: whether to show it. None is True in a notebook."""
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
         @wraps(function)

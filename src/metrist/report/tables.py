@@ -188,8 +188,7 @@ class TableLayout:
             )
 
     def apply(self, tables: Sequence[Table]) -> list[Table]:
-        """The tables as the reader wants them. A name to drop or to rename must be in one of them; caption and label
-        are those of the first."""
+        """The tables as the reader wants them; caption and label are those of the first."""
         columns = dict.fromkeys(column.name for table in tables for column in table.columns)
         cells = (cell for table in tables for row in table.rows for cell in row if isinstance(cell, str))
         dropped = {name for text in self.drop for name in split_list(text)}

@@ -96,8 +96,7 @@ def explain_misfit(metric: Metric, record: Record) -> str | None:
 
 @dataclass
 class ScoringProcess:
-    """A process that scores one output at a time. It is started when it is first needed, and stopped when a metric
-    takes too long."""
+    """A process that scores one output at a time, and is stopped when a metric takes too long."""
 
     limits: Mapping[str, Any] = field(default_factory=dict)
     _process: Any = None

@@ -242,8 +242,7 @@ class Collection:
         return ~(kept | run.unchecked) if query.errors == "none" else kept
 
     def choose_order(self, query: Query) -> tuple[str, bool]:
-        """The column to sort by, and whether the highest numbers come first: those of the query, else the worst first
-        by the first metric that has a better side, or by its change where two sides are compared."""
+        """The column to sort by, and whether the highest come first: by default the worst by the first metric."""
         if query.sort:
             return query.sort, query.descending
         judging = (column for column in self.run(query.run).columns.values() if column.higher is not None)

@@ -131,18 +131,8 @@ class Access:
 
 def _is_root_url(url: str) -> bool:
     """Whether a URL names a server, and no page on it."""
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 — raises ValueError for a port that is no number.
-    except ValueError:
-        return False
-    return (
-        parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and parts.username is None
-        and parts.path in ("", "/")
-        and not (parts.query or parts.fragment)
-    )
+    scheme, _, rest = url.partition("://")
+    return scheme.lower() in ("http", "https") and bool(_split_host(rest.removesuffix("/")))
 
 
 @lru_cache(maxsize=16)

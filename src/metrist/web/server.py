@@ -113,8 +113,7 @@ _Protocol: Any = AutoHTTPProtocol
 
 
 class LimitedProtocol(_Protocol):  # type: ignore[misc]
-    """uvicorn's protocol with limits that it leaves open: the time and size of a request's headers, and the time that a
-    client does not read its answer."""
+    """uvicorn's protocol with limits on the headers of a request, and on the time to read its answer."""
 
     app: ASGIApp
     _header_bytes = 0

@@ -169,8 +169,7 @@ class Answers:
                 self.project = open_project(self.project.folder)
 
     def add_rater(self, name: str, count: int | None = None) -> Rater:
-        """Add a rater, who gets whole items with about `count` tasks (as many as the others have on average, if None),
-        those with the fewest complete answers first."""
+        """Add a rater with whole items of about `count` tasks, those with the fewest complete answers first."""
         self.refresh()
         project = self.project
         check_names([*project.raters_by_name, name])
@@ -234,8 +233,7 @@ class Answers:
         return "first" if (value == LEFT) != swapped else "second"
 
     def errors(self, rater: str, task_id: str) -> list[dict[str, Any]]:
-        """Return the errors that a rater marked, in the order of the text: the fields of an error in a row, and which
-        `record` of the task it is in."""
+        """Return the errors that a rater marked, by their places, and which `record` of the task each is in."""
         texts = self.project.markable_texts(rater, task_id)
         swapped = self.project.assigned[rater, task_id].swapped
         places = {LEFT: (int(swapped), "output"), RIGHT: (int(not swapped), "output")}

@@ -191,8 +191,7 @@ class Pages:
         return rater
 
     def _store(self, rater: Rater, append: Callable[[], Click | None]) -> Response:
-        """Store a click and acknowledge it. If that is not possible, the page sends it again and the owner reads
-        why."""
+        """Store a click and acknowledge it. Where that fails, the page sends it again and the owner reads why."""
         try:
             stored = append()
         except RunError as error:

@@ -141,8 +141,7 @@ def export_disputes(answers: Answers) -> Iterator[Row]:
 
 
 def export_label_studio(answers: Answers) -> list[Row]:
-    """Return the tasks with all complete answers, as Label Studio imports them under the labeling configuration of
-    `label_studio_config`."""
+    """Return the tasks with all complete answers, for the configuration of `label_studio_config`."""
     project = answers.project
     _check_label_studio(project.schema)
     tasks = []

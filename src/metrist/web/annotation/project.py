@@ -121,8 +121,7 @@ class Project:
 
     @contextmanager
     def read_store(self) -> Iterator[ClickStore]:
-        """The log of clicks for reading only. SQLite cannot open it in a folder that cannot be written: there, a copy
-        of it is read."""
+        """The log of clicks for reading only: of a folder that cannot be written, a copy."""
         if os.access(self.folder, os.W_OK):
             with self.open_store() as store:
                 yield store
@@ -173,8 +172,7 @@ def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[Annotat
 
 
 def _expected_answer(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
-    """Return the known answers under `values`, and the places of errors under `spans`: none if errors are all that the
-    schema asks for, or if the row has no answer to anything else."""
+    """Return the known answers under `values`, and the places of errors under `spans`, if there are any."""
     if schema.kind == "questionnaire":
         raise InputError("the questionnaire takes no attention items", code="invalid_value")
     values = _expected_values(entry, schema)

@@ -101,8 +101,7 @@ def _sample_strata(units: Sequence[Unit], count: int, rng: np.random.Generator) 
 
 
 def _share_out(count: int, sizes: Sequence[int], rng: np.random.Generator) -> list[int]:
-    """Share `count` out evenly, at most each one's size; at least one each, so that every stratum is estimated. Who
-    gets one more is left to chance."""
+    """Share `count` out evenly, at least one each and at most each one's size; chance decides who gets more."""
     if count < len(sizes):
         raise InputError(f"{count} tasks are too few for {len(sizes)} systems or pairs of them", code="too_little_data")
     shares = [0] * len(sizes)
@@ -160,8 +159,7 @@ def inclusion_probabilities(sizes: Floats, count: int) -> Floats:
 
 
 def draw_systematic(probability: Floats, rng: np.random.Generator) -> Codes:
-    """Draw numbers without replacement, each with exactly its probability: steps of 1 through their sums, in random
-    order."""
+    """Draw numbers without replacement, each with its probability: steps of 1 through their shuffled sums."""
     order = rng.permutation(len(probability))
     sums = np.cumsum(probability[order])
     count = round(float(sums[-1]))

@@ -100,10 +100,7 @@ class ClickStore:
             raise RunError(f"{self.path}: the log of clicks cannot be opened: {error}", code="unreadable") from None
 
     def append(self, click: Click) -> Click:
-        """Store a click and return it with its number. If its id is known, return the stored one.
-
-        InputError if the id was used for another click.
-        """
+        """Store a click and return it with its number. If its id is known, return the stored one."""
         _check_id(click.id)
         with self._write() as connection:
             known = self._find(connection, click.id)

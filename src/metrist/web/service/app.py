@@ -200,8 +200,7 @@ class Service:
         return StreamingResponse(self._stream(call, first, answer), media_type="application/x-ndjson")
 
     def _check_access(self, headers: Headers, call: ServedRequest) -> None:
-        """Refuse a request by its headers alone, before anything is counted or awaited. Only what says nothing about
-        the service's data is open to everybody."""
+        """Refuse a request by its headers alone, before anything is counted or awaited."""
         if self._access is not None:
             if not self._access.allows_host(headers.get("host", "")):
                 raise ApiError(421, "wrong_host", "this service is not reached by that name")

@@ -99,8 +99,7 @@ class Lane:
         self._seconds_per_record = 0.0
 
     def submit(self, key: Key, units: Sequence[Unit]) -> asyncio.Future[JobResults]:
-        """Have units scored by the metrics of `key`. A job whose future is cancelled before its batch starts is
-        dropped."""
+        """Have units scored by the metrics of `key`; cancelling the future before that drops them."""
         loop = asyncio.get_running_loop()
         job = _Job(key, units, count_characters(units), loop.time(), loop.create_future())
         self._waiting.append(job)
@@ -136,8 +135,7 @@ class Lane:
             running.add_done_callback(partial(self._finish, number, jobs))
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> list[_Job]:
-        """Take the jobs of the next batch: the one that has waited longest, and others for the same metrics that fit.
-        It takes none while the first one waits for others."""
+        """The jobs of the next batch: the one that has waited longest, and others for the same metrics that fit."""
         self._count(-sum(len(job.units) for job in self._waiting if job.future.cancelled()))
         self._waiting = [job for job in self._waiting if not job.future.cancelled()]
         if not self._waiting:
@@ -160,8 +158,7 @@ class Lane:
         return jobs
 
     def _run(self, key: Key, jobs: Sequence[_Job]) -> list[JobResults | Exception]:
-        """Score the jobs of a batch, in a thread. If that fails, each job by itself: a record must not spoil the
-        answers to others."""
+        """Score the jobs of a batch in a thread; if that fails each by itself, so that none spoils the others."""
         attributes = {"metrist.lane": self.name, "metrist.metrics": list(key), "metrist.requests": len(jobs)}
         with self._tracing.start("batch", attributes):
             try:

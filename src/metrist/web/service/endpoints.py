@@ -402,8 +402,7 @@ class Endpoints:
         stream: bool,
         head: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """The results as one JSON object, or as lines: each chunk is encoded by itself, so that no answer, however
-        long, keeps the event loop from others."""
+        """The results as one JSON object, or as lines. Chunks are encoded one by one: the event loop goes on."""
         chunks = (
             [write(unit, i, by_text) for i, unit in enumerate(chunk)] async for chunk, by_text in self._run(plan, units)
         )

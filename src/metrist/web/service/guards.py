@@ -100,8 +100,7 @@ class Guards:
         self.budget = settings.guard_budget or DEFAULT_BUDGET
 
     def measure(self, catalog: Catalog, runtime: Runtime) -> None:
-        """Time the metrics, and set the default budget so that an ordinary text fits. LLMs and programs are not
-        called: what they take does not follow from the text."""
+        """Time the metrics but LLMs and programs, and set the default budget so that an ordinary text fits."""
         timed = {o.text: o for o in catalog.offered if o.can_score and o.lane in ("text", "model")}
         self._paces = {text: measure_pace(offer, runtime) for text, offer in timed.items()}
         if self._settings.guard_budget is None:
@@ -139,8 +138,7 @@ class Guards:
         budget: float,
         began: float,
     ) -> list[dict[str, Any]]:
-        """The results of checks: as soon as one fails, or when the budget is over. What is not needed any more is
-        cancelled."""
+        """The results of checks, as soon as one fails or the budget is over; the rest is cancelled."""
         refused = self._refuse(offers, record, budget)
         results = [
             {"metric": offer.label, "min": check.minimum, "max": check.maximum, "result": "late"}
