@@ -69,7 +69,7 @@ class PlotPanel:
 
 def lay_out_panels(
     drawing: Drawing, titles: Sequence[str], rows: Sequence[str], *, row_height: float, top: float, axis: float
-) -> Iterator[tuple[int, PlotPanel]]:
+) -> Iterator[PlotPanel]:
     """Panels side by side, as many as fit, each with a title above and room for an axis below; the names of the rows
     stand once in each line of panels. Sets the height of the drawing."""
     style = drawing.style
@@ -89,7 +89,7 @@ def lay_out_panels(
                 drawing.add(Label(gutter - 0.6 * font, middle, cut_text(row, font, gutter - font), "end"))
         shown = cut_text(title, font, width - font)
         drawing.add(Label(panel.left, y + 0.5 * style.line, shown, bold=True))
-        yield number, panel
+        yield panel
     drawing.height = top + math.ceil(len(titles) / across) * (style.line + height + axis)
 
 
@@ -153,9 +153,8 @@ def draw_scores(
     drawing = Drawing(title, style, f"{format_count(len(systems), 'system')} by {', '.join(scores)}; one panel each.")
     row = 1.55 * style.font
     titles = [f"{metric}{ARROWS[better.get(metric)]}" for metric in scores]
-    for number, panel in lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font):
-        metric = list(scores)[number]
-        own = scores[metric]
+    panels = lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font)
+    for (metric, own), panel in zip(scores.items(), panels, strict=True):
         low, high = widen([x for entry in own.values() for x in (entry.value, entry.low, entry.high)])
         panel.across = (min(low, 0.0), max(high, 0.0)) if zero else (low, high)
         draw_axis(drawing, panel)
@@ -184,9 +183,9 @@ def draw_distributions(
     drawing = Drawing("Distributions of the scores", style, description)
     row = (2.2 if len(systems) <= 8 else 1.6) * style.font
     titles = [f"{metric}{ARROWS[better.get(metric)]}" for metric in values]
-    for number, panel in lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font):
-        metric = list(values)[number]
-        own = {system: array[np.isfinite(array)] for system, array in values[metric].items()}
+    panels = lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font)
+    for (metric, by_system), panel in zip(values.items(), panels, strict=True):
+        own = {system: array[np.isfinite(array)] for system, array in by_system.items()}
         known = np.concatenate([*own.values(), np.empty(0)])
         if not len(known):
             continue
@@ -197,11 +196,9 @@ def draw_distributions(
         outputs = max(map(len, own.values()))
         bins = min(max(int(2 * math.sqrt(outputs)), _MIN_BINS), _MAX_BINS)
         edges = np.linspace(*domain, bins + 1)
-        shares = {}
-        for system, array in own.items():
-            counts = np.histogram(np.clip(array, *domain), edges)[0]
-            shares[system] = counts / max(len(array), 1)
-        most = max((float(share.max()) for share in shares.values()), default=0.0) or 1.0
+        counts = {system: np.histogram(np.clip(array, *domain), edges)[0] for system, array in own.items()}
+        shares = {system: counts[system] / max(len(array), 1) for system, array in own.items()}
+        most = max(float(share.max()) for share in shares.values()) or 1.0
         panel.across = domain
         draw_axis(drawing, panel)
         for position, system in enumerate(systems):

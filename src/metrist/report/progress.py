@@ -305,10 +305,8 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def show_in_notebook(
-    source: ProgressSource, summarize: Callable[[str], str], clock: Clock = monotonic
-) -> Iterator[None]:
-    """Show a bar with a line that changes in place. It ends as `summarize` says, given how the block ended."""
+def show_in_notebook(report: ProgressReport, clock: Clock = monotonic) -> Iterator[None]:
+    """Show a bar with a line that changes in place, and in the end what was done."""
     from IPython.display import display
 
     handle: Any = None
@@ -320,7 +318,7 @@ def show_in_notebook(
         if clock() - last >= _REDRAW and lock.acquire(blocking=False):
             try:
                 last = clock()
-                line = _NotebookLine(source.describe(), source.position)
+                line = _NotebookLine(report.describe(), report.position)
                 if handle is None:
                     handle = display(line, display_id=True)
                 else:
@@ -328,16 +326,16 @@ def show_in_notebook(
             finally:
                 lock.release()
 
-    source.on_change = redraw
+    report.on_change = redraw
     end = "stopped after "
     try:
         yield
         end = ""
     finally:
-        source.on_change = lambda: None
+        report.on_change = lambda: None
         if handle is not None:  # What is refused before it begins has nothing to show.
             with lock:
-                handle.update(_NotebookLine(summarize(end), None))
+                handle.update(_NotebookLine(report.summarize(end), None))
 
 
 @dataclass(frozen=True)
@@ -385,7 +383,7 @@ def shows_progress(title: str, noun: str) -> Callable[[Callable[_P, _T]], Callab
 def report_progress(report: ProgressReport) -> Iterator[ProgressReport]:
     """Show the progress of the block, and in the end what was done."""
     if in_notebook():
-        with show_in_notebook(report, report.summarize), watch_run(report):
+        with show_in_notebook(report), watch_run(report):
             yield report
         return
     end = "stopped after "

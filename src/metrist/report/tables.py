@@ -119,10 +119,8 @@ class Table:
                 return _render_csv(self)
             case "latex":
                 return _render_latex(self)
-        raise RunError(
-            f"no table format {form!r}; known are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}",
-            code="unknown_name",
-        )
+        hint = did_you_mean(form, FORMATS)
+        raise RunError(f"no table format {form!r}; known are {', '.join(FORMATS)}{hint}", code="unknown_name")
 
     @property
     def all_notes(self) -> list[str]:
@@ -182,10 +180,7 @@ class TableLayout:
         if self.decimals is not None and not 0 <= self.decimals <= 15:
             raise RunError(f"the number of decimals must be 0 to 15, got {self.decimals}", code="invalid_value")
         if not re.fullmatch(r"[A-Za-z0-9:._/-]*", self.label):
-            raise RunError(
-                f"a LaTeX label has letters, digits and :._/- only, such as tab:scores, got {self.label!r}",
-                code="invalid_value",
-            )
+            raise RunError(f"a LaTeX label has letters, digits and :._/- only: {self.label!r}", code="invalid_value")
 
     def apply(self, tables: Sequence[Table]) -> list[Table]:
         """The tables as the reader wants them; caption and label are those of the first."""
@@ -234,11 +229,8 @@ class TableLayout:
 def _check_names(option: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
-            raise RunError(
-                f"{option}: no {name!r} in the table, which has {', '.join(map(escape_controls, list(known)[:30]))}"
-                f"{did_you_mean(name, known)}",
-                code="unknown_name",
-            )
+            shown = f"{', '.join(map(escape_controls, list(known)[:30]))}{did_you_mean(name, known)}"
+            raise RunError(f"{option}: no {name!r} in the table, which has {shown}", code="unknown_name")
 
 
 def _signature_lines(signatures: Sequence[Signature], width: int) -> Iterator[str]:

@@ -90,9 +90,7 @@ class Access:
         if not is_loopback(self.host) and self.default_user is not None:
             raise ValueError(f"a server on {self.host} needs a token for every request")
         if self.url is not None and not _is_root_url(self.url):
-            raise InputError(
-                f"{self.url!r} is no address: expected https://NAME or http://NAME:PORT", code="invalid_value"
-            )
+            raise InputError(f"expected https://NAME or http://NAME:PORT, got {self.url!r}", code="invalid_value")
 
     def identify(self, token: str) -> str | None:
         """Return the user of a token, or None."""

@@ -80,9 +80,7 @@ def bind(host: str, port: int | None, *, preferred: int = PREFERRED_PORT, backlo
     try:
         family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0]
     except OSError:
-        raise RunError(
-            f"{host!r} is no address of this machine: use 127.0.0.1 or 0.0.0.0", code="invalid_value"
-        ) from None
+        raise RunError(f"{host!r} is no address here: use 127.0.0.1 or 0.0.0.0", code="invalid_value") from None
     for candidate in (port,) if port is not None else (preferred, 0):
         # asyncio turns Nagle's algorithm off only for sockets of this protocol: without it, answers wait for 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

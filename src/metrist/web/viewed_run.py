@@ -256,21 +256,19 @@ class ViewedRun:
 
     def _list_errors(self) -> NDArray[np.int64]:
         found = self._find_errors()
-        self.labels |= {"aspect": [], "severity": []}
-        places: dict[Key, int] = {}
-
-        def place(kind: str, label: str) -> int:
-            if (kind, label) not in places:
-                places[kind, label] = len(self.labels[kind])
-                self.labels[kind].append(label)
-            return places[kind, label]
-
+        aspects: dict[str, int] = {}
+        severities: dict[str, int] = {}
         lines = [
-            (row, place("aspect", error.aspect), place("severity", (error.severity or "").lower()))
+            (
+                row,
+                aspects.setdefault(error.aspect, len(aspects)),
+                severities.setdefault((error.severity or "").lower(), len(severities)),
+            )
             for row in sorted({row for errors in found for row in errors})
             for errors in found
             for error in errors.get(row, ())
         ]
+        self.labels |= {"aspect": list(aspects), "severity": list(severities)}
         return np.array(lines, np.int64).reshape(-1, 3)
 
     def list_failures(self, row: int) -> dict[str, str]:

@@ -110,9 +110,7 @@ class Viewer:
         if body.query is not None:
             rows = self.collection.select(Query.parse(parse_qsl(body.query, keep_blank_values=True)))
             if len(rows) > _MAX_PICKS:
-                raise RunError(
-                    f"{len(rows):,} outputs are too many to pick at once; the limit is {_MAX_PICKS:,}", code="too_large"
-                )
+                raise RunError(f"{len(rows):,} outputs are more than {_MAX_PICKS:,}, the limit", code="too_large")
             keys = [run.key(row) for row in rows.tolist()]
         else:
             keys = [run.key(_find_row(run, *key)) for key in body.keys]

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.documents import check_folder, parse_json, read_json, read_text
+from metrist.documents import check_folder, parse_json, read_json_object, read_text
 from metrist.errors import InputError, RunError, format_count
 from metrist.io import ParsedRow
 from metrist.io.hashes import hash_file
@@ -164,9 +164,7 @@ def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[Annotat
             raise InputError(f"{entry.location}: an attention item needs {format_count(wanted, 'output')}")
         if not expected:
             names = ", ".join(question.name for question in schema.questions) or "errors"
-            raise InputError(
-                f"{entry.location}: an attention item needs a known answer to one of: {names}", code="invalid_value"
-            )
+            raise InputError(f"{entry.location}: an attention item needs an answer to {names}", code="invalid_value")
         tasks.append(AnnotationTask(records=entry.records, expected=expected))
     return tasks
 
@@ -254,9 +252,7 @@ def check_names(raters: Sequence[str]) -> None:
         raise InputError(f"the rater {twice!r} is there twice", code="invalid_value")
     for name in raters:
         if not name or name != name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
-            raise InputError(
-                f"a rater's name has 1 to {_MAX_NAME} printable characters, got {name!r:.120}", code="invalid_value"
-            )
+            raise InputError(f"a name has 1 to {_MAX_NAME} printable characters: {name!r:.120}", code="invalid_value")
 
 
 def choose_tasks(
@@ -369,9 +365,8 @@ def _write_project(folder: Path, content: Mapping[str, Any]) -> None:
 def _read_project(folder: Path) -> dict[str, Any]:
     """Return what is in the project's file; RunError if anything in it was changed."""
     path = folder / PROJECT
-    content = read_json(path, RunError)
-    if not isinstance(content, dict) or content.get("metrist_annotation") != _VERSION:
-        version = content.get("metrist_annotation") if isinstance(content, dict) else None
+    content = read_json_object(path, RunError)
+    if (version := content.get("metrist_annotation")) != _VERSION:
         raise RunError(f"{path} is of version {version!r}, expected {_VERSION}", code="invalid_value")
     if content.pop("sha256", None) != _hash_content(content):
         raise _tell_damage(path)

@@ -141,9 +141,7 @@ def _list_analyses(
     explaining = [metric.label for metric in results.metrics if results.scores[metric.label].errors]
     labels = [results.metric(name).label for name in metrics] or explaining
     if len(labels) != 1 or labels[0] not in explaining:
-        raise RunError(
-            f"the questionnaire asks about one metric's analyses, which `metrics` names; of this run, "
-            f"{', '.join(explaining) or 'none'} list errors"
-        )
+        shown = ", ".join(explaining) or "none"
+        raise RunError(f"name one metric with errors for the questionnaire with `metrics`; this run has {shown}")
     block = results.scores[labels[0]]
     return {(results.items[row], results.systems[row]): tuple(listed) for row, listed in block.errors.items() if listed}
