@@ -166,25 +166,6 @@ class Collection:
             self._counterparts[key] = pair_outputs(run.items, run.systems, other.items, other.systems, pairs)
         return other, self._counterparts[key]
 
-    def find_changes(self, query: Query, column: str) -> Floats:
-        """This side's numbers minus the other side's."""
-        other = self.find_other(query)
-        run = self.run(query.run)
-        changes = np.full(len(run), np.nan)
-        if other is not None and column in other[0].numbers:
-            paired = other[1] >= 0
-            changes[paired] = run.numbers[column][paired] - other[0].numbers[column][other[1][paired]]
-        return changes
-
-    def _find_differing(self, query: Query) -> NDArray[np.bool_]:
-        """The rows whose text is not that of their counterpart."""
-        other, run = self.find_other(query), self.run(query.run)
-        differ = np.zeros(len(run), np.bool_)
-        if other is not None:
-            paired = other[1] >= 0
-            differ[paired] = run.text_hashes[paired] != other[0].text_hashes[other[1][paired]]
-        return differ
-
     # ---- Filter and sort
 
     def select(self, query: Query) -> Rows:
@@ -209,11 +190,12 @@ class Collection:
             kept &= self._select_errors(run, query)
         if query.picked:
             kept &= np.isin(np.arange(len(run)), run.list_picked())
-        if query.differing:
-            kept &= self._find_differing(query)
-        elif query.versus:
-            other = self.find_other(query)
-            kept &= other[1] >= 0 if other else True
+        if query.versus and (other := self.find_other(query)):
+            kept &= other[1] >= 0
+            if query.differing:  # By the text.
+                kept[kept] = run.text_hashes[kept] != other[0].text_hashes[other[1][kept]]
+        elif query.differing:
+            kept[:] = False
         if query.text:
             kept &= run.search(query.text, query.where)
         return self._sort(query, kept)
@@ -223,7 +205,11 @@ class Collection:
         if name.endswith(f" {CHANGE}") and name not in run.numbers:
             column = name.removesuffix(f" {CHANGE}")
             _check_name("column", column, run.numbers)
-            return self.find_changes(query, column)
+            changes = np.full(len(run), np.nan)
+            if (other := self.find_other(query)) and column in other[0].numbers:
+                paired = other[1] >= 0
+                changes[paired] = run.numbers[column][paired] - other[0].numbers[column][other[1][paired]]
+            return changes
         _check_name("column", name, run.numbers)
         return run.numbers[name]
 

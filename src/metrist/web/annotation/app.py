@@ -276,9 +276,8 @@ class Pages:
                 rows = ",\n".join(map(json_line, export_label_studio(self.answers)))
                 content, media_type = f"[{rows}]\n", "application/json"
             else:
-                rows_of = export_disputes if name == "disputes.jsonl" else export_rows
-                lines = map(json_line, rows_of(self.answers))
-                content, media_type = "".join(f"{line}\n" for line in lines), "application/x-ndjson"
+                lines = (export_disputes if name == "disputes.jsonl" else export_rows)(self.answers)
+                content, media_type = "".join(f"{json_line(row)}\n" for row in lines), "application/x-ndjson"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
 
