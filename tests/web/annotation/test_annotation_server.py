@@ -112,10 +112,11 @@ def test_bad_clicks_are_refused_and_not_stored(tmp_path: Path) -> None:
     project = make_project(tmp_path, raters=2)
     rater, other = project.raters
     click = make_click(rater, "t1", name="naturalness", value=2)
+    values: list[Any] = [float("nan"), [[]], 9]
     changes: list[dict[str, Any]] = [
         *({"task": "t999"}, {"kind": "drop"}, {"id": 7}, {"id": "a b"}, {"more": 1}, {"content": []}),
         {"content": {"\ud800": 1}},
-        *({"content": {"name": "naturalness", "value": value}} for value in (float("nan"), [[]], 9)),
+        *({"content": {"name": "naturalness", "value": value}} for value in values),
     ]
     with serve_project(project) as server:
         for body in (*({**click, **change} for change in changes), [click]):
