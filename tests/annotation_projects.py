@@ -66,6 +66,14 @@ def clicker(project: Project, answers: Answers) -> Callable[..., Click]:
     return click
 
 
+@contextmanager
+def open_answers(project: Project) -> Iterator[tuple[Answers, Callable[..., Click]]]:
+    """The answers of a project, and a function that makes a click."""
+    with project.open_store() as store:
+        answers = Answers(project, store)
+        yield answers, clicker(project, answers)
+
+
 def answer_all(project: Project, answers: Answers, choose: Callable[[str, str, str], Any]) -> None:
     """Answer every question of every task with `choose(rater, task, question)`."""
     click = clicker(project, answers)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +75,18 @@ def check_quiet(watch: Any, server: RunningServer) -> None:
     assert watch.errors == []
 
 
+@contextmanager
+def rate(open_page: OpenPage, project: Project, **settings: Any) -> Iterator[Any]:
+    """The page of the first rater, which asks this server only and has no error."""
+    with serve_project(project) as server:
+        page, watch = enter(open_page, server, project.raters[0].token, **settings)
+        yield page
+        check_quiet(watch, server)
+
+
 def test_ratings_by_keyboard_alone(open_page: OpenPage, tmp_path: Path) -> None:
     project = make_project(tmp_path, rows=make_rows(1))
-    with serve_project(project) as server:
-        page, watch = enter(open_page, server, project.raters[0].token)
+    with rate(open_page, project) as page:
         for number in range(3):
             page.wait_for_selector(f"h2:has-text('Task {number + 1} of 3')", state="attached")
             for key in "123":
@@ -85,7 +94,6 @@ def test_ratings_by_keyboard_alone(open_page: OpenPage, tmp_path: Path) -> None:
             page.wait_for_selector(f"text={number + 1} of 3 done")
             page.keyboard.press("Enter")
         page.wait_for_selector("text=You are done")
-        check_quiet(watch, server)
     values = {"naturalness": [1.0], "relatedness": [2.0], "correctness": [3.0]}
     assert [row["ratings"] for row in exported(project)] == [values] * 3
 
@@ -94,13 +102,11 @@ def test_choices_between_two_outputs_whose_systems_are_hidden(open_page: OpenPag
     project = make_project(tmp_path, "pairwise", rows=make_rows(1, systems=("a", "b")))
     (assignment,) = project.raters[0].assignments
     shown = [record.output for record in first_task(project).records]
-    with serve_project(project) as server:
-        page, watch = enter(open_page, server, project.raters[0].token)
+    with rate(open_page, project) as page:
         left = page.locator(".pair .text").nth(0).inner_text()
         assert left == shown[assignment.swapped]
         page.get_by_text("A is better").click()
         wait_saved(page)
-        check_quiet(watch, server)
     (row,) = exported(project)
     assert row["outputs"][row["ratings"]["overall"][0] - 1] == left
 
@@ -110,8 +116,7 @@ def test_errors_are_marked_with_the_mouse_and_by_typing(open_page: OpenPage, tmp
     project = make_project(
         tmp_path, "errors", rows=[{"item": "1", "system": "s", "output": text, "source": "On Monday."}]
     )
-    with serve_project(project) as server:
-        page, watch = enter(open_page, server, project.raters[0].token)
+    with rate(open_page, project) as page:
         select(page, "Tuesday")
         expect(page.locator("#mark-words")).to_have_value("Tuesday")
         page.fill("#mark-note", "It was Monday.")
@@ -128,7 +133,6 @@ def test_errors_are_marked_with_the_mouse_and_by_typing(open_page: OpenPage, tmp
         page.locator("#task-title").focus()
         page.keyboard.press("d")
         page.wait_for_selector("text=1 of 1 done")
-        check_quiet(watch, server)
     (row,) = exported(project)
     found = [(error["text"], error["severity"], error["explanation"]) for error in row["errors"]]
     assert found == [("The man", "minor", ""), ("Tuesday", "major", "It was Monday.")]
@@ -138,12 +142,10 @@ def test_errors_are_marked_with_the_mouse_and_by_typing(open_page: OpenPage, tmp
 def test_the_questionnaire_about_an_analysis(open_page: OpenPage, tmp_path: Path) -> None:
     errors = [{"aspect": "Accuracy", "severity": "major", "start": 0, "end": 6, "explanation": "Why."}] * 2
     project = make_project(tmp_path, "questionnaire", rows=[{**make_rows(1)[0], "errors": errors}])
-    with serve_project(project) as server:
-        page, watch = enter(open_page, server, project.raters[0].token)
+    with rate(open_page, project) as page:
         for key in "12445":
             page.keyboard.press(key)
         page.wait_for_selector("text=1 of 1 done")
-        check_quiet(watch, server)
     (row,) = exported(project)
     assert (row["errors"], row["overlooked"], row["revision"], row["overall"]) == ([True, False], 4, 4, 5)
 
@@ -180,8 +182,7 @@ def test_keys_correct_a_task_that_is_answered(open_page: OpenPage, tmp_path: Pat
 
 def test_ratings_and_errors_in_one_pass_by_keyboard(open_page: OpenPage, tmp_path: Path) -> None:
     project = make_project(tmp_path, ["likert", "errors"], rows=make_rows(1, systems=("a",)))
-    with serve_project(project) as server:
-        page, watch = enter(open_page, server, project.raters[0].token)
+    with rate(open_page, project) as page:
         page.keyboard.press("4")
         page.keyboard.press("m")
         page.keyboard.type("few words")
@@ -192,7 +193,6 @@ def test_ratings_and_errors_in_one_pass_by_keyboard(open_page: OpenPage, tmp_pat
         page.keyboard.press("d")
         page.wait_for_selector("text=1 of 1 done")
         wait_saved(page)
-        check_quiet(watch, server)
     (row,) = exported(project)
     assert row["ratings"] == {"overall": [4.0]}
     assert [error["text"] for error in row["errors"]] == ["few words"]
@@ -201,8 +201,7 @@ def test_ratings_and_errors_in_one_pass_by_keyboard(open_page: OpenPage, tmp_pat
 def test_errors_in_either_output_of_a_pair(open_page: OpenPage, tmp_path: Path) -> None:
     project = make_project(tmp_path, ["pairwise", "errors"], rows=make_rows(1, systems=("a", "b")))
     (assignment,) = project.raters[0].assignments
-    with serve_project(project) as server:
-        page, watch = enter(open_page, server, project.raters[0].token)
+    with rate(open_page, project) as page:
         select(page, "few words")
         expect(page.locator("#mark-place")).to_contain_text("Output A")
         page.get_by_role("button", name="Mark", exact=True).click()
@@ -212,7 +211,6 @@ def test_errors_in_either_output_of_a_pair(open_page: OpenPage, tmp_path: Path) 
         page.get_by_role("button", name="All errors are marked").click()
         page.wait_for_selector("text=1 of 1 done")
         wait_saved(page)
-        check_quiet(watch, server)
     pair, *outputs = exported(project)
     assert pair["ratings"] == {"overall": [1 if assignment.swapped else 2]}
     assert [len(row["errors"]) for row in outputs] == ([0, 1] if assignment.swapped else [1, 0])
@@ -222,8 +220,7 @@ def test_on_a_phone_the_marked_words_stay_in_view(open_page: OpenPage, tmp_path:
     output = f"{'A long text. ' * 25}It ends here."
     rows = [{"item": "1", "system": "s", "output": output, "source": "x " * 500}]
     project = make_project(tmp_path, ["reliability", "errors"], rows=rows)
-    with serve_project(project) as server:
-        page, watch = enter(open_page, server, project.raters[0].token, width=390, height=700)
+    with rate(open_page, project, width=390, height=700) as page:
         select(page, "ends here")
         page.wait_for_selector(".mark-form:visible")
         words, form, window = page.evaluate(
@@ -236,7 +233,6 @@ def test_on_a_phone_the_marked_words_stay_in_view(open_page: OpenPage, tmp_path:
         page.wait_for_selector("mark.major")
         expect(page.locator(".mark-form")).to_be_hidden()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        check_quiet(watch, server)
 
 
 def test_guidelines_come_first_and_the_end_is_said(open_page: OpenPage, tmp_path: Path) -> None:

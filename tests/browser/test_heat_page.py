@@ -1,4 +1,4 @@
-"""The heat map of tokens in a real browser: colours in light and dark, numbers on hover, nothing run or loaded."""
+"""The heat map of tokens in a real browser: colours in light and dark."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from metrist.scores import Score
 
 pytestmark = pytest.mark.browser
 
-ATTACK = "<script>document.title='hit'</script><img src=x onerror=\"document.title='hit'\">"
-
 
 @pytest.fixture
 def address(tmp_path: Path) -> str:
-    pieces = ("The", " cat", " sat", " on", " Bush", ATTACK)
-    reading = Reading(label="output, given source", pieces=pieces, logprobs=(-0.1, -1.5, -3.0, -5.5, -9.0, -12.0))
-    output = OutputCard(
-        item=ATTACK, system="s", by="likelihood", scores={"likelihood": Score(value=-3.2)}, readings=(reading,)
-    )
+    pieces = ("The", " cat", " sat", " on", " Bush")
+    reading = Reading(label="output, given source", pieces=pieces, logprobs=(-0.1, -1.5, -3.0, -5.5, -9.0))
+    scores = {"likelihood": Score(value=-3.2)}
+    output = OutputCard(item="1", system="s", by="likelihood", scores=scores, readings=(reading,))
     (tmp_path / "page.html").write_text(Heat(outputs=[output], pieces=True).page(), encoding="utf-8")
     return (tmp_path / "page.html").as_uri()
 
@@ -37,24 +34,9 @@ def test_each_step_has_its_own_colour_that_can_be_read(chromium: Any, address: s
     )
     paper = page.locator("body").evaluate("e => getComputedStyle(e).backgroundColor")
     grounds = [paper if ground == "rgba(0, 0, 0, 0)" else ground for ground, _ in looks]
-    assert len(set(grounds[:5])) == 5
+    assert len(set(grounds)) == 5
     # WCAG 2 asks for a contrast of at least 4.5 between text and ground.
     assert min(contrast(ink, ground) for ground, (_, ink) in zip(grounds, looks, strict=True)) >= 4.5
-    page.close()
-
-
-def test_text_is_shown_and_never_run(chromium: Any, address: str) -> None:
-    page = chromium.new_page()
-    requested_urls: list[str] = []
-    page.on("request", lambda request: requested_urls.append(request.url))
-    page.goto(address)
-    assert page.title() == "Pieces by how unlikely they are"
-    assert page.locator("img, script").count() == 0
-    assert requested_urls == [address]
-    assert f"The cat sat on Bush{ATTACK}" in page.locator(".tokens").inner_text()
-    assert page.locator(".t", has_text="Bush").last.get_attribute("title") == (
-        "log-probability -9.00, probability 0.00012"
-    )
     page.close()
 
 

@@ -49,13 +49,18 @@ def server(folder: Path, picks: Path) -> Iterator[RunningServer]:
         index.close()
 
 
+def visit(open_page: OpenPage, address: str) -> tuple[Any, Any]:
+    page, watch = open_page()
+    page.goto(address)
+    return page, watch
+
+
 def wait_for_count(page: Any, words: str) -> None:
     wait_until(page, "words => document.getElementById('status').textContent.startsWith(words)", words)
 
 
 def test_filter_sort_and_search(open_page: OpenPage, server: RunningServer) -> None:
-    page, watch = open_page()
-    page.goto(server.url)
+    page, watch = visit(open_page, server.url)
     wait_for_count(page, "12 outputs")
     page.fill("#text", "cat sat")
     wait_for_count(page, "2 of 12")
@@ -82,8 +87,7 @@ def test_filter_sort_and_search(open_page: OpenPage, server: RunningServer) -> N
 
 
 def test_every_view_has_a_link_and_a_way_back(open_page: OpenPage, server: RunningServer) -> None:
-    page, _ = open_page()
-    page.goto(f"{server.url}/?sort=input")
+    page, _ = visit(open_page, f"{server.url}/?sort=input")
     page.click("text=bad words >> nth=0")
     page.wait_for_selector("#detail mark.major")
     assert page.locator("#detail mark.major").all_inner_texts() == ["bad", "bad"]
@@ -98,8 +102,7 @@ def test_every_view_has_a_link_and_a_way_back(open_page: OpenPage, server: Runni
 
 
 def test_scores_errors_reasons_and_heat_are_beside_the_text(open_page: OpenPage, server: RunningServer) -> None:
-    page, _ = open_page()
-    page.goto(f"{server.url}/?{urlencode({'item': 'bad words', 'of': 'first'})}")
+    page, _ = visit(open_page, f"{server.url}/?{urlencode({'item': 'bad words', 'of': 'first'})}")
     page.wait_for_selector("#detail .heat")
     detail = page.locator("#detail")
     text = detail.inner_text()
@@ -114,8 +117,7 @@ def test_scores_errors_reasons_and_heat_are_beside_the_text(open_page: OpenPage,
 
 
 def test_the_list_says_what_was_asked_and_what_was_not_checked(open_page: OpenPage, server: RunningServer) -> None:
-    page, _ = open_page()
-    page.goto(f"{server.url}/?errors=unchecked")
+    page, _ = visit(open_page, f"{server.url}/?errors=unchecked")
     wait_for_count(page, "1 of 12 outputs, worst first by chrf")
     row = page.locator("#outputs tbody tr")
     assert "Shorten it." in row.inner_text()
@@ -147,8 +149,7 @@ def test_fingers_find_every_control_on_a_phone(open_page: OpenPage, server: Runn
 
 
 def test_two_runs_are_compared_with_word_differences(open_page: OpenPage, server: RunningServer) -> None:
-    page, _ = open_page()
-    page.goto(server.url)
+    page, _ = visit(open_page, server.url)
     page.wait_for_selector("#versus option[value='run:1']", state="attached")
     page.select_option("#versus", "run:1")
     page.wait_for_selector(".change")
@@ -163,16 +164,16 @@ def test_two_runs_are_compared_with_word_differences(open_page: OpenPage, server
 
 
 def test_two_systems_are_compared(open_page: OpenPage, server: RunningServer) -> None:
-    page, _ = open_page()
-    page.goto(f"{server.url}/?{urlencode({'vs': f'system:{SECOND}', 'item': 'bad words', 'of': 'first'})}")
+    page, _ = visit(
+        open_page, f"{server.url}/?{urlencode({'vs': f'system:{SECOND}', 'item': 'bad words', 'of': 'first'})}"
+    )
     page.wait_for_selector("#detail .pair del")
     assert page.locator("#detail .pair del").all_inner_texts()[:2] == ["good", "good"]
     wait_for_count(page, "6 of 12")
 
 
 def test_keys_step_pick_and_close(open_page: OpenPage, server: RunningServer) -> None:
-    page, _ = open_page()
-    page.goto(f"{server.url}/?sort=input")
+    page, _ = visit(open_page, f"{server.url}/?sort=input")
     wait_for_count(page, "12 outputs")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
@@ -194,8 +195,7 @@ def test_keys_step_pick_and_close(open_page: OpenPage, server: RunningServer) ->
 
 
 def test_an_output_opens_in_the_playground(open_page: OpenPage, server: RunningServer) -> None:
-    page, watch = open_page()
-    page.goto(f"{server.url}/?item=plain&of=first")
+    page, watch = visit(open_page, f"{server.url}/?item=plain&of=first")
     page.click("#detail >> text=Playground")
     page.wait_for_selector("#metrics input", state="attached")
     fields = {name: page.input_value(f"#{name}") for name in ("output", "instruction", "references", "task")}
@@ -250,8 +250,7 @@ def test_hostile_texts_change_nothing_but_their_own_box(open_page: OpenPage, ser
 
 
 def test_a_line_of_a_million_characters_is_shown_in_parts(open_page: OpenPage, server: RunningServer) -> None:
-    page, _ = open_page()
-    page.goto(f"{server.url}/?item=long&of=first")
+    page, _ = visit(open_page, f"{server.url}/?item=long&of=first")
     more = page.locator("#detail .main-text button")
     more.wait_for()
     before = page.evaluate("document.querySelector('#detail .main-text').textContent.length")
@@ -264,8 +263,7 @@ def test_a_line_of_a_million_characters_is_shown_in_parts(open_page: OpenPage, s
 
 
 def test_a_wrong_address_says_what_is_wrong(open_page: OpenPage, server: RunningServer) -> None:
-    page, _ = open_page()
-    page.goto(f"{server.url}/?sort={quote('<b>nothing')}")
+    page, _ = visit(open_page, f"{server.url}/?sort={quote('<b>nothing')}")
     page.wait_for_selector("#problem", state="visible")
     assert "<b>nothing" in page.locator("#problem").inner_text()
     page.goto(f"{server.url}/?item=no&of=such")
@@ -275,8 +273,7 @@ def test_a_wrong_address_says_what_is_wrong(open_page: OpenPage, server: Running
 
 
 def test_scripts_cannot_make_html_from_text(open_page: OpenPage, server: RunningServer) -> None:
-    page, _ = open_page()
-    page.goto(server.url)
+    page, _ = visit(open_page, server.url)
     made = "() => { try { document.body.innerHTML = '<b>x</b>'; return 'made'; } catch (error) { return error.name; } }"
     assert page.evaluate(made) == "TypeError"
     loaded = "() => fetch('https://example.com/').then(() => 'loaded', () => 'refused')"

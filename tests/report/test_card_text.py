@@ -76,10 +76,6 @@ def test_errors_are_underlined_below_the_text_with_their_reasons() -> None:
     assert str(shown) == shown.text()
 
 
-def test_an_output_without_errors_says_so() -> None:
-    assert "no errors" in Explanations(outputs=[make_output()]).text()
-
-
 def test_errors_that_a_file_holds_are_marked_as_annotated() -> None:
     named = Explanations(outputs=[make_output(MAJOR, IN_SOURCE)]).text()
     assert "system a\nannotated by R1\n" in named
@@ -88,9 +84,14 @@ def test_errors_that_a_file_holds_are_marked_as_annotated() -> None:
 
 
 def test_a_failed_output_gives_the_reason_and_no_verdict() -> None:
-    shown = Explanations(outputs=[make_output(by="tigerscore", value=float("nan"), failure="busy", note="odd")]).text()
+    explained = Explanations(outputs=[make_output(by="tigerscore", value=float("nan"), failure="busy", note="odd")])
+    shown = explained.text()
     assert "tigerscore: no score\nfailed: busy\nnote: odd" in shown
     assert "no errors" not in shown
+    assert "no errors" in Explanations(outputs=[make_output()]).text()
+    (row,) = explained.rows()
+    assert "scores" not in row
+    assert row["failure"] == "busy"
 
 
 def test_an_output_whose_text_is_not_known_has_its_errors_listed() -> None:
@@ -177,12 +178,6 @@ def test_a_row_has_offsets_and_is_read_back_as_a_record_with_errors() -> None:
     assert entry.records[0].output == TEXT
 
 
-def test_a_failed_row_has_no_score() -> None:
-    (row,) = Explanations(outputs=[make_output(by="tigerscore", value=float("nan"), failure="busy")]).rows()
-    assert "scores" not in row
-    assert row["failure"] == "busy"
-
-
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), max_size=8))
 def test_marks_never_cover_each_other(spans: list[tuple[int, int]]) -> None:
     text = "abcdefghij" * 4
@@ -233,25 +228,16 @@ def test_the_parts_are_the_text_and_no_error_is_left_out(text: str, places: list
             assert not any(start < part.end and end > part.start for start, end in spans)
 
 
-def test_errors_stay_underlined_where_they_are() -> None:
+def test_errors_stay_where_they_are_in_a_long_text_and_on_a_terminal() -> None:
     at = LONG.index("bad")
     error = Error(aspect="a", severity="major", penalty=1.0, text="bad", start=at, end=at + 3)
     shown = Explanations(outputs=[make_output(error, text=LONG)])
+    screen = io.StringIO()
+    Console(file=screen, width=100).print(shown)
+    assert "bad[1] thing" in screen.getvalue()
+    assert screen.getvalue().count("characters") == 2
     lines = shown.text().splitlines()
     marks = next(n for n, line in enumerate(lines) if "1==" in line)
     assert lines[marks - 1][lines[marks].index("1==") :].startswith("bad thing")
     assert sum("characters" in line for line in lines) == 2
     assert len(lines) < 20
-
-
-def test_a_terminal_elides_the_same_parts() -> None:
-    from rich.console import Console
-
-    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    at = LONG.index("bad")
-    error = Error(aspect="a", severity="major", penalty=1.0, text="bad", start=at, end=at + 3)
-    console.print(Explanations(outputs=[make_output(error, text=LONG)]))
-    text = console.export_text()
-    assert "bad[1] thing" in text
-    assert text.count("characters") == 2
-    console.file.close()

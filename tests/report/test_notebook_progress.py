@@ -77,7 +77,7 @@ def test_progress_can_be_switched_on_and_off(
 def test_the_line_is_drawn_again_at_most_five_times_a_second_from_any_thread(notebook: Shown) -> None:
     now = 0.0
     report = ProgressReport("scoring", clock=lambda: now)
-    with show_in_notebook(report, report.summarize, clock=lambda: now):
+    with show_in_notebook(report, clock=lambda: now):
         for step in range(16):
             now = step / 8
             thread = threading.Thread(target=report, args=(step, 16))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.report.tables import (
+from metrist.errors import escape_controls
+from metrist.report.cells import (
     Change,
     Count,
     Estimate,
@@ -15,7 +16,6 @@ from metrist.report.tables import (
     PValue,
     Share,
     decimals_for,
-    escape_controls,
     format_cell,
     format_number,
     shorten,

@@ -35,10 +35,17 @@ NAMES = [
     "é ü ß ñ œ … \u2013 \u2014 † ‡ ± ×",
     "",
 ]
-OPENING = r"""\documentclass{article}
-\usepackage{booktabs}
-\begin{document}
-"""
+
+
+def compile_page(table: str, folder: Path, columns: str = "") -> str:
+    """What pdflatex says of a page with a table."""
+    page = rf"\documentclass{columns}{{article}}\usepackage{{booktabs}}\begin{{document}}{table}\end{{document}}"
+    (folder / "a.tex").write_text(page, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=False)
+    said = done.stdout.decode("utf-8", "replace")
+    assert done.returncode == 0, said[-2000:]
+    return said
 
 
 def test_dashes_and_quotes_are_not_joined() -> None:
@@ -85,13 +92,8 @@ def test_a_list_of_pairs_has_names_of_papers_arrows_and_the_better_system_in_bol
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 @pytest.mark.parametrize("columns", ["", "[twocolumn]"])
 def test_a_list_of_pairs_fits_the_page(columns: str, tmp_path: Path) -> None:
-    opening = OPENING.replace("{article}", f"{columns}{{article}}")
     table = PAIRS.render("latex", TableLayout(rename={"chrf(char_order=3)": "chrF3"}))
-    (tmp_path / "a.tex").write_text(f"{opening}{table}\n\\end{{document}}\n", encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout
-    assert "Overfull" not in result.stdout
+    assert "Overfull" not in compile_page(f"\n{table}\n", tmp_path, columns)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
@@ -104,13 +106,4 @@ def test_pdflatex_compiles_any_name(tmp_path: Path) -> None:
         notes=NAMES,
         signatures=[Signature(name, name, name) for name in NAMES],
     )
-    page = OPENING + table.render("latex") + "\n\\end{document}\n"
-    (tmp_path / "page.tex").write_text(page, encoding="utf-8")
-    done = subprocess.run(
-        ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "page.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout.decode("utf-8", "replace")[-2000:]
+    compile_page(f"\n{table.render('latex')}\n", tmp_path)

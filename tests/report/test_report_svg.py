@@ -69,23 +69,17 @@ def draw_all(style: Style = COLUMN) -> dict[str, Drawing]:
 
 
 @pytest.mark.parametrize("kind", draw_all())
-def test_every_kind_of_figure_is_valid_svg(kind: str) -> None:
-    drawing = draw_all()[kind]
-    root = parse(drawing)
-    assert root.tag == f"{SVG}svg"
-    assert root.get("width") == "240pt"
-    assert root.find(f"{SVG}title") is not None
-    assert not root.findall(f".//{SVG}script")
-    assert drawing.height > 20
-    texts = [element.text or "" for element in root.iter(f"{SVG}text")]
-    assert not any("\u202e" in text or "\x00" in text for text in texts)
-
-
-@pytest.mark.parametrize("kind", draw_all())
-def test_shapes_stay_on_the_surface(kind: str) -> None:
+def test_every_kind_of_figure_is_valid_svg_and_stays_on_its_surface(kind: str) -> None:
     for style in (COLUMN, Style(720, 12)):
         drawing = draw_all(style)[kind]
-        for element in parse(drawing).iter(f"{SVG}rect"):
+        root = parse(drawing)
+        assert (root.tag, root.get("width")) == (f"{SVG}svg", f"{style.width:g}pt")
+        assert root.find(f"{SVG}title") is not None
+        assert not root.findall(f".//{SVG}script")
+        assert drawing.height > 20
+        texts = [element.text or "" for element in root.iter(f"{SVG}text")]
+        assert not any("\u202e" in text or "\x00" in text for text in texts)
+        for element in root.iter(f"{SVG}rect"):
             assert float(element.get("x") or 0) >= 0
             assert float(element.get("x") or 0) + float(element.get("width") or 0) <= style.width + 1
             assert float(element.get("y") or 0) + float(element.get("height") or 0) <= drawing.height + 1

@@ -25,19 +25,14 @@ MINOR = Error(aspect="Style", severity="minor", start=4, end=11, text="cat sat")
 
 
 def output(system: str = "a", text: str = "The cat sat.", **more: object) -> OutputCard:
-    fields = {
-        "item": "1",
-        "system": system,
-        "scores": {
-            "judge": Score(value=1.0, explanation="It names the wrong animal."),
-            "tiger": Score(value=-4.0, errors=(MAJOR,)),
-            "broken": Score(value=math.nan, failure="the server is asleep"),
-        },
-        "record": Record(item="1", system=system, output=text, source=LONG, references=("The dog sat.",)),
-        "ratings": {"fluency": (4.5, 2)},
-        "errors": (MINOR,),
-    } | more
-    return OutputCard(**fields)
+    scores = {
+        "judge": Score(value=1.0, explanation="It names the wrong animal."),
+        "tiger": Score(value=-4.0, errors=(MAJOR,)),
+        "broken": Score(value=math.nan, failure="the server is asleep"),
+    }
+    record = Record(item="1", system=system, output=text, source=LONG, references=("The dog sat.",))
+    fields = {"scores": scores, "record": record, "ratings": {"fluency": (4.5, 2)}, "errors": (MINOR,)}
+    return OutputCard(item="1", system=system, **{**fields, **more})
 
 
 def page(*outputs: OutputCard, **more: object) -> WorstOutputs:
@@ -98,10 +93,10 @@ def test_the_output_and_the_reasons_come_before_the_references_which_may_be_many
 
 
 def test_failures_stand_apart() -> None:
-    worst = page(failures=[output("z", scores={"judge": Score(value=math.nan, failure="too long")}, record=None)])
-    assert "Not scored:\n  item 1 · system z: judge: too long" in worst.text()
-    assert "<li>item 1 · system z: judge: too long</li>" in worst.render("html")
-    assert "### Not scored\n\n- item 1 · system z: judge: too long" in worst.render("markdown")
+    worst = page(failures=[output("z", scores={"judge": Score(value=math.nan, failure="<too long")}, record=None)])
+    assert "Not scored:\n  item 1 · system z: judge: <too long" in worst.text()
+    assert "<li>item 1 · system z: judge: &lt;too long</li>" in worst.render("html")
+    assert "### Not scored\n\n- item 1 · system z: judge: \\<too long" in worst.render("markdown")
 
 
 def test_json_holds_whole_texts_and_plain_numbers() -> None:

@@ -300,9 +300,9 @@ def serve(
     batch_wait: float = setting(0, "Milliseconds to wait for a fuller batch.", metavar="MS", min=0),
     max_cost: float | None = MAX_COST,
 ) -> None:
-    from metrist.web.service import check_installed
+    from metrist.web import check_installed
 
-    check_installed()
+    check_installed("metrist serve", "serve")
     from metrist.metrics.base import is_resident
     from metrist.metrics.registry import build_all
     from metrist.runtime import count_cores

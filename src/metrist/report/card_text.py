@@ -7,10 +7,9 @@ the texts, and markup inside a text is never interpreted.
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from metrist.errors import escape_controls
 from metrist.report.cells import format_number
@@ -28,7 +27,7 @@ from metrist.report.output_card import (
     severity_of,
     split_text,
 )
-from metrist.report.tables import escape_markdown
+from metrist.report.tables import escape_markdown, text_width
 
 if TYPE_CHECKING:
     from rich.console import RenderResult
@@ -188,22 +187,20 @@ def compose_heat(card: OutputCard, *, by_piece: bool) -> Iterator[CardElement]:
 
 
 def render_plain(lines: Iterable[CardElement], width: int) -> Iterator[str]:
-    """Each error is underlined on a line below its text, beginning with its number; unlikely words stand in
-    brackets."""
+    """Errors are underlined with their numbers on lines below; unlikely words stand in brackets."""
     for line in lines:
         indent = _indent(line)
-        room = width - indent
         if isinstance(line, ReadText):
             yield f"{escape_controls(line.name)}:"
             shown = iter(["".join(map(_bracket, line.pieces()))])
         elif isinstance(line, MarkedText):
             if line.name:
                 yield f"   {line.name}:"
-            shown = _underline(line, room)
+            shown = _underline(line, width - indent)
         else:
             number = f"{line.error[0]}. " if line.error else ""
             text = f"{number}{f'{line.name}: ' if line.name else ''}{line.text}"
-            shown = iter([escape_controls(text)]) if line.unbroken else mark_lines(text, (), room)
+            shown = iter([escape_controls(text)]) if line.unbroken else mark_lines(text, (), width - indent)
         yield from (f"{' ' * indent}{drawn}".rstrip() for drawn in shown)
 
 
@@ -224,8 +221,7 @@ def _bracket(piece: Piece) -> str:
 def _underline(marked: MarkedText, width: int) -> Iterator[str]:
     """Lines of the text, each with the marks of its errors below."""
     spans = [(e.start or 0, e.end or 0, f"{n}", MARKS[rank_severity(e)]) for n, e in marked.errors]
-    limits = [(start, end) for start, end, _, _ in spans]
-    for part in split_text(marked.text, limits, longest=marked.longest, context=marked.context):
+    for part in split_text(marked.text, [span[:2] for span in spans], longest=marked.longest, context=marked.context):
         if not part.shown:
             yield part.placeholder
             continue
@@ -237,8 +233,7 @@ def _underline(marked: MarkedText, width: int) -> Iterator[str]:
 
 
 def render_rich(lines: Iterable[CardElement]) -> RenderResult:
-    """Texts with each stretch in the style of its worst error, and each error's number after its end; words in the
-    colours of their steps."""
+    """Texts in the styles of their worst errors, with numbers after them; words in the colours of their steps."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -305,11 +300,10 @@ def _quote(marked: MarkedText | ReadText) -> str:
 # ---- Marks below lines
 
 
-@dataclass(frozen=True, slots=True)
-class _Glyph:
-    """A character as it is shown: its index in the text, and how many columns it takes."""
+class _Glyph(NamedTuple):
+    """A character as it is shown, with its place in the text."""
 
-    index: int
+    place: int
     shown: str
     columns: int
 
@@ -325,9 +319,9 @@ def _wrap(text: str, width: int) -> Iterator[list[_Glyph]]:
     line: list[_Glyph] = []
     used = 0
     for index, character in enumerate(text):
-        glyph = _measure(index, character)
-        line.append(glyph)
-        used += glyph.columns
+        shown = "" if character == "\n" else " " if character == "\t" else escape_controls(character)
+        line.append(_Glyph(index, shown, text_width(shown)))
+        used += line[-1].columns
         if character == "\n":
             yield line
             line, used = [], 0
@@ -341,25 +335,18 @@ def _wrap(text: str, width: int) -> Iterator[list[_Glyph]]:
         yield line
 
 
-def _measure(index: int, character: str) -> _Glyph:
-    if character == "\n":
-        return _Glyph(index, "", 0)
-    shown = " " if character == "\t" else escape_controls(character)
-    if len(shown) > 1:
-        return _Glyph(index, shown, len(shown))
-    if unicodedata.combining(shown) or unicodedata.category(shown) in ("Mn", "Me", "Cf"):
-        return _Glyph(index, shown, 0)
-    return _Glyph(index, shown, 2 if unicodedata.east_asian_width(shown) in "WF" else 1)
-
-
 def _draw_marks(line: Sequence[_Glyph], spans: Sequence[Span], length: int) -> Iterator[str]:
     rows: list[str] = []
     for start, end, label, mark in sorted(spans):
-        position = _find_columns(line, start, max(end, start + 1), length)
-        if position is None:
+        inside = [n for n, glyph in enumerate(line) if start <= glyph.place < max(end, start + 1)]
+        if inside:
+            column = sum(glyph.columns for glyph in line[: inside[0]])
+            width = max(sum(line[n].columns for n in inside), 1)
+        elif line and start >= length == line[-1].place + 1:  # An empty span at the end of the text.
+            column, width = sum(glyph.columns for glyph in line), 1
+        else:
             continue
-        column, width = position
-        begins_here = not line or line[0].index <= start
+        begins_here = not line or line[0].place <= start
         marks = label + mark * (width - len(label)) if begins_here else mark * width
         # Use the first row of marks with room before this column.
         row = next((n for n, row in enumerate(rows) if len(row) <= column - bool(row)), len(rows))
@@ -367,14 +354,3 @@ def _draw_marks(line: Sequence[_Glyph], spans: Sequence[Span], length: int) -> I
             rows.append("")
         rows[row] = rows[row].ljust(column) + marks
     yield from rows
-
-
-def _find_columns(line: Sequence[_Glyph], start: int, end: int, length: int) -> tuple[int, int] | None:
-    """The first column of a span on this line and its width; None if it is on other lines. An empty span at the end of
-    the text stands after the last character."""
-    inside = [n for n, glyph in enumerate(line) if start <= glyph.index < end]
-    if not inside:
-        after_end = start >= length and bool(line) and line[-1].index == length - 1
-        return (sum(glyph.columns for glyph in line), 1) if after_end else None
-    column = sum(glyph.columns for glyph in line[: inside[0]])
-    return column, max(sum(line[n].columns for n in inside), 1)

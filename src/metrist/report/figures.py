@@ -4,7 +4,7 @@ drawing out."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,15 +69,12 @@ class PlotPanel:
 
 def lay_out_panels(
     drawing: Drawing, titles: Sequence[str], rows: Sequence[str], *, row_height: float, top: float, axis: float
-) -> Iterator[tuple[int, PlotPanel]]:
+) -> Iterator[PlotPanel]:
     """Panels side by side, as many as fit, each with a title above and room for an axis below; the names of the rows
     stand once in each line of panels. Sets the height of the drawing."""
     style = drawing.style
     font = style.font
-    gutter = min(
-        max((text_length(cut_text(row, font, 9e9), font) for row in rows), default=0) + font, 0.34 * style.width
-    )
-    gutter = max(gutter, font)
+    gutter = measure_names(rows, font, 0.34 * style.width)
     across = max(1, min(len(titles), int((style.width - gutter) // (13 * font))))
     width = (style.width - gutter) / across
     height = row_height * len(rows)
@@ -92,8 +89,13 @@ def lay_out_panels(
                 drawing.add(Label(gutter - 0.6 * font, middle, cut_text(row, font, gutter - font), "end"))
         shown = cut_text(title, font, width - font)
         drawing.add(Label(panel.left, y + 0.5 * style.line, shown, bold=True))
-        yield number, panel
+        yield panel
     drawing.height = top + math.ceil(len(titles) / across) * (style.line + height + axis)
+
+
+def measure_names(names: Iterable[str], font: float, most: float) -> float:
+    """The width of a column of names beside a drawing."""
+    return min(max((text_length(cut_text(name, font, math.inf), font) for name in names), default=0) + font, most)
 
 
 def draw_axis(drawing: Drawing, panel: PlotPanel, count: int = 4) -> None:
@@ -151,9 +153,8 @@ def draw_scores(
     drawing = Drawing(title, style, f"{format_count(len(systems), 'system')} by {', '.join(scores)}; one panel each.")
     row = 1.55 * style.font
     titles = [f"{metric}{ARROWS[better.get(metric)]}" for metric in scores]
-    for number, panel in lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font):
-        metric = list(scores)[number]
-        own = scores[metric]
+    panels = lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font)
+    for (metric, own), panel in zip(scores.items(), panels, strict=True):
         low, high = widen([x for entry in own.values() for x in (entry.value, entry.low, entry.high)])
         panel.across = (min(low, 0.0), max(high, 0.0)) if zero else (low, high)
         draw_axis(drawing, panel)
@@ -182,9 +183,9 @@ def draw_distributions(
     drawing = Drawing("Distributions of the scores", style, description)
     row = (2.2 if len(systems) <= 8 else 1.6) * style.font
     titles = [f"{metric}{ARROWS[better.get(metric)]}" for metric in values]
-    for number, panel in lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font):
-        metric = list(values)[number]
-        own = {system: array[np.isfinite(array)] for system, array in values[metric].items()}
+    panels = lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font)
+    for (metric, by_system), panel in zip(values.items(), panels, strict=True):
+        own = {system: array[np.isfinite(array)] for system, array in by_system.items()}
         known = np.concatenate([*own.values(), np.empty(0)])
         if not len(known):
             continue
@@ -195,11 +196,9 @@ def draw_distributions(
         outputs = max(map(len, own.values()))
         bins = min(max(int(2 * math.sqrt(outputs)), _MIN_BINS), _MAX_BINS)
         edges = np.linspace(*domain, bins + 1)
-        shares = {}
-        for system, array in own.items():
-            counts = np.histogram(np.clip(array, *domain), edges)[0]
-            shares[system] = counts / max(len(array), 1)
-        most = max((float(share.max()) for share in shares.values()), default=0.0) or 1.0
+        counts = {system: np.histogram(np.clip(array, *domain), edges)[0] for system, array in own.items()}
+        shares = {system: counts[system] / max(len(array), 1) for system, array in own.items()}
+        most = max(float(share.max()) for share in shares.values()) or 1.0
         panel.across = domain
         draw_axis(drawing, panel)
         for position, system in enumerate(systems):
@@ -281,15 +280,12 @@ def draw_bars(
 ) -> Drawing:
     """Horizontal bars, stacked from the series in their order, with the sum at the end, and a legend above."""
     drawing, font = Drawing(title, style, description), style.font
-    names = list(counts)
-    gutter = min(
-        max((text_length(cut_text(name, font, 9e9), font) for name in names), default=0) + font, 0.4 * style.width
-    )
+    gutter = measure_names(counts, font, 0.4 * style.width)
     most = max((sum(entry.values()) for entry in counts.values()), default=0) or 1
     span = (gutter, style.width - 5 * font)
     top = draw_legend(drawing, series, roles, gutter) if len(series) > 1 else 0.0
     row = 1.7 * font
-    for line, name in enumerate(names):
+    for line, name in enumerate(counts):
         y = top + line * row
         drawing.add(Label(gutter - 0.6 * font, y + row / 2, cut_text(name, font, gutter - font), "end"))
         done = 0.0
@@ -302,15 +298,14 @@ def draw_bars(
                 done += value
         end = place(done, (0, most), span)
         drawing.add(Label(end + 0.4 * font, y + row / 2, f"{done:,g}{unit}", role="soft", size=0.9))
-    drawing.height = top + row * len(names) + 2
+    drawing.height = top + row * len(counts) + 2
     return drawing
 
 
 def draw_legend(
     drawing: Drawing, names: Sequence[str], roles: Sequence[str], left: float, dashes: Sequence[bool] | None = None
 ) -> float:
-    """Names beside squares of their colours, or beside lines where `dashes` say which are dashed; returns the
-    height."""
+    """Names beside squares, or beside lines where `dashes` say which are dashed; returns the height."""
     font, line = drawing.style.font, drawing.style.line
     mark = 0.8 * font if dashes is None else 2.2 * font
     x, y = left, 0.0

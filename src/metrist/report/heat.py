@@ -131,8 +131,7 @@ def _trim_markers(pieces: Sequence[str]) -> tuple[int, int]:
 
 
 def _join_words(parts: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Put pieces together: what white space separates, without the punctuation around it; in scripts that are written
-    without spaces every piece stays by itself."""
+    """Put pieces together to words, which white space separates; some scripts have none, and each piece is one."""
     word: list[tuple[str, float]] = []
     for piece, logprob in parts:
         before = word[-1][0] if word else ""
@@ -145,8 +144,7 @@ def _join_words(parts: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float
 
 
 def _split_punctuation(word: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """A word, and apart from it the pieces around it that have neither letters nor digits; those inside, as in "don't",
-    belong to it."""
+    """A word, and apart from it the pieces around it without letters and digits; those inside belong to it."""
     letters = [n for n, (piece, _) in enumerate(word) if any(map(str.isalnum, piece))]
     first, last = (letters[0], letters[-1] + 1) if letters else (0, len(word))
     if not "".join(piece for piece, _ in word[:first]).strip():
@@ -165,8 +163,7 @@ def _add_logprobs(logprobs: Iterable[float]) -> float:
 
 
 def _is_unspaced(character: str) -> bool:
-    """Whether a character belongs to a script that is written without spaces: Chinese, Japanese, Thai, Lao, Khmer,
-    Burmese. Korean has spaces."""
+    """Whether a character is Chinese, Japanese, Thai, Lao, Khmer or Burmese. Korean has spaces."""
     if not character or character < "\u0e00":
         return False
     if "\u0e00" <= character <= "\u0eff" or "\u1000" <= character <= "\u109f" or "\u1780" <= character <= "\u17ff":

@@ -69,13 +69,13 @@ def draw_agreement(
     finite = [x for x in ends if math.isfinite(x)]
     domain = _extend_to_tick(min([0.0, *finite]), 1.02 * max([0.1, *finite]))
     row, font = 1.7 * style.font, style.font
-    for number, panel in lay_out_panels(drawing, list(bars), metrics, row_height=row, top=top, axis=2.4 * font):
-        aspect = list(bars)[number]
+    panels = lay_out_panels(drawing, list(bars), metrics, row_height=row, top=top, axis=2.4 * font)
+    for (aspect, by_metric), panel in zip(bars.items(), panels, strict=True):
         panel.across = domain
         draw_axis(drawing, panel)
         zero = panel.x(0.0)
         for position, metric in enumerate(metrics):
-            bar = bars[aspect].get(metric)
+            bar = by_metric.get(metric)
             if bar is None or math.isnan(bar.agreement.value):
                 continue
             y, x = panel.top + position * row, panel.x(bar.agreement.value)

@@ -102,8 +102,7 @@ class OutputCard:
         return {name: score.explanation for name, score in self.scores.items() if score.explanation}
 
     def number_errors(self) -> tuple[list[NumberedError], dict[int, str]]:
-        """The errors of all metrics and of people, counted through, and who found each. What several found, such as a
-        metric and one that combines it with others, is one error."""
+        """The errors of all metrics and of people, each once, counted through; and who found each."""
         found: dict[Error, list[str]] = {}
         for name, errors in [(name, score.errors) for name, score in self.scores.items()]:
             for error in errors:
@@ -136,8 +135,7 @@ class OutputCard:
             yield PEOPLE, "", ranks[PEOPLE]
 
     def mark_output(self, changes: Sequence[tuple[int, int]] = (), **cut: Any) -> MarkedText | None:
-        """The output with its errors, and the words that another output does not have; None where it is not known.
-        `cut` says what is left out, as the fields of `MarkedText` do."""
+        """The output with its errors, and the words that another one does not have; `cut` is for `MarkedText`."""
         if self.record is None:
             return None
         errors, names = self.number_errors()
@@ -237,8 +235,7 @@ class OutputCard:
 
 
 def list_error(number: int, error: Error, by: str, record: Record | None, *, brief: bool = False) -> dict[str, Any]:
-    """An error as a page's script draws it, `brief` where passages of the source are drawn beside it. Its place is
-    counted in UTF-16 units, as JavaScript counts characters."""
+    """An error as a script draws it, with its place in UTF-16 units; `brief` is that of `describe_error`."""
     text = (record.source if error.side == "source" else record.output) if record else None
     places = {}
     if text is not None and error.start is not None and error.end is not None:
@@ -266,8 +263,7 @@ def error_row(error: Error) -> dict[str, Any]:
 
 
 def describe_error(error: Error, *, brief: bool = False) -> str:
-    """An error in one line: severity, penalty, aspect, words, explanation and correction. For pages, which show the
-    passages of the source beside it, `brief` leaves out the penalty, and quotations and offsets of the explanation."""
+    """An error in one line; `brief` for pages, which show the passages of the source beside it."""
     if brief:
         error = replace(error, penalty=None, explanation=_PLACES.sub("", error.explanation).strip())
     parts = [

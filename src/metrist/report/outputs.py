@@ -96,9 +96,8 @@ class WorstOutputs:
                 return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
             case "html":
                 return render_page("worst.html", title=self.title, worst=self)
-        raise RunError(
-            f"no format {form!r}; known are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}", code="unknown_name"
-        )
+        hint = did_you_mean(form, FORMATS)
+        raise RunError(f"no format {form!r}; known are {', '.join(FORMATS)}{hint}", code="unknown_name")
 
     def text(self, width: int = WIDTH, *, full: bool = False) -> str:
         """Plain text: each error is underlined on a line below, beginning with its number."""
@@ -119,7 +118,8 @@ class WorstOutputs:
         for lines in self._compose():
             blocks += render_markdown(lines)
         if self.failures:
-            blocks += ["### Not scored", *(f"- {markdown_text(card.describe_failure())}" for card in self.failures)]
+            blocks.append("### Not scored")
+        blocks += [f"- {markdown_text(card.describe_failure())}" for card in self.failures]
         return "\n\n".join([*blocks, *map(markdown_text, self.notes)])
 
     def _compose(self) -> Iterator[Iterator[CardElement]]:
@@ -276,16 +276,12 @@ def build_heat(
     with_tokens = [(metric, scores) for metric, scores in columns if scores.tokens]
     if not with_tokens:
         texts = ", ".join(metric.label for metric, _ in columns)
-        raise RunError(
-            f"this run has no scores of single tokens by {texts}: score it again with `metrist score --tokens` (in "
-            "Python tokens=True), by a metric that gives them, such as likelihood or bartscore",
-            code="no_data",
-        )
+        remedy = "score it again with --tokens (tokens=True), by a metric such as likelihood or bartscore"
+        raise RunError(f"this run has no scores of single tokens by {texts}: {remedy}", code="no_data")
     for what, name, known in (("item", item, items), ("system", system, systems)):
         if name is not None and name not in known:
-            raise RunError(
-                f"this run has no {what} {name!r}{did_you_mean(name, dict.fromkeys(known))}", code="unknown_name"
-            )
+            hint = did_you_mean(name, dict.fromkeys(known))
+            raise RunError(f"this run has no {what} {name!r}{hint}", code="unknown_name")
     outputs, notes = list[OutputCard](), list[str]()
     for metric, scores in with_tokens:
         chosen = [n for n in scores.tokens if item in (None, items[n]) and system in (None, systems[n])]
@@ -296,11 +292,9 @@ def build_heat(
             try:
                 readings = tuple(map(Reading.of, scores.tokens[n]))
             except (TypeError, KeyError, ValueError, AttributeError):
-                raise RunError(
-                    f"the token scores of {metric.label} for item {label_item(items[n])!r} of system {systems[n]!r} "
-                    f"cannot be drawn: expected a list of readings, each with {', '.join(READING_FIELDS)}",
-                    code="invalid_value",
-                ) from None
+                place = f"{metric.label}, item {label_item(items[n])!r} of system {systems[n]!r}"
+                expected = f"a list of readings, each with {', '.join(READING_FIELDS)}"
+                raise RunError(f"{place}: scores of tokens must be {expected}", code="invalid_value") from None
             own = {metric.label: Score(value=float(scores.values[n]))}
             outputs.append(OutputCard(item=items[n], system=systems[n], by=metric.label, scores=own, readings=readings))
         if len(chosen) > limit:

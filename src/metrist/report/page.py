@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from markupsafe import escape
@@ -25,6 +24,8 @@ from metrist.report.tables import Table
 #: Tables with more rows are cut on the page; copies have all rows.
 MAX_ROWS = 400
 COPY_FORMATS = ("csv", "latex", "markdown")
+#: Characters of the Markdown form: a comment on GitHub may have 65,536.
+_MAX_MARKDOWN = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,26 +146,41 @@ class Report:
         """One self-contained page."""
         style = read_static("base.css") + read_static("report.css")
         script = join_scripts("elements.js", "output_card.js", "report.js")
-        #: What the script needs: the texts of tables and commands to copy, and the outputs to explore.
-        data: dict[str, Any] = {"copies": {}, "explorer": None}
         policy = (
             f"default-src 'none'; script-src {hash_source(script)}; style-src {hash_source(style)}; "
             "img-src data: blob:; base-uri 'none'; form-action 'none'"
         )
-        return render(
-            "report.html",
-            report=self,
-            style=style,
-            script=script,
-            policy=policy,
-            data=data,
-            embed_json=embed_json,
-            view_table=_TableView,
-        )
+        # What the template gathers for the script: texts of tables and commands to copy, and the outputs to explore.
+        data: dict[str, Any] = {"copies": {}, "explorer": None}
+        values: dict[str, Any] = {"style": style, "script": script, "policy": policy, "data": data}
+        return render("report.html", report=self, embed_json=embed_json, view_table=_TableView, **values)
 
     def markdown(self) -> str:
         """For a pull request: the verdict, the tables of the brief sections, and the rest folded up or left out."""
-        return _write_markdown(self)
+        lines = [f"## {markdown_text(self.title)}", "", markdown_text(self.facts), ""]
+        lines += [f"- {markdown_text(sentence)}" for sentence in self.verdicts]
+        if self.remarks:
+            remarks = [Prose(sentences=self.remarks, kind="list")]
+            lines += _write_markdown_block(Fold(title="What to know about these numbers", blocks=remarks))
+        room, left_out = _MAX_MARKDOWN - sum(map(len, lines)), dict[str, None]()
+        for section in self.sections:
+            if not section.brief:
+                continue
+            lines += ["", f"### {markdown_text(section.title)}"]
+            for block in section.blocks:
+                own = _write_markdown_block(block)
+                size = sum(len(line) + 1 for line in own)
+                if size > room:
+                    left_out[markdown_text(_name_block(block) or section.title)] = None
+                    continue
+                room -= size
+                lines += own
+        if left_out:
+            limit = f"a comment has room for {_MAX_MARKDOWN:,} characters"
+            lines += ["", f"Left out here, because {limit}: {', '.join(left_out)}."]
+        if self.footer:
+            lines += ["", f"<sub>{markdown_text(self.footer)}</sub>"]
+        return "\n".join(lines).rstrip() + "\n"
 
 
 class _TableView:
@@ -200,36 +216,6 @@ class _CellView:
 
 # ---- Markdown
 
-#: Characters of the Markdown form: a comment on GitHub may have 65,536.
-_MAX_MARKDOWN = 60_000
-_REMARKS = partial(Fold, title="What to know about these numbers")
-
-
-def _write_markdown(report: Report) -> str:
-    lines = [f"## {markdown_text(report.title)}", "", markdown_text(report.facts), ""]
-    lines += [f"- {markdown_text(sentence)}" for sentence in report.verdicts]
-    if report.remarks:
-        lines += _write_markdown_block(_REMARKS(blocks=[Prose(sentences=report.remarks, kind="list")]))
-    room, left_out = _MAX_MARKDOWN - sum(map(len, lines)), list[str]()
-    for section in report.sections:
-        if not section.brief:
-            continue
-        lines += ["", f"### {markdown_text(section.title)}"]
-        for block in section.blocks:
-            own = _write_markdown_block(block)
-            size = sum(len(line) + 1 for line in own)
-            if size > room:
-                left_out.append(_name_block(block) or section.title)
-                continue
-            room -= size
-            lines += own
-    if left_out:
-        names = ", ".join(dict.fromkeys(map(markdown_text, left_out)))
-        lines += ["", f"Left out here, because a comment has room for {_MAX_MARKDOWN:,} characters: {names}."]
-    return (
-        "\n".join([*lines, "", f"<sub>{markdown_text(report.footer)}</sub>" if report.footer else ""]).rstrip() + "\n"
-    )
-
 
 def _name_block(block: Block) -> str:
     match block:
@@ -242,20 +228,15 @@ def _name_block(block: Block) -> str:
     return ""
 
 
-def _mark_directions(table: Table) -> Table:
-    """The table with the arrows that its columns have on the page."""
-    arrows: dict[Better | None, str] = {"higher": " ↑", "lower": " ↓"}
-    columns = [replace(column, name=f"{column.name}{arrows.get(column.better, '')}") for column in table.columns]
-    return replace(table, columns=columns)
-
-
 def _write_markdown_block(block: Block) -> list[str]:
     match block:
         case Prose():
             mark = "- " if block.kind == "list" else ""
             return ["", *(f"{mark}{markdown_text(sentence)}" for sentence in block.sentences)]
         case TableBlock():
-            return ["", _mark_directions(block.table).render("markdown")]
+            arrows: dict[Better | None, str] = {"higher": " ↑", "lower": " ↓"}
+            columns = [replace(own, name=f"{own.name}{arrows.get(own.better, '')}") for own in block.table.columns]
+            return ["", replace(block.table, columns=columns).render("markdown")]
         case OutputsBlock():
             return ["", block.outputs.render("markdown").partition("\n\n")[2]]
         case CommandBlock():

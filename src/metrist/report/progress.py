@@ -90,8 +90,7 @@ class ProgressSource:
 
 @dataclass(eq=False)
 class Counter:
-    """How many things are done, of how many, and how fast they went lately. Things that were done before, in an earlier
-    run, took no time and say nothing about the rate."""
+    """How many things are done, of how many, and how fast. Those of an earlier run say nothing about the rate."""
 
     noun: str
     clock: Clock
@@ -156,8 +155,7 @@ class ProgressReport(ProgressSource):
         return (self._records.done, self._records.total) if self._records else (0, None)
 
     def __call__(self, done: int, total: int | None = None, *, metric: str = "", stored: int = 0) -> None:
-        """Report that so many records are done, of which some were stored already; the rate starts anew with each
-        metric."""
+        """Report that so many records are done, of which some were stored; the rate starts anew with each metric."""
         if self._records is None or metric != self._metric:
             self._metric, self._records, self._since = metric, Counter(self._noun, self._clock), self._clock()
         self._records.update(done, total, stored)
@@ -307,10 +305,8 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def show_in_notebook(
-    source: ProgressSource, summarize: Callable[[str], str], clock: Clock = monotonic
-) -> Iterator[None]:
-    """Show a bar with a line that changes in place. It ends as `summarize` says, given how the block ended."""
+def show_in_notebook(report: ProgressReport, clock: Clock = monotonic) -> Iterator[None]:
+    """Show a bar with a line that changes in place, and in the end what was done."""
     from IPython.display import display
 
     handle: Any = None
@@ -322,7 +318,7 @@ def show_in_notebook(
         if clock() - last >= _REDRAW and lock.acquire(blocking=False):
             try:
                 last = clock()
-                line = _NotebookLine(source.describe(), source.position)
+                line = _NotebookLine(report.describe(), report.position)
                 if handle is None:
                     handle = display(line, display_id=True)
                 else:
@@ -330,16 +326,16 @@ def show_in_notebook(
             finally:
                 lock.release()
 
-    source.on_change = redraw
+    report.on_change = redraw
     end = "stopped after "
     try:
         yield
         end = ""
     finally:
-        source.on_change = lambda: None
+        report.on_change = lambda: None
         if handle is not None:  # What is refused before it begins has nothing to show.
             with lock:
-                handle.update(_NotebookLine(summarize(end), None))
+                handle.update(_NotebookLine(report.summarize(end), None))
 
 
 @dataclass(frozen=True)
@@ -364,8 +360,7 @@ class _NotebookLine:
 
 
 def shows_progress(title: str, noun: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Decorate a function with an argument `progress`, so that it can also be True or False: whether to show its
-    progress. None is True in a notebook."""
+    """Let an argument `progress` also be True or False: whether to show it. None is True in a notebook."""
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
         @wraps(function)
@@ -388,7 +383,7 @@ def shows_progress(title: str, noun: str) -> Callable[[Callable[_P, _T]], Callab
 def report_progress(report: ProgressReport) -> Iterator[ProgressReport]:
     """Show the progress of the block, and in the end what was done."""
     if in_notebook():
-        with show_in_notebook(report, report.summarize), watch_run(report):
+        with show_in_notebook(report), watch_run(report):
             yield report
         return
     end = "stopped after "

@@ -12,7 +12,8 @@ import numpy as np
 
 from metrist.errors import format_count, label_item
 from metrist.names import encode_names, split_positions
-from metrist.report.tables import Better, Column, Count, Estimate, Number, Share, Shares, Signature, Table, decimals_for
+from metrist.report.cells import Better, Column, Count, Estimate, Number, Share, Shares, Signature, decimals_for
+from metrist.report.tables import Table
 from metrist.scores import Failure, FailureKind, Scores
 
 #: Characters of an answer that a message quotes.
@@ -24,8 +25,7 @@ _COVERED = "outputs were scored"
 def build_score_table(
     results: Any, draws: int, seed: int, confidence: float, name_in_papers: Callable[[Any], str]
 ) -> Table:
-    """One row per system and one column per metric, with intervals. Coverage is the least of the system's metrics;
-    where they differ, another column has that of each."""
+    """One row per system and one column per metric. Coverage is the least, where that of metrics differs."""
     rows = results.system_scores(draws, seed, confidence)
     columns = results.columns
     headers = results.headers(columns) if len(columns) > len(results.metrics) else [metric.label for metric in columns]
@@ -88,8 +88,7 @@ def _list_remarks(results: Any) -> list[str]:
 
 
 def score_column(metric: Any, name_in_papers: Callable[[Any], str], header: str | None = None) -> Column:
-    """The column of a metric's scores, with what a table for a paper must know of the metric. By default, its label is
-    the header."""
+    """The column of a metric's scores, with what a table for a paper must know of the metric."""
     better: dict[bool | None, Better] = {True: "higher", False: "lower", None: "neither"}
     title = partial(name_in_papers, metric)
     return Column(header or metric.label, "right", better[metric.higher_is_better], title)
@@ -98,8 +97,7 @@ def score_column(metric: Any, name_in_papers: Callable[[Any], str], header: str 
 def sign_metrics(
     metrics: Sequence[Any], signatures: Mapping[str, str], reference_counts: Sequence[int]
 ) -> list[Signature]:
-    """The block of signatures at the foot of a table. A run that does not know how many references its records have
-    says `?` in sacreBLEU's form."""
+    """The signatures at the foot of a table; sacreBLEU's has `?` where the number of references is not known."""
     references = str(reference_counts[0]) if len(reference_counts) == 1 else "var" if reference_counts else "?"
     return [Signature(metric.label, signatures[metric.label], metric.peer_signature(references)) for metric in metrics]
 
@@ -108,8 +106,7 @@ def sign_metrics(
 
 
 def describe_total_failure(text: str, scores: Scores) -> str | None:
-    """The message about a metric that failed on every record it was applied to. None if it scored some records, or if
-    all are still pending."""
+    """The message about a metric that failed on every record; None if some are scored, or all pending."""
     if len(scores.failures) < len(scores) or not len(scores):
         return None
     if scores.pending == len(scores):

@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from metrist.errors import RunError, did_you_mean, escape_controls
 from metrist.io.writer import csv_line
 from metrist.report.cells import (
-    NOT_AVAILABLE,
-    Align,
-    Better,
-    Cell,
     Change,
     Column,
     Count,
@@ -45,21 +41,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
-    "NOT_AVAILABLE",
-    "Align",
-    "Better",
-    "Cell",
     "Change",
     "Column",
     "Count",
     "Estimate",
-    "Intervals",
     "Marked",
     "NameCell",
     "Number",
     "PValue",
     "Share",
-    "Shares",
     "Signature",
     "Table",
     "TableLayout",
@@ -68,7 +58,6 @@ __all__ = [
     "escape_controls",
     "escape_latex",
     "escape_markdown",
-    "format_cell",
     "format_number",
     "name_columns",
     "or_none",
@@ -117,7 +106,7 @@ class Table:
             return table.render(form)
         match form:
             case "text":
-                return _render_text(self, None)
+                return self.text()
             case "json":
                 return json.dumps(self.to_dict(), indent=2)
             case "markdown":
@@ -130,10 +119,8 @@ class Table:
                 return _render_csv(self)
             case "latex":
                 return _render_latex(self)
-        raise RunError(
-            f"no table format {form!r}; known are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}",
-            code="unknown_name",
-        )
+        hint = did_you_mean(form, FORMATS)
+        raise RunError(f"no table format {form!r}; known are {', '.join(FORMATS)}{hint}", code="unknown_name")
 
     @property
     def all_notes(self) -> list[str]:
@@ -152,7 +139,12 @@ class Table:
 
     def text(self, width: int | None = None) -> str:
         """Plain text in aligned columns, folded where it would be wider than `width`."""
-        return _render_text(self, width)
+        rows = [[column.name for column in self.columns], *self.rows]
+        cells = [[shorten(format_cell(cell), _MAX_CELL) for cell in row] for row in rows]
+        lines = align_columns(cells, [column.align for column in self.columns], width)
+        title = [escape_controls(self.title), ""] if self.title else []
+        notes = ["", *map(escape_controls, self.all_notes)] if self.all_notes else []
+        return "\n".join([*title, *lines, *notes, *_signature_lines(self.signatures, width or _SIGNATURE_WIDTH)])
 
     def __str__(self) -> str:
         return self.text()
@@ -188,14 +180,10 @@ class TableLayout:
         if self.decimals is not None and not 0 <= self.decimals <= 15:
             raise RunError(f"the number of decimals must be 0 to 15, got {self.decimals}", code="invalid_value")
         if not re.fullmatch(r"[A-Za-z0-9:._/-]*", self.label):
-            raise RunError(
-                f"a LaTeX label has letters, digits and :._/- only, such as tab:scores, got {self.label!r}",
-                code="invalid_value",
-            )
+            raise RunError(f"a LaTeX label has letters, digits and :._/- only: {self.label!r}", code="invalid_value")
 
     def apply(self, tables: Sequence[Table]) -> list[Table]:
-        """The tables as the reader wants them. A name to drop or to rename must be in one of them; caption and label
-        are those of the first."""
+        """The tables as the reader wants them; caption and label are those of the first."""
         columns = dict.fromkeys(column.name for table in tables for column in table.columns)
         cells = (cell for table in tables for row in table.rows for cell in row if isinstance(cell, str))
         dropped = {name for text in self.drop for name in split_list(text)}
@@ -241,23 +229,8 @@ class TableLayout:
 def _check_names(option: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
-            raise RunError(
-                f"{option}: no {name!r} in the table, which has {', '.join(map(escape_controls, list(known)[:30]))}"
-                f"{did_you_mean(name, known)}",
-                code="unknown_name",
-            )
-
-
-def _render_text(table: Table, width: int | None) -> str:
-    rows = [[column.name for column in table.columns], *table.rows]
-    cells = [[format_cell(cell) for cell in row] for row in rows]
-    cells = [[c if len(c) <= _MAX_CELL else shorten(c, _MAX_CELL) for c in row] for row in cells]
-    lines = align_columns(cells, [column.align for column in table.columns], width)
-    title = [escape_controls(table.title), ""] if table.title else []
-    notes = [escape_controls(note) for note in table.all_notes]
-    if notes:
-        notes.insert(0, "")
-    return "\n".join([*title, *lines, *notes, *_signature_lines(table.signatures, width or _SIGNATURE_WIDTH)])
+            shown = f"{', '.join(map(escape_controls, list(known)[:30]))}{did_you_mean(name, known)}"
+            raise RunError(f"{option}: no {name!r} in the table, which has {shown}", code="unknown_name")
 
 
 def _signature_lines(signatures: Sequence[Signature], width: int) -> Iterator[str]:
@@ -293,8 +266,7 @@ def align_columns(rows: Sequence[Sequence[str]], aligns: Sequence[str], screen: 
     A number that is cut off would mislead, so cells are folded between words; if columns do not fit even then, each
     cell gets its own line.
     """
-    natural = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
-    widths = natural if screen is None else _fit_widths(natural, rows, screen)
+    widths = _fit_widths(rows, screen)
     if widths is None:
         return _stack_cells(rows)
     rule = _GAP.join("-" * width for width in widths)
@@ -311,20 +283,18 @@ def text_width(text: str) -> int:
     return cell_len(text)
 
 
-def _fit_widths(natural: Sequence[int], rows: Sequence[Sequence[str]], screen: int) -> list[int] | None:
-    """Narrow the widest columns until the table fits; None if a word would have to be cut."""
-    longest_words = [
-        max(max(map(text_width, cell.split()), default=0) for cell in column) for column in zip(*rows, strict=True)
-    ]
-    available = screen - len(_GAP) * (len(longest_words) - 1)
-    if sum(longest_words) > available:
+def _fit_widths(rows: Sequence[Sequence[str]], screen: int | None) -> list[int] | None:
+    """The widths of the columns, the widest ones narrowed until the table fits; None if a word would have to be cut."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(text_width, column)) for column in columns]
+    if screen is None:
+        return widths
+    least = [max(max(map(text_width, cell.split()), default=0) for cell in column) for column in columns]
+    available = screen - len(_GAP) * (len(columns) - 1)
+    if sum(least) > available:
         return None
-    widths = list(natural)
     while sum(widths) > available:
-        spare = [
-            (width, i) for i, (width, least) in enumerate(zip(widths, longest_words, strict=True)) if width > least
-        ]
-        widths[max(spare)[1]] -= 1
+        widths[max((width, i) for i, width in enumerate(widths) if width > least[i])[1]] -= 1
     return widths
 
 

@@ -6,8 +6,10 @@ from importlib.util import find_spec
 
 from metrist.errors import MissingExtra
 
+_PACKAGES = {"web": ("starlette", "uvicorn"), "serve": ("starlette", "uvicorn", "pydantic", "prometheus_client")}
 
-def check_installed(feature: str) -> None:
-    """Raise MissingExtra unless starlette and uvicorn are installed. The other modules of this package import them."""
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        raise MissingExtra(feature, "web")
+
+def check_installed(feature: str, extra: str = "web") -> None:
+    """Raise MissingExtra unless the packages of an extra are installed. The modules of this package import them."""
+    if any(find_spec(name) is None for name in _PACKAGES[extra]):
+        raise MissingExtra(feature, extra)

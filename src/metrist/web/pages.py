@@ -75,7 +75,6 @@ async def read_body(request: Request, kind: type[_Body]) -> _Body:
 
 
 def static_route(*packages: str) -> Mount:
-    """Return the route of `/static/NAME`: the files in the folder `static` of these packages, the web's and the
-    report's, which may be installed as links."""
+    """Return the route of `/static/NAME`: files of these packages, the web's and the report's, or links to them."""
     folders: list[str | tuple[str, str]] = [(name, "static") for name in ("metrist.report", "metrist.web", *packages)]
     return Mount("/static", StaticFiles(packages=folders, follow_symlink=True))

@@ -77,8 +77,7 @@ def offer_metrics(named: Sequence[str] = ()) -> list[OfferedMetric]:
     own = build_all(list(named)) if named else ()
     offered: dict[str, OfferedMetric] = {}
     for metric in (*own, *map(build, OFFLINE_METRICS)):
-        if metric.label not in offered:
-            offered[metric.label] = offer_metric(metric)
+        offered.setdefault(metric.label, offer_metric(metric))
     return list(offered.values())
 
 
@@ -88,18 +87,16 @@ def explain_misfit(metric: Metric, record: Record) -> str | None:
 
     if lacking := [_NEEDS[need] for need in metric.needs if record.lacks(need)]:
         return f"needs {' and '.join(lacking)}"
-    if (
-        metric.catalog_name == TRANSLATION_QUALITY
-        and TRANSLATION_QUALITY not in (choice := choose_models(record)).models
-    ):
-        return choice.skipped.get(TRANSLATION_QUALITY, "needs the task translation")
+    if metric.catalog_name == TRANSLATION_QUALITY:
+        choice = choose_models(record)
+        if TRANSLATION_QUALITY not in choice.models:
+            return choice.skipped.get(TRANSLATION_QUALITY, "needs the task translation")
     return next((warning.removeprefix(f"{metric.label}: ") for warning in metric.describe_misuse([record])), None)
 
 
 @dataclass
 class ScoringProcess:
-    """A process that scores one output at a time. It is started when it is first needed, and stopped when a metric
-    takes too long."""
+    """A process that scores one output at a time, and is stopped when a metric takes too long."""
 
     limits: Mapping[str, Any] = field(default_factory=dict)
     _process: Any = None
@@ -145,9 +142,8 @@ class ScoringProcess:
 
     def close(self) -> None:
         """Stop the process at once, whatever it does."""
-        process = self._process
-        if process is not None:
-            with suppress(ValueError):
+        with suppress(ValueError):  # It was closed meanwhile.
+            if process := self._process:
                 process.kill()
 
 
@@ -171,6 +167,7 @@ def _work(connection: Connection, limits: dict[str, Any]) -> None:
 def score_one(metric: str, fields: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, Any]:
     """Return the score of one output, with errors, reasons and words by how unlikely they are, as plain data."""
     from metrist.evaluate.selection import choose_decimals
+    from metrist.report.cells import or_none
     from metrist.report.output_card import list_error
     from metrist.run import score
     from metrist.run.results import NothingScored
@@ -183,9 +180,10 @@ def score_one(metric: str, fields: Mapping[str, Any], limits: Mapping[str, Any])
     (built,) = results.metrics
     given = results[built][0]
     heat = results.heat(built).outputs if given.tokens else []
+    value = or_none(given.value)
     return {
-        "value": None if math.isnan(given.value) else given.value,
-        "decimals": 3 if math.isnan(given.value) else choose_decimals(built, given.value, given.value),
+        "value": value,
+        "decimals": 3 if value is None else choose_decimals(built, value),
         "failure": given.failure,
         "explanation": given.explanation,
         "errors": [list_error(n, error, built.label, record) for n, error in enumerate(given.errors, 1)],
@@ -207,9 +205,9 @@ class Playground:
 
     def routes(self) -> list[BaseRoute]:
         return [
-            *([] if self.with_viewer else [Route("/", self.show_page, methods=["GET"])]),
-            Route("/play", self.show_page, methods=["GET"]),
-            Route("/api/metrics", self.send_metrics, methods=["GET"]),
+            *([] if self.with_viewer else [Route("/", self.show_page)]),
+            Route("/play", self.show_page),
+            Route("/api/metrics", self.send_metrics),
             Route("/api/misfits", self.send_misfits, methods=["POST"]),
             Route("/api/score", self.send_score, methods=["POST"]),
         ]

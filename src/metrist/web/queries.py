@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from metrist.errors import RunError, did_you_mean
 from metrist.grid import pair_outputs
 from metrist.records import CONTEXT_FIELDS, TAG_FIELDS
+from metrist.report.cells import or_none
 from metrist.web.viewed_run import Floats, ViewedRun
 
 PAGE_SIZES = (25, 50, 100)
@@ -108,7 +109,6 @@ class Collection:
     def __init__(self, runs: Sequence[ViewedRun]) -> None:
         self.runs = list(runs)
         self._counterparts: dict[tuple[int, str], Rows] = {}
-        self._disagreements: dict[int, Floats] = {}
         self._orders: dict[tuple[Any, ...], NDArray[np.int32]] = {}
         self._closing = threading.Event()
         self._preparing: threading.Thread | None = None
@@ -154,9 +154,7 @@ class Collection:
             other = run
             _check_name("system", name, run.systems.names)
         else:
-            raise RunError(
-                f"the other side must be run:NUMBER or system:NAME, got {query.versus!r}", code="invalid_value"
-            )
+            raise RunError(f"`vs` must be run:NUMBER or system:NAME, got {query.versus!r}", code="invalid_value")
         key = (query.run, query.versus)
         if key not in self._counterparts:
             own, others = run.systems.names, other.systems.names
@@ -167,25 +165,6 @@ class Collection:
                 pairs = {own[0]: others[0]}
             self._counterparts[key] = pair_outputs(run.items, run.systems, other.items, other.systems, pairs)
         return other, self._counterparts[key]
-
-    def find_changes(self, query: Query, column: str) -> Floats:
-        """This side's numbers minus the other side's."""
-        other = self.find_other(query)
-        run = self.run(query.run)
-        changes = np.full(len(run), np.nan)
-        if other is not None and column in other[0].numbers:
-            paired = other[1] >= 0
-            changes[paired] = run.numbers[column][paired] - other[0].numbers[column][other[1][paired]]
-        return changes
-
-    def _find_differing(self, query: Query) -> NDArray[np.bool_]:
-        """The rows whose text is not that of their counterpart."""
-        other, run = self.find_other(query), self.run(query.run)
-        differ = np.zeros(len(run), np.bool_)
-        if other is not None:
-            paired = other[1] >= 0
-            differ[paired] = run.text_hashes[paired] != other[0].text_hashes[other[1][paired]]
-        return differ
 
     # ---- Filter and sort
 
@@ -211,11 +190,12 @@ class Collection:
             kept &= self._select_errors(run, query)
         if query.picked:
             kept &= np.isin(np.arange(len(run)), run.list_picked())
-        if query.differing:
-            kept &= self._find_differing(query)
-        elif query.versus:
-            other = self.find_other(query)
-            kept &= other[1] >= 0 if other else True
+        if query.versus and (other := self.find_other(query)):
+            kept &= other[1] >= 0
+            if query.differing:  # By the text.
+                kept[kept] = run.text_hashes[kept] != other[0].text_hashes[other[1][kept]]
+        elif query.differing:
+            kept[:] = False
         if query.text:
             kept &= run.search(query.text, query.where)
         return self._sort(query, kept)
@@ -225,7 +205,11 @@ class Collection:
         if name.endswith(f" {CHANGE}") and name not in run.numbers:
             column = name.removesuffix(f" {CHANGE}")
             _check_name("column", column, run.numbers)
-            return self.find_changes(query, column)
+            changes = np.full(len(run), np.nan)
+            if (other := self.find_other(query)) and column in other[0].numbers:
+                paired = other[1] >= 0
+                changes[paired] = run.numbers[column][paired] - other[0].numbers[column][other[1][paired]]
+            return changes
         _check_name("column", name, run.numbers)
         return run.numbers[name]
 
@@ -244,8 +228,7 @@ class Collection:
         return ~(kept | run.unchecked) if query.errors == "none" else kept
 
     def choose_order(self, query: Query) -> tuple[str, bool]:
-        """The column to sort by, and whether the highest numbers come first: those of the query, else the worst first
-        by the first metric that has a better side, or by its change where two sides are compared."""
+        """The column to sort by, and whether the highest come first: by default the worst by the first metric."""
         if query.sort:
             return query.sort, query.descending
         judging = (column for column in self.run(query.run).columns.values() if column.higher is not None)
@@ -260,7 +243,8 @@ class Collection:
             return rows[::-1] if descending else rows
         key = (query.run, query.versus, sort, descending)
         if key not in self._orders:
-            numbers = self._find_sort_numbers(query, sort)
+            run = self.run(query.run)
+            numbers = _find_disagreement(run) if sort == DISAGREEMENT else self._find_numbers(query, sort)
             # Rows without a number come last in either direction; equal ones stay in the input's order.
             keys = np.where(np.isnan(numbers), np.inf, -numbers if descending else numbers)
             while len(self._orders) >= _MAX_ORDERS:
@@ -268,13 +252,6 @@ class Collection:
             self._orders[key] = np.argsort(keys, kind="stable").astype(np.int32)
         order = self._orders[key]
         return order[kept[order]].astype(np.intp)
-
-    def _find_sort_numbers(self, query: Query, sort: str) -> Floats:
-        if sort != DISAGREEMENT:
-            return self._find_numbers(query, sort)
-        if query.run not in self._disagreements:
-            self._disagreements[query.run] = _find_disagreement(self.run(query.run))
-        return self._disagreements[query.run]
 
     # ---- What a page shows
 
@@ -286,14 +263,8 @@ class Collection:
         page = min(query.page, pages)
         shown = rows[(page - 1) * query.size : page * query.size].tolist()
         sort, descending = self.choose_order(query)
-        return {
-            "sort": sort,
-            "descending": descending,
-            "total": len(rows),
-            "page": page,
-            "pages": pages,
-            "outputs": self._list_rows(query, run, shown),
-        }
+        place = {"sort": sort, "descending": descending, "total": len(rows), "page": page, "pages": pages}
+        return {**place, "outputs": self._list_rows(query, run, shown)}
 
     def _list_rows(self, query: Query, run: ViewedRun, rows: Sequence[int]) -> list[dict[str, Any]]:
         texts, picks = run.read_texts(rows, "output", *CONTEXT_FIELDS), run.picks.keys
@@ -312,7 +283,7 @@ class Collection:
                 "system": system,
                 "preview": _shorten(texts[row].get("output"), query.text if query.where == "output" else ""),
                 **{name: _shorten(texts[row].get(name), most=_SHORT_PREVIEW) for name in CONTEXT_FIELDS},
-                "numbers": [number_or_none(numbers[row]) for numbers in run.numbers.values()],
+                "numbers": [or_none(numbers[row]) for numbers in run.numbers.values()],
                 "failures": {name: _shorten(why, most=_SHORT_PREVIEW) for name, why in run.list_failures(row).items()},
                 "errors": len(found.get(row, ())),
                 "worst": min(found.get(row, ()), default=None),
@@ -321,7 +292,7 @@ class Collection:
             if other is not None:
                 counterpart = int(other[1][row])
                 entry["changes"] = [
-                    number_or_none(run.numbers[name][row] - other[0].numbers[name][counterpart])
+                    or_none(run.numbers[name][row] - other[0].numbers[name][counterpart])
                     if counterpart >= 0 and name in other[0].numbers
                     else None
                     for name in run.columns
@@ -333,15 +304,9 @@ class Collection:
         """The position of a row among those selected, from 1 (0: not selected), and the rows before and after it."""
         rows = self.select(query)
         (places,) = np.nonzero(rows == row)
-        if not len(places):
-            return 0, None, int(rows[0]) if len(rows) else None
-        place = int(places[0])
-        before = int(rows[place - 1]) if place else None
+        place = int(places[0]) if len(places) else -1
+        before = int(rows[place - 1]) if place > 0 else None
         return place + 1, before, int(rows[place + 1]) if place + 1 < len(rows) else None
-
-
-def number_or_none(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def _check_name(what: str, name: str, known: Iterable[str]) -> None:

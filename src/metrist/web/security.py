@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -61,11 +60,6 @@ _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _COOKIE_DAYS = 30
 
 
-def new_token() -> str:
-    """Return a token that cannot be guessed."""
-    return secrets.token_urlsafe(24)
-
-
 def is_loopback(host: str) -> bool:
     """Whether an address that a server listens on can be reached from this machine only."""
     if host == "localhost":
@@ -78,30 +72,25 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Who may use a server. `host` is the address that it listens on; `names` are further names that it is reached by.
+    """Who may use a server. `host` is the address that it listens on.
 
-    `tokens` maps each token to its user, which handlers find as `request.scope["metrist.user"]`. A server with
-    tokens needs one for each request, on loopback too, unless `guest` names the user of requests without a token.
-    `find_user` is for users who come while the server runs: it gives a token's user, or None. `url` is the address
-    that people use where a proxy stands before the server; if it is https, cookies are sent over nothing else.
+    `tokens` maps each token to its user, which handlers find as `request.scope["metrist.user"]`. A server with tokens
+    needs one for each request, on loopback too. `find_user` is for users who come while the server runs: it gives a
+    token's user, or None. `url` is the address that people use where a proxy stands before the server; if it is https,
+    cookies are sent over nothing else.
     """
 
     host: str = "127.0.0.1"
-    names: tuple[str, ...] = ()
     url: str | None = None
     tokens: Mapping[str, str] = field(default_factory=dict)
-    guest: str | None = None
     find_user: Callable[[str], str | None] | None = None
     max_body: int = MAX_BODY
 
     def __post_init__(self) -> None:
-        if not is_loopback(self.host) and (not (self.tokens or self.find_user) or self.guest is not None):
+        if not is_loopback(self.host) and self.default_user is not None:
             raise ValueError(f"a server on {self.host} needs a token for every request")
         if self.url is not None and not _is_root_url(self.url):
-            raise InputError(
-                f"{self.url!r} is no address of a whole site: expected https://NAME or http://NAME:PORT",
-                code="invalid_value",
-            )
+            raise InputError(f"expected https://NAME or http://NAME:PORT, got {self.url!r}", code="invalid_value")
 
     def identify(self, token: str) -> str | None:
         """Return the user of a token, or None."""
@@ -117,8 +106,6 @@ class Access:
     @property
     def default_user(self) -> str | None:
         """The user of a request without a token; None if it is refused."""
-        if self.guest is not None:
-            return self.guest
         return None if self.tokens or self.find_user else OWNER
 
     def allows_host(self, header: str) -> bool:
@@ -126,8 +113,9 @@ class Access:
         name = _split_host(header)
         if name is None:
             return False
-        known = ("localhost", "127.0.0.1", "::1", self.host.strip("[]").lower(), *map(str.lower, self.names))
-        if name in known or (self.url is not None and name == urlsplit(self.url).hostname):
+        if name in ("localhost", "127.0.0.1", "::1", self.host.strip("[]").lower()) or (
+            self.url is not None and name == urlsplit(self.url).hostname
+        ):
             return True
         if is_loopback(self.host):
             return False
@@ -141,18 +129,8 @@ class Access:
 
 def _is_root_url(url: str) -> bool:
     """Whether a URL names a server, and no page on it."""
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 — raises ValueError for a port that is no number.
-    except ValueError:
-        return False
-    return (
-        parts.scheme in ("http", "https")
-        and bool(parts.hostname)
-        and parts.username is None
-        and parts.path in ("", "/")
-        and not (parts.query or parts.fragment)
-    )
+    scheme, _, rest = url.partition("://")
+    return scheme.lower() in ("http", "https") and bool(_split_host(rest.removesuffix("/")))
 
 
 @lru_cache(maxsize=16)
@@ -195,8 +173,17 @@ class Security:
         if refusal is not None:
             await refusal(scope, receive, send_with_headers)
             return
-        body = _LimitedBody(receive, self.access.max_body)
-        await self.app(scope, body.receive, send_with_headers)
+        left = self.access.max_body
+
+        async def receive_limited() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))  # A request need not say how long its body is.
+            if left < 0:
+                raise BodyTooLarge
+            return message
+
+        await self.app(scope, receive_limited, send_with_headers)
 
     def _check(self, scope: Scope) -> Response | None:
         """Return the response to a request that is refused, or that brings a token in its URL; else None."""
@@ -230,7 +217,14 @@ class Security:
             path = "/" + quote(scope["path"].lstrip("/"))
             response = render_redirect(f"{path}?{rest}" if rest else path)
             if self.access.identify(tokens[0]) is not None:
-                self._set_cookie(response, headers, tokens[0])
+                response.set_cookie(
+                    _cookie_name(headers),
+                    tokens[0],
+                    max_age=_COOKIE_DAYS * 86400,
+                    httponly=True,
+                    samesite="strict",
+                    secure=(self.access.url or "").startswith("https:"),
+                )
             return response
         token = cookie_parser(headers.get("cookie", "")).get(_cookie_name(headers), "")
         user = (self.access.identify(token) if token else None) or self.access.default_user
@@ -239,24 +233,13 @@ class Security:
         scope["metrist.user"] = user
         return None
 
-    def _set_cookie(self, response: Response, headers: Headers, token: str) -> None:
-        response.set_cookie(
-            _cookie_name(headers),
-            token,
-            max_age=_COOKIE_DAYS * 86400,
-            path="/",
-            httponly=True,
-            samesite="strict",
-            secure=(self.access.url or "").startswith("https:"),
-        )
-
 
 def _cookie_name(headers: Headers) -> str:
     """A cookie's name with the port: browsers send the cookies of all ports of a host to each of them."""
     return f"metrist_{urlsplit('//' + headers.get('host', '')).port or 80}"
 
 
-def _is_own_request(method: str, headers: Headers, host: str, url: str | None = None) -> bool:
+def _is_own_request(method: str, headers: Headers, host: str, url: str | None) -> bool:
     """Whether a request comes from a page of this server, from the address bar, or from a link."""
     origins = headers.getlist("origin")
     own = {f"http://{host}".lower(), f"https://{host}".lower()}
@@ -275,19 +258,3 @@ def _is_own_request(method: str, headers: Headers, host: str, url: str | None = 
 
 class BodyTooLarge(Exception):
     """A body without a length turned out to be larger than the limit."""
-
-
-class _LimitedBody:
-    """Counts the bytes of a body as they come: a request need not say how many there are."""
-
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive = receive
-        self._left = limit
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        if message["type"] == "http.request":
-            self._left -= len(message.get("body", b""))
-            if self._left < 0:
-                raise BodyTooLarge
-        return message

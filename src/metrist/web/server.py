@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
 import socket
 import sys
@@ -27,7 +28,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from metrist.errors import MetristError, RunError, describe_exception
 from metrist.web.pages import render_error, static_route
-from metrist.web.security import Access, BodyTooLarge, Security, is_loopback, new_token
+from metrist.web.security import OWNER, Access, BodyTooLarge, Security, is_loopback
 
 #: Tried first when no port is given, so that links to a view still work after a restart.
 PREFERRED_PORT = 8517
@@ -43,9 +44,9 @@ _WRITE_SECONDS = 60.0
 _USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
-def grant_access(host: str, *, user: str = "owner", names: Sequence[str] = ()) -> Access:
+def grant_access(host: str) -> Access:
     """Return the access to a server with one user: free on loopback, with a new token on any other address."""
-    return Access(host=host, names=tuple(names), tokens={} if is_loopback(host) else {new_token(): user})
+    return Access(host=host, tokens={} if is_loopback(host) else {secrets.token_urlsafe(24): OWNER})
 
 
 def create_app(routes: Sequence[BaseRoute], access: Access, *, static: Sequence[str] = ()) -> ASGIApp:
@@ -79,9 +80,7 @@ def bind(host: str, port: int | None, *, preferred: int = PREFERRED_PORT, backlo
     try:
         family, _, _, _, address = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0]
     except OSError:
-        raise RunError(
-            f"{host!r} is no address of this machine; use 127.0.0.1 or 0.0.0.0", code="invalid_value"
-        ) from None
+        raise RunError(f"{host!r} is no address here: use 127.0.0.1 or 0.0.0.0", code="invalid_value") from None
     for candidate in (port,) if port is not None else (preferred, 0):
         # asyncio turns Nagle's algorithm off only for sockets of this protocol: without it, answers wait for 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -112,8 +111,7 @@ _Protocol: Any = AutoHTTPProtocol
 
 
 class LimitedProtocol(_Protocol):  # type: ignore[misc]
-    """uvicorn's protocol with limits that it leaves open: the time and size of a request's headers, and the time that a
-    client does not read its answer."""
+    """uvicorn's protocol with limits on the headers of a request, and on the time to read its answer."""
 
     app: ASGIApp
     _header_bytes = 0
@@ -204,15 +202,8 @@ def configure(app: Any, **options: Any) -> uvicorn.Config:
 
 def configure_server(app: ASGIApp) -> uvicorn.Server:
     """Return the server of an app of pages."""
-    return Server(
-        configure(
-            app,
-            loop="asyncio",
-            limit_concurrency=200,
-            timeout_keep_alive=15,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
-    )
+    limits = {"limit_concurrency": 200, "timeout_keep_alive": 15, "timeout_graceful_shutdown": _GRACE_SECONDS}
+    return Server(configure(app, loop="asyncio", **limits))
 
 
 def serve(

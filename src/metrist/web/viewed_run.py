@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import threading
 import time
@@ -76,19 +75,17 @@ class ViewColumn:
         from metrist.evaluate.selection import choose_decimals
 
         finite = values[np.isfinite(values)]
-        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (math.nan, math.nan)
-        decimals = 3
-        if kind == "length":
-            decimals = 0
-        elif len(finite):
-            decimals = choose_decimals(metric, low, high) if metric else decimals_for(low, high)
+        limits = [float(finite.min()), float(finite.max())] if len(finite) else []
+        decimals = 0 if kind == "length" else 3
+        if limits and kind != "length":
+            decimals = choose_decimals(metric, *limits) if metric else decimals_for(*limits)
         return cls(
             name=name,
             kind=kind,
             higher=metric.higher_is_better if metric else True if kind == "rating" else None,
             decimals=decimals,
-            low=low if len(finite) else None,
-            high=high if len(finite) else None,
+            low=limits[0] if limits else None,
+            high=limits[1] if limits else None,
             missing=int(np.count_nonzero(np.isnan(values))),
             **fields,
         )
@@ -120,24 +117,19 @@ def open_view(
             note(remark)
     where = str(path) if is_remote(path) else str(Path(path).resolve())
     name = str(path) if is_remote(path) else format_path(Path(path))
-    return ViewedRun(name, results, opened, notes, Picks.open(where))
+    return ViewedRun(name, results, opened, notes, Picks(where))
 
 
 class Picks:
-    """The outputs that the user picked, in a file of the user's folder for caches."""
+    """The outputs of a run, named by its path or URL, that the user picked, in a file of the folder for caches."""
 
-    def __init__(self, path: Path, keys: Iterable[Key]) -> None:
-        self._path, self.keys = path, set(keys)
-
-    @classmethod
-    def open(cls, run: str) -> Picks:
-        """The picks of a run, by its path or URL."""
+    def __init__(self, run: str) -> None:
         base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
         folder = (Path(base) if base else Path.home() / ".cache") / "metrist" / "view"
-        path = folder / f"{hashlib.sha256(run.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}.json"
+        self._path = folder / f"{hashlib.sha256(run.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}.json"
+        self.keys: set[Key] = set()
         with suppress(OSError, ValueError, TypeError):
-            return cls(path, [(str(item), str(system)) for item, system in json.loads(path.read_bytes())])
-        return cls(path, ())
+            self.keys = {(str(item), str(system)) for item, system in json.loads(self._path.read_bytes())}
 
     def change(self, keys: Iterable[Key], *, picked: bool) -> None:
         """Add outputs to the picks, or remove them."""
@@ -172,7 +164,6 @@ class ViewedRun:
         self.columns: dict[str, ViewColumn] = {}
         self.numbers: dict[str, Floats] = {}
         self._add_columns()
-        self.has_tokens = any(block.tokens for block in results.scores.values())
 
     def __len__(self) -> int:
         return len(self.items)
@@ -210,8 +201,7 @@ class ViewedRun:
 
     def rows_of(self, item: str) -> list[int]:
         """The rows of all outputs for an item."""
-        code = self._item_codes.get(item)
-        rows: list[int] = [] if code is None else np.flatnonzero(self.items.codes == code).tolist()
+        rows: list[int] = np.flatnonzero(self.items.codes == self._item_codes.get(item, -1)).tolist()
         return rows
 
     @cached_property
@@ -221,14 +211,13 @@ class ViewedRun:
     def list_picked(self) -> list[int]:
         """The rows that the user picked."""
         keys = self.picks.keys
-        wanted = [self._item_codes[item] for item, _ in keys if item in self._item_codes]
-        rows = np.flatnonzero(np.isin(self.items.codes, wanted)).tolist() if wanted else []
-        return [row for row in rows if self.key(row) in keys]
+        wanted = [self._item_codes.get(item, -1) for item, _ in keys]
+        return [row for row in np.flatnonzero(np.isin(self.items.codes, wanted)).tolist() if self.key(row) in keys]
 
     # ---- Numbers
 
     def _add_columns(self) -> None:
-        results, size = self.results, len(self)
+        results = self.results
         with ThreadPoolExecutor(1) as pool:
             counting = pool.submit(self._fetch, "SELECT row_number, length(output) AS value FROM texts")
             for metric in results.columns:
@@ -240,9 +229,9 @@ class ViewedRun:
                     finds_errors=kind == "metric" and (metric.reports_errors or bool(column.scores.errors)),
                 )
             for aspect, rated in (self._texts.ratings if self._texts else {}).items():
-                self._add(f"people: {aspect}", "rating", rated.mean(size))
+                self._add(f"people: {aspect}", "rating", rated.mean(len(self)))
             rows, values = counting.result()
-        lengths = np.full(size, np.nan)
+        lengths = np.full(len(self), np.nan)
         lengths[rows] = values
         self._add("characters", "length", lengths)
 
@@ -267,21 +256,19 @@ class ViewedRun:
 
     def _list_errors(self) -> NDArray[np.int64]:
         found = self._find_errors()
-        self.labels |= {"aspect": [], "severity": []}
-        places: dict[Key, int] = {}
-
-        def place(kind: str, label: str) -> int:
-            if (kind, label) not in places:
-                places[kind, label] = len(self.labels[kind])
-                self.labels[kind].append(label)
-            return places[kind, label]
-
+        aspects: dict[str, int] = {}
+        severities: dict[str, int] = {}
         lines = [
-            (row, place("aspect", error.aspect), place("severity", (error.severity or "").lower()))
+            (
+                row,
+                aspects.setdefault(error.aspect, len(aspects)),
+                severities.setdefault((error.severity or "").lower(), len(severities)),
+            )
             for row in sorted({row for errors in found for row in errors})
             for errors in found
             for error in errors.get(row, ())
         ]
+        self.labels |= {"aspect": list(aspects), "severity": list(severities)}
         return np.array(lines, np.int64).reshape(-1, 3)
 
     def list_failures(self, row: int) -> dict[str, str]:
@@ -389,10 +376,9 @@ class ViewedRun:
         facts, readings = self.read_facts(row), dict[str, Any]()
         (item, system), blocks = self.key(row), take_scores(self.results, [row])
         for metric in self.results.metrics:
-            block = blocks[metric.label]
-            if block[0].tokens:
-                heat = build_heat([item], [system], [(metric, block)], item=item, system=system, limit=1)
-                readings[metric.label] = heat.outputs[0].for_script()["readings"]
-        scores = {metric.label: blocks[metric.label][0] for metric in self.results.metrics}
+            if (block := blocks[metric.label]).tokens:
+                (read,) = build_heat([item], [system], [(metric, block)], item=None, system=None, limit=1).outputs
+                readings[metric.label] = read.for_script()["readings"]
+        scores = {label: block[0] for label, block in blocks.items()}
         card = OutputCard(item=item, system=system, scores=scores, record=facts.record, errors=tuple(facts.errors))
         return card, facts, readings

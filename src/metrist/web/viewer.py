@@ -17,10 +17,10 @@ from starlette.routing import BaseRoute, Route
 
 from metrist.errors import RunError, format_path, quote_word
 from metrist.records import CONTEXT_FIELDS, TAG_FIELDS
+from metrist.report.cells import or_none
 from metrist.report.output_card import cut_end, error_row
-from metrist.run.texts import OutputFacts
 from metrist.web.pages import answer_json, read_body, render_page
-from metrist.web.queries import PAGE_SIZES, Collection, Query, number_or_none
+from metrist.web.queries import PAGE_SIZES, Collection, Query
 from metrist.web.viewed_run import ViewedRun
 
 #: Characters of a text that the page gets; the exported file has all of them.
@@ -55,12 +55,12 @@ class Viewer:
 
     def routes(self) -> list[BaseRoute]:
         return [
-            Route("/", self.show_page, methods=["GET"]),
-            Route("/api/runs", self.send_runs, methods=["GET"]),
-            Route("/api/outputs", self.send_outputs, methods=["GET"]),
-            Route("/api/output", self.send_output, methods=["GET"]),
+            Route("/", self.show_page),
+            Route("/api/runs", self.send_runs),
+            Route("/api/outputs", self.send_outputs),
+            Route("/api/output", self.send_output),
             Route("/api/picks", self.change_picks, methods=["POST"]),
-            Route("/api/export", self.send_export, methods=["GET"]),
+            Route("/api/export", self.send_export),
             Route("/api/annotation", self.write_annotation, methods=["POST"]),
         ]
 
@@ -110,9 +110,7 @@ class Viewer:
         if body.query is not None:
             rows = self.collection.select(Query.parse(parse_qsl(body.query, keep_blank_values=True)))
             if len(rows) > _MAX_PICKS:
-                raise RunError(
-                    f"{len(rows):,} outputs are too many to pick at once; the limit is {_MAX_PICKS:,}", code="too_large"
-                )
+                raise RunError(f"{len(rows):,} outputs are more than {_MAX_PICKS:,}, the limit", code="too_large")
             keys = [run.key(row) for row in rows.tolist()]
         else:
             keys = [run.key(_find_row(run, *key)) for key in body.keys]
@@ -137,13 +135,8 @@ class Viewer:
         with atomic_write(self.picks) as file:
             file.writelines(f"{json.dumps(row)}\n" for row in rows)
         path = format_path(self.picks)
-        return answer_json(
-            {
-                "count": len(rows),
-                "path": path,
-                "command": f"metrist annotate {quote_word(path)} --schema likert -o annotation/",
-            }
-        )
+        command = f"metrist annotate {quote_word(path)} --schema likert -o annotation/"
+        return answer_json({"count": len(rows), "path": path, "command": command})
 
 
 def list_picked_records(run: ViewedRun) -> list[dict[str, Any]]:
@@ -151,28 +144,19 @@ def list_picked_records(run: ViewedRun) -> list[dict[str, Any]]:
     records = []
     for row in run.list_picked():
         facts = run.read_facts(row)
-        item, system = run.key(row)
-        judgments = {"ratings": facts.ratings, "errors": [error_row(error) for error in facts.errors]}
-        scores = {
-            name: number_or_none(run.numbers[name][row])
-            for name, column in run.columns.items()
-            if column.kind in ("metric", "aspect")
-        }
-        records.append(
-            {
-                **(facts.record.extra if facts.record else {}),
-                "item": item,
-                "system": system,
-                **{name: value for name, value in {**_list_texts(facts), **judgments}.items() if value},
-                "scores": {name: value for name, value in scores.items() if value is not None},
-            }
-        )
+        content = dict(facts.record.extra) if facts.record else {}
+        content |= _name_row(run, row)
+        for name in (*TAG_FIELDS, *reversed(CONTEXT_FIELDS), "references", "output"):
+            if value := getattr(facts.record, name, None):
+                content[name] = value
+        if facts.ratings:
+            content["ratings"] = facts.ratings
+        if facts.errors:
+            content["errors"] = [error_row(error) for error in facts.errors]
+        measured = [name for name, column in run.columns.items() if column.kind in ("metric", "aspect")]
+        content["scores"] = {name: value for name in measured if (value := or_none(run.numbers[name][row])) is not None}
+        records.append(content)
     return records
-
-
-def _list_texts(facts: OutputFacts) -> dict[str, Any]:
-    names = (*TAG_FIELDS, *reversed(CONTEXT_FIELDS), "references", "output")
-    return {name: getattr(facts.record, name) for name in names} if facts.record else {}
 
 
 def _read_query(request: Request) -> Query:
@@ -208,23 +192,21 @@ def _name_row(run: ViewedRun, row: int) -> dict[str, str]:
 
 
 def _describe_row(run: ViewedRun, row: int) -> dict[str, Any]:
-    return {**_name_row(run, row), "numbers": [number_or_none(numbers[row]) for numbers in run.numbers.values()]}
+    return {**_name_row(run, row), "numbers": [or_none(numbers[row]) for numbers in run.numbers.values()]}
 
 
 def _describe_output(run: ViewedRun, row: int) -> dict[str, Any]:
     card, facts, readings = run.read_card(row)
+    # Further columns as JSON can hold them: NaN is null, and what JSON does not know is text.
+    written = json.dumps(dict(facts.record.extra) if facts.record else {}, default=str)
+    extra = json.loads(written, parse_constant=lambda _: None)
     return {
         **_describe_row(run, row),
         **card.for_script(MAX_TEXT),
         "task": facts.record.task if facts.record else None,
         "ratings": {aspect: len(values) for aspect, values in facts.ratings.items()},
-        **({"extra": _plain(facts.record.extra)} if facts.record and facts.record.extra else {}),
+        **({"extra": extra} if extra else {}),
         "columns": list(run.columns),
         "tokens": readings,
         "picked": run.key(row) in run.picks.keys,
     }
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON can hold it: NaN is null, and what JSON does not know is text."""
-    return json.loads(json.dumps(dict(value), default=str), parse_constant=lambda _: None)

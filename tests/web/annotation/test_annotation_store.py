@@ -24,8 +24,8 @@ from metrist.web.annotation.store import Click, ClickStore
 FORK = multiprocessing.get_context("fork")
 
 
-def click(number: int, rater: str = "r1", **content: Any) -> Click:
-    return Click(id=f"c{number}", rater=rater, task="t1", kind="set", content=content or {"name": "x", "value": 1})
+def click(number: int, prefix: str = "c", rater: str = "r1", value: int = 1) -> Click:
+    return Click(id=f"{prefix}{number}", rater=rater, task="t1", kind="set", content={"name": "x", "value": value})
 
 
 def test_a_click_that_is_sent_twice_counts_once(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_click_that_is_sent_twice_counts_once(tmp_path: Path) -> None:
         store.append(click(2))
         assert [own.id for own in store.read()] == ["c1", "c2"]
         with raises_code(InputError, "invalid_value", "c1"):
-            store.append(click(1, name="x", value=2))
+            store.append(click(1, value=2))
 
 
 def test_two_stores_on_one_file_see_each_others_clicks(tmp_path: Path) -> None:
@@ -47,9 +47,8 @@ def test_two_stores_on_one_file_see_each_others_clicks(tmp_path: Path) -> None:
 
 def test_undo_takes_back_one_click_of_the_rater_however_often_it_is_sent(tmp_path: Path) -> None:
     with ClickStore(tmp_path / "log") as store:
-        store.append(click(1))
-        store.append(click(2))
-        store.append(click(3, rater="r2"))
+        for own in (click(1), click(2), click(3, rater="r2")):
+            store.append(own)
         for _ in range(2):
             undo = store.undo("u1", "r1")
             assert undo is not None
@@ -118,7 +117,7 @@ def test_acknowledged_clicks_survive_kill_9(tmp_path: Path, popen: Callable[...,
 def test_a_changed_click_is_found(tmp_path: Path) -> None:
     path = tmp_path / "clicks.sqlite"
     with ClickStore(path) as store:
-        store.append(Click(id="a", rater="r", task="t", kind="set", content={"value": 1}))
+        store.append(click(1))
     with closing(sqlite3.connect(path)) as raw:
         raw.execute("UPDATE clicks SET content = replace(content, '1', '2')")
         raw.commit()
@@ -137,7 +136,7 @@ def fill(path: Path, clicks: int, moment: str, prefix: str = "c") -> None:
     """Store this many clicks, and one more that is killed at this moment."""
     store = ClickStore(path)
     for number in range(clicks):
-        store.append(own_click(number, prefix))
+        store.append(click(number, prefix))
     match moment:
         case "before the commit":
             ClickStore._insert = die  # type: ignore[assignment]
@@ -147,7 +146,7 @@ def fill(path: Path, clicks: int, moment: str, prefix: str = "c") -> None:
             store_module.lock = die  # type: ignore[assignment]
         case "after the count is written":
             os.fsync = die
-    store.append(own_click(clicks, prefix))
+    store.append(click(clicks, prefix))
 
 
 MOMENTS = {
@@ -170,12 +169,8 @@ def test_a_log_is_whole_whenever_its_process_is_killed(tmp_path: Path, moment: s
     # ... and so is the last click, once it was sent again.
     with ClickStore(tmp_path / "log") as store:
         assert len(store.read()) == clicks + stored
-        assert store.append(own_click(clicks)).number == clicks + 1
+        assert store.append(click(clicks)).number == clicks + 1
     lose(tmp_path, clicks + 1)
-
-
-def own_click(number: int, prefix: str = "c") -> Click:
-    return Click(id=f"{prefix}{number}", rater="r", task="t", kind="set", content={"value": number})
 
 
 def lose(folder: Path, acknowledged: int) -> None:

@@ -40,13 +40,8 @@ def test_schemathesis_finds_no_server_error(tmp_path: Path, torture_row: Callabl
         while running.ask("/readyz").status != 200 and time.monotonic() < deadline:
             time.sleep(0.05)
         command = [str(PROGRAM), "run", f"{running.url}/openapi.json", "--checks", CHECKS, "--seed", "7"]
-        command += [
-            "--max-examples",
-            os.environ.get("METRIST_TEST_EXAMPLES", "100"),
-            "--no-color",
-            "--request-timeout",
-            "120",
-        ]
+        examples = os.environ.get("METRIST_TEST_EXAMPLES", "100")
+        command += ["--max-examples", examples, "--no-color", "--request-timeout", "120"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1500, check=False)
     row.tried = row.survived = int(service.counters.total("metrist_requests_total"))
     if done.returncode:

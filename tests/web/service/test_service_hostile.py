@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 
-from hostile_clients import (
-    BODY,
-    ask,
-    never_end,
-    never_read,
-    send_too_much,
-    write_request,
-)
+from hostile_clients import BODY, ask, never_end, never_read, send_too_much, write_request
 from metrist.web.server import bind
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +46,16 @@ ALPHA_NOTE = (
     "Alpha is 1 if raters always agree and 0 if they agree as often as by chance; with less than .8 conclusions are "
     "tentative, with less than .667 there is little to conclude."
 )
-_MARK_FIELDS = ("id", "start", "end", "side", "aspect", "severity", "note")
+#: What a click of each kind has, and the longest texts in it.
+_CONTENTS = {
+    "set": {"name", "value"},
+    "mark": {"id", "start", "end", "side", "aspect", "severity", "note"},
+    "unmark": {"id"},
+    "note": {"text"},
+    "done": {"value"},
+    "skip": {"value"},
+}
+_LONGEST = {"name": 1000, "aspect": 1000, "id": 64, "text": MAX_NOTE, "note": MAX_NOTE}
 #: The name of the number of errors, among those of questions.
 ERRORS = "errors"
 #: An answer to a pair as a number, for agreement.
@@ -99,55 +107,30 @@ def check_click(project: Project, click: Click) -> None:
     task = project.tasks.get(click.task)
     if task is None or (click.rater, click.task) not in project.assigned:
         raise InputError(f"the rater has no task {click.task!r:.40}", code="unknown_name")
-    content, schema = click.content, project.schema
-    match click.kind:
-        case "set":
-            _check_keys(content, ("name", "value"))
-            _check_text(content["name"], "name", 1000)
-            question = schema.question(content["name"], len(task.errors))
-            if question is None:
-                raise InputError(f"there is no question {content['name']!r:.40}", code="unknown_name")
-            if content["value"] is not None and not question.accepts(normalise(content["value"])):
-                raise InputError(
-                    f"{content['value']!r:.40} is no answer to {content['name']!r:.40}", code="invalid_value"
-                )
-        case "mark":
-            _check_mark(project, click)
-        case "unmark":
-            _check_keys(content, ("id",))
-            _check_text(content["id"], "id", 64)
-        case "note":
-            _check_keys(content, ("text",))
-            _check_text(content["text"], "text", MAX_NOTE)
-        case "done" | "skip":
-            _check_keys(content, ("value",))
-            if not isinstance(content["value"], bool):
-                raise InputError(f"{click.kind} is true or false")
-        case _:
-            raise InputError(f"there is no click of the kind {click.kind!r:.40}", code="unknown_name")
-
-
-def _check_keys(content: Mapping[str, Any], names: tuple[str, ...]) -> None:
-    if set(content) != set(names):
-        raise InputError(
-            f"a click of this kind has {', '.join(names)}, got {', '.join(map(str, content)) or 'nothing'}",
-            code="invalid_value",
-        )
-
-
-def _check_text(value: Any, name: str, longest: int) -> None:
-    if not isinstance(value, str) or len(value) > longest:
-        raise InputError(f"{name} must be a text of at most {longest} characters", code="invalid_value")
+    content = click.content
+    if click.kind not in _CONTENTS:
+        raise InputError(f"there is no click of the kind {click.kind!r:.40}", code="unknown_name")
+    if set(content) != _CONTENTS[click.kind]:
+        raise InputError(f"a click of this kind has {', '.join(_CONTENTS[click.kind])}", code="invalid_value")
+    for name in content.keys() & _LONGEST.keys():
+        if not isinstance(content[name], str) or len(content[name]) > _LONGEST[name]:
+            raise InputError(f"{name} must be a text of at most {_LONGEST[name]} characters", code="invalid_value")
+    if click.kind == "mark":
+        _check_mark(project, click)
+    elif click.kind == "set":
+        question = project.schema.question(content["name"], len(task.errors))
+        if question is None:
+            raise InputError(f"there is no question {content['name']!r:.40}", code="unknown_name")
+        if content["value"] is not None and not question.accepts(normalise(content["value"])):
+            raise InputError(f"{content['value']!r:.40} is no answer to {content['name']!r:.40}", code="invalid_value")
+    elif click.kind in ("done", "skip") and not isinstance(content["value"], bool):
+        raise InputError(f"{click.kind} is true or false")
 
 
 def _check_mark(project: Project, click: Click) -> None:
     schema, content = project.schema, click.content
     if not schema.marks_errors:
         raise InputError("this schema marks no errors")
-    _check_keys(content, _MARK_FIELDS)
-    _check_text(content["id"], "id", 64)
-    _check_text(content["note"], "note", MAX_NOTE)
-    _check_text(content["aspect"], "aspect", 1000)
     if content["aspect"] not in (schema.aspects or {}):
         raise InputError(f"there is no aspect {content['aspect']!r:.40}", code="unknown_name")
     if content["severity"] not in schema.severities:
@@ -168,8 +151,8 @@ class Answers:
         self.project = project
         self.store = store
         self._last = 0
+        #: By rater and task, the clicks that were not taken back.
         self._clicks: dict[tuple[str, str], list[Click]] = {}
-        self._undone: set[tuple[str, str]] = set()
         self._live: Counter[str] = Counter()
         self.last_times: dict[str, float] = {}
         #: How many clicks there were on each task.
@@ -186,17 +169,11 @@ class Answers:
                 self.project = open_project(self.project.folder)
 
     def add_rater(self, name: str, count: int | None = None) -> Rater:
-        """Add a rater, who gets whole items with about `count` tasks (as many as the others have on average, if None),
-        those with the fewest complete answers first."""
+        """Add a rater with whole items of about `count` tasks, those with the fewest complete answers first."""
         self.refresh()
         project = self.project
         check_names([*project.raters_by_name, name])
-        complete = Counter(
-            own.task
-            for rater in project.raters
-            for own in rater.assignments
-            if self.is_complete(rater.name, own.task) and not self.find(rater.name, own.task).skipped
-        )
+        complete = Counter(task for rater, task in project.assigned if self.counts(rater, task))
         rng = np.random.default_rng([project.seed, len(project.raters)])
         assignments = choose_tasks(project, complete, count, rng)
         self.project = append_rater(project, self.store, name, assignments)
@@ -210,20 +187,16 @@ class Answers:
             self.last_times[click.rater] = click.time
             self.clicks_of[click.task] += 1
             key = click.rater, click.task
-            self._live[click.rater] += -1 if click.kind == "undo" else 1
-            if click.kind == "undo":
-                self._undone.add((click.rater, click.content["target"]))
-                self._fold(key)
+            if click.kind != "undo":
+                self._live[click.rater] += 1
+                self._clicks.setdefault(key, []).append(click)
+                self._answers.setdefault(key, Answer()).apply(click)
                 continue
-            self._clicks.setdefault(key, []).append(click)
-            self._answers.setdefault(key, Answer()).apply(click)
-
-    def _fold(self, key: tuple[str, str]) -> None:
-        answer = Answer()
-        for click in self._clicks.get(key, ()):
-            if (click.rater, click.id) not in self._undone:
-                answer.apply(click)
-        self._answers[key] = answer
+            self._live[click.rater] -= 1
+            kept = [own for own in self._clicks.get(key, ()) if own.id != click.content["target"]]
+            self._clicks[key], self._answers[key] = kept, Answer()
+            for own in kept:
+                self._answers[key].apply(own)
 
     def find(self, rater: str, task: str) -> Answer:
         """Return a rater's answer to a task, an empty one if there is none."""
@@ -260,8 +233,7 @@ class Answers:
         return "first" if (value == LEFT) != swapped else "second"
 
     def errors(self, rater: str, task_id: str) -> list[dict[str, Any]]:
-        """Return the errors that a rater marked, in the order of the text: the fields of an error in a row, and which
-        `record` of the task it is in."""
+        """Return the errors that a rater marked, by their places, and which `record` of the task each is in."""
         texts = self.project.markable_texts(rater, task_id)
         swapped = self.project.assigned[rater, task_id].swapped
         places = {LEFT: (int(swapped), "output"), RIGHT: (int(not swapped), "output")}
@@ -293,11 +265,9 @@ class Answers:
 
     def attention(self, rater: str) -> tuple[int, int]:
         """Return how many attention items a rater passed, and how many are complete."""
-        results = [
-            self.passes(rater, self.project.tasks[own.task]) for own in self.project.raters_by_name[rater].assignments
-        ]
-        known = [result for result in results if result is not None]
-        return sum(known), len(known)
+        assigned = self.project.raters_by_name[rater].assignments
+        results = [self.passes(rater, self.project.tasks[own.task]) for own in assigned]
+        return results.count(True), len(results) - results.count(None)
 
     def agreement(self) -> list[dict[str, Any]]:
         """Return Krippendorff's alpha for each question, and for the number of errors marked."""

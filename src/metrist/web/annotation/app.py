@@ -9,9 +9,8 @@ from __future__ import annotations
 import hmac
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -21,17 +20,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from metrist.errors import InputError, RunError
+from metrist.errors import RunError
 from metrist.io.writer import json_line
 from metrist.ratings import Error
 from metrist.web.annotation.answers import ALPHA_NOTE, Answers, check_click
 from metrist.web.annotation.disputes import Dispute, Disputes, describe_dispute, give_answer
 from metrist.web.annotation.export import (
     attention_share,
-    check_label_studio,
     export_disputes,
     export_label_studio,
     export_rows,
+    fits_label_studio,
     label_studio_config,
 )
 from metrist.web.annotation.project import AnnotationTask, Project, Rater
@@ -58,6 +57,9 @@ class ClickBody(UndoBody, frozen=True, forbid_unknown_fields=True):
     task: str
     kind: str
     content: dict[str, Any]
+
+
+_Body = TypeVar("_Body", bound=UndoBody)
 
 
 class RaterBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,9 +112,12 @@ class Pages:
         return self.answers.project
 
     async def home(self, request: Request) -> Response:
+        script, heading = "annotate.js", self.project.schema.about
         if request.scope["metrist.user"] == OWNER:
-            return _render("overview.js", "Annotation", f"Annotation: {self.project.schema.name}")
-        return _render("annotate.js", "Annotation", self.project.schema.about)
+            script, heading = "overview.js", f"Annotation: {self.project.schema.name}"
+        return render_page(
+            "annotation.html", "Annotation", heading=heading, scripts=[script], styles=["annotation.css"]
+        )
 
     # ---- Raters
 
@@ -156,17 +161,27 @@ class Pages:
         )
 
     async def take_click(self, request: Request) -> Response:
-        rater = self._rater(request)
-        body = await read_body(request, ClickBody)
-        self._check_rater(rater, body.rater)
+        rater, body = await self._read_click(request, ClickBody)
         click = Click(id=body.id, rater=rater.name, task=body.task, kind=body.kind, content=body.content)
-        return await run_in_threadpool(self._store_click, rater, click)
+
+        def append() -> Click:
+            check_click(self.project, click)
+            return self.answers.store.append(click)
+
+        return await run_in_threadpool(self._store, rater, append)
 
     async def take_undo(self, request: Request) -> Response:
+        rater, body = await self._read_click(request, UndoBody)
+        return await run_in_threadpool(self._store, rater, lambda: self.answers.store.undo(body.id, rater.name))
+
+    async def _read_click(self, request: Request, kind: type[_Body]) -> tuple[Rater, _Body]:
+        """The rater, and a click of a page that was loaded for nobody else: the cookie of the browser may change."""
         rater = self._rater(request)
-        body = await read_body(request, UndoBody)
-        self._check_rater(rater, body.rater)
-        return await run_in_threadpool(self._store_undo, rater, body.id)
+        body = await read_body(request, kind)
+        if body.rater != rater.name:
+            text = f"This browser now uses the link of {rater.name!r}. Open the link of {body.rater!r} again to go on."
+            raise HTTPException(409, text)
+        return rater, body
 
     def _rater(self, request: Request) -> Rater:
         user = str(request.scope["metrist.user"])
@@ -175,25 +190,13 @@ class Pages:
             raise HTTPException(403, "This page is for raters; open a rater's link.")
         return rater
 
-    def _check_rater(self, rater: Rater, name: str) -> None:
-        """Refuse the click of a page that was loaded for another rater: the cookie of the browser has changed."""
-        if name != rater.name:
-            raise HTTPException(
-                409, f"This browser now uses the link of {rater.name!r}. Open the link of {name!r} again to go on."
-            )
-
-    def _store_click(self, rater: Rater, click: Click) -> Response:
-        check_click(self.project, click)
-        with _answer_unavailable():
-            stored = self.answers.store.append(click)
-        return self._acknowledge(rater, stored)
-
-    def _store_undo(self, rater: Rater, click_id: str) -> Response:
-        with _answer_unavailable():
-            stored = self.answers.store.undo(click_id, rater.name)
-        return self._acknowledge(rater, stored)
-
-    def _acknowledge(self, rater: Rater, stored: Click | None) -> Response:
+    def _store(self, rater: Rater, append: Callable[[], Click | None]) -> Response:
+        """Store a click and acknowledge it. Where that fails, the page sends it again and the owner reads why."""
+        try:
+            stored = append()
+        except RunError as error:
+            print(f"metrist: {error}", file=sys.stderr, flush=True)
+            raise HTTPException(503, "Answers cannot be stored at the moment; this page goes on trying.") from None
         with self._lock:
             self.answers.refresh()
             content: dict[str, Any] = {"number": stored.number if stored else 0, **self._progress(rater)}
@@ -211,11 +214,12 @@ class Pages:
     async def add_rater(self, request: Request) -> Response:
         _check_owner(request)
         body = await read_body(request, RaterBody)
-        return await run_in_threadpool(self._add_rater, body.name)
 
-    def _add_rater(self, name: str) -> Response:
-        with self._lock:
-            rater = self.answers.add_rater(name)
+        def add() -> Rater:
+            with self._lock:
+                return self.answers.add_rater(body.name)
+
+        rater = await run_in_threadpool(add)
         return answer_json({"name": rater.name, "token": rater.token, "tasks": len(rater.assignments)})
 
     def send_overview(self, request: Request) -> Response:
@@ -225,20 +229,15 @@ class Pages:
             raters = []
             for rater in self.project.raters:
                 done, total = self.answers.progress(rater.name)
-                passed, seen = self.answers.attention(rater.name)
-                raters.append(
-                    {
-                        "name": rater.name,
-                        "token": rater.token,
-                        "done": done,
-                        "total": total,
-                        "attention": [passed, seen] if seen else None,
-                        "last": self.answers.last_times.get(rater.name),
-                    }
-                )
+                attention = self.answers.attention(rater.name)
+                person = {"name": rater.name, "token": rater.token, "done": done, "total": total}
+                person |= {"attention": attention if attention[1] else None}
+                raters.append({**person, "last": self.answers.last_times.get(rater.name)})
+            disputes = self._disputes.find()
+            shown = [self._describe_dispute(dispute) for dispute in disputes[:_SHOWN_DISPUTES]]
             content = {
                 "schema": self.project.schema.name,
-                "label_studio": _fits_label_studio(self.project),
+                "label_studio": fits_label_studio(self.project.schema),
                 "about": self.project.schema.about,
                 "folder": str(self.project.folder.resolve()),
                 "pick": None if all(task.weight == 1 for task in self.project.tasks.values()) else self.project.pick,
@@ -247,16 +246,12 @@ class Pages:
                 "raters": raters,
                 "agreement": self.answers.agreement(),
                 "alpha": ALPHA_NOTE,
-                "disputes": self._describe_disputes(),
+                "disputes": {"count": len(disputes), "shown": shown},
             }
         return answer_json(content)
 
-    def _describe_disputes(self) -> dict[str, Any]:
-        """The most disputed tasks with the beginnings of their outputs, and how many there are."""
-        disputes = self._disputes.find()
-        return {"count": len(disputes), "shown": [self._describe_dispute(own) for own in disputes[:_SHOWN_DISPUTES]]}
-
     def _describe_dispute(self, dispute: Dispute) -> dict[str, Any]:
+        """A disputed task with the beginnings of its outputs."""
         task = dispute.task
         return {
             "task": task.id,
@@ -281,9 +276,8 @@ class Pages:
                 rows = ",\n".join(map(json_line, export_label_studio(self.answers)))
                 content, media_type = f"[{rows}]\n", "application/json"
             else:
-                rows_of = export_disputes if name == "disputes.jsonl" else export_rows
-                lines = map(json_line, rows_of(self.answers))
-                content, media_type = "".join(f"{line}\n" for line in lines), "application/x-ndjson"
+                lines = (export_disputes if name == "disputes.jsonl" else export_rows)(self.answers)
+                content, media_type = "".join(f"{json_line(row)}\n" for row in lines), "application/x-ndjson"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
 
@@ -304,28 +298,6 @@ def describe_progress(answers: Answers) -> list[list[str]]:
         share = f"{attention_share(answers, rater.name):.0%}" if seen else ""
         rows.append([rater.name, str(done), str(total), share])
     return rows
-
-
-@contextmanager
-def _answer_unavailable() -> Iterator[None]:
-    """Answer 503, after which the page sends its click again, if a click cannot be stored; the owner reads why."""
-    try:
-        yield
-    except RunError as error:
-        print(f"metrist: {error}", file=sys.stderr, flush=True)
-        raise HTTPException(503, "Answers cannot be stored at the moment; this page goes on trying.") from None
-
-
-def _render(script: str, title: str, heading: str) -> Response:
-    return render_page("annotation.html", title, heading=heading, scripts=[script], styles=["annotation.css"])
-
-
-def _fits_label_studio(project: Project) -> bool:
-    try:
-        check_label_studio(project.schema)
-    except InputError:
-        return False
-    return True
 
 
 def _check_owner(request: Request) -> None:

@@ -44,8 +44,7 @@ class Disputes:
         self._found: dict[str, tuple[int, Dispute | None]] = {}
 
     def find(self) -> list[Dispute]:
-        """Return the tasks about which raters disagree, most disputed first. Attention items, incomplete answers and
-        those of raters who could not judge are left out."""
+        """Return the tasks about which raters disagree, most disputed first, without attention items."""
         found = []
         for task in self.answers.project.tasks.values():
             clicks, dispute = self._found.get(task.id, (0, None))

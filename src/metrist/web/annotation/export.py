@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -141,10 +141,9 @@ def export_disputes(answers: Answers) -> Iterator[Row]:
 
 
 def export_label_studio(answers: Answers) -> list[Row]:
-    """Return the tasks with all complete answers, as Label Studio imports them under the labeling configuration of
-    `label_studio_config`."""
+    """Return the tasks with all complete answers, for the configuration of `label_studio_config`."""
     project = answers.project
-    check_label_studio(project.schema)
+    _check_label_studio(project.schema)
     tasks = []
     for number, task in enumerate(project.tasks.values(), 1):
         if task.expected is None:
@@ -157,21 +156,21 @@ def export_label_studio(answers: Answers) -> list[Row]:
     return tasks
 
 
-def check_label_studio(schema: Schema) -> None:
-    """Raise InputError if Label Studio has no form for what the schema asks."""
-    if schema.kind == "questionnaire":
-        raise InputError("the questionnaire asks about each listed error, which Label Studio has no form for")
-    if schema.kind == "pairwise" and schema.marks_errors:
-        raise InputError("choices with errors in either output have no form in Label Studio's JSON: export rows")
+def fits_label_studio(schema: Schema) -> bool:
+    """Whether Label Studio has a form for what the schema asks: not for single errors, nor for errors in pairs."""
+    return schema.kind != "questionnaire" and not (schema.kind == "pairwise" and schema.marks_errors)
+
+
+def _check_label_studio(schema: Schema) -> None:
+    if not fits_label_studio(schema):
+        raise InputError(f"Label Studio has no form for what {schema.name} asks: export rows")
 
 
 def label_studio_config(answers: Answers) -> str:
     """Return the labeling configuration of the project's schema."""
     schema = answers.project.schema
-    check_label_studio(schema)
-    questions: Mapping[str, tuple[str, ...]] = {
-        question.name: tuple(choice.label for choice in question.choices) for question in schema.questions
-    }
+    _check_label_studio(schema)
+    questions = {question.name: tuple(choice.label for choice in question.choices) for question in schema.questions}
     return labeling_config(schema.kind, questions, tuple(schema.aspects or ()), schema.severities)
 
 

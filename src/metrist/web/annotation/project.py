@@ -18,16 +18,16 @@ import secrets
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from metrist.documents import check_folder, parse_json, read_json, read_text
+from metrist.documents import check_folder, parse_json, read_json_object, read_text
 from metrist.errors import InputError, RunError, format_count
 from metrist.io import ParsedRow
 from metrist.io.hashes import hash_file
@@ -44,8 +44,8 @@ PROJECT, TASKS, CLICKS = "project.json", "tasks.jsonl", "clicks.sqlite"
 _VERSION = 2
 _MAX_RATERS = 1000
 _MAX_NAME = 100
-#: Bytes of the guidelines that the owner wrote.
-_LARGEST_GUIDELINES = 200_000
+#: Fields of a project that its file has as they are.
+_SETTINGS = ("id", "pick", "seed", "show_references", "guidelines", "owner_token")
 _ERROR_FIELDS = ("aspect", "severity", "explanation", "revision", "text", "start", "end", "side")
 
 
@@ -54,7 +54,7 @@ class AnnotationTask:
     """What a rater sees at once. `errors` are those that an analysis lists, for the questionnaire. `expected` is the
     known answer of an attention item, None for all others."""
 
-    id: str
+    id: str = ""
     records: tuple[Record, ...]
     weight: float = 1.0
     errors: tuple[Error, ...] = ()
@@ -121,8 +121,7 @@ class Project:
 
     @contextmanager
     def read_store(self) -> Iterator[ClickStore]:
-        """The log of clicks for reading only. SQLite cannot open it in a folder that cannot be written: there, a copy
-        of it is read."""
+        """The log of clicks for reading only: of a folder that cannot be written, a copy."""
         if os.access(self.folder, os.W_OK):
             with self.open_store() as store:
                 yield store
@@ -146,21 +145,13 @@ def make_tasks(
     analyses: Mapping[tuple[str, str], tuple[Error, ...]] | None = None,
     attention: Sequence[AnnotationTask] = (),
 ) -> list[AnnotationTask]:
-    """Return a task for each unit, numbered from 1, then the attention items."""
+    """Return a task for each unit, then the attention items, all numbered from 1."""
     errors = analyses or {}
     tasks = [
-        AnnotationTask(
-            id=f"t{number}",
-            records=unit.records,
-            weight=unit.weight,
-            errors=errors.get((unit.item, unit.systems[0]), ()),
-        )
-        for number, unit in enumerate(units, 1)
+        AnnotationTask(records=unit.records, weight=unit.weight, errors=errors.get((unit.item, unit.systems[0]), ()))
+        for unit in units
     ]
-    first = len(tasks) + 1
-    for number, task in enumerate(attention, first):
-        tasks.append(AnnotationTask(id=f"t{number}", records=task.records, expected=task.expected))
-    return tasks
+    return [replace(task, id=f"t{number}") for number, task in enumerate([*tasks, *attention], 1)]
 
 
 def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[AnnotationTask]:
@@ -170,22 +161,16 @@ def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[Annotat
         expected = _expected_answer(entry, schema)
         wanted = 2 if schema.kind == "pairwise" else 1
         if len(entry.records) != wanted:
-            raise InputError(
-                f"{entry.location}: an attention item of this schema needs {format_count(wanted, 'output')}"
-            )
+            raise InputError(f"{entry.location}: an attention item needs {format_count(wanted, 'output')}")
         if not expected:
-            raise InputError(
-                f"{entry.location}: an attention item needs a known answer to at least one question of the schema: "
-                f"{', '.join(question.name for question in schema.questions) or 'errors'}",
-                code="invalid_value",
-            )
-        tasks.append(AnnotationTask(id="", records=entry.records, expected=expected))
+            names = ", ".join(question.name for question in schema.questions) or "errors"
+            raise InputError(f"{entry.location}: an attention item needs an answer to {names}", code="invalid_value")
+        tasks.append(AnnotationTask(records=entry.records, expected=expected))
     return tasks
 
 
 def _expected_answer(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
-    """Return the known answers under `values`, and the places of errors under `spans`: none if errors are all that the
-    schema asks for, or if the row has no answer to anything else."""
+    """Return the known answers under `values`, and the places of errors under `spans`, if there are any."""
     if schema.kind == "questionnaire":
         raise InputError("the questionnaire takes no attention items", code="invalid_value")
     values = _expected_values(entry, schema)
@@ -207,15 +192,8 @@ def _expected_values(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
     for name, value in answer.items():
         question = schema.question(name)
         if question is None or not question.accepts(value):
-            raise InputError(
-                f"{entry.location}: {value:g} is no answer to {name!r} of the schema", code="invalid_value"
-            )
+            raise InputError(f"{entry.location}: {value:g} is no answer to {name!r}", code="invalid_value")
     return answer
-
-
-def read_guidelines(path: str | os.PathLike[str]) -> str:
-    """Return the text of a file with guidelines for raters."""
-    return read_text(Path(path), InputError, largest=_LARGEST_GUIDELINES).strip()
 
 
 def assign_tasks(
@@ -235,32 +213,34 @@ def assign_tasks(
     check_names(raters)
     per_item = len(raters) if overlap is None else overlap
     if not 1 <= per_item <= len(raters):
-        raise InputError(
-            f"an overlap of {per_item} is not possible with {format_count(len(raters), 'rater')}",
-            code="too_little_data",
-        )
+        number = format_count(len(raters), "rater")
+        raise InputError(f"an overlap of {per_item} is not possible with {number}", code="too_little_data")
     if not 0 <= share <= 1:
-        raise InputError(
-            f"the share of items that several raters see must lie in 0 to 1, got {share:g}", code="invalid_value"
-        )
-    by_item: dict[str, list[AnnotationTask]] = {}
-    for task in tasks:
-        if task.expected is None:
-            by_item.setdefault(task.item, []).append(task)
-    items = list(by_item)
-    order = rng.permutation(len(items))
+        raise InputError(f"`share` must lie in 0 to 1, got {share:g}", code="invalid_value")
+    items, checks = _group_by_item(tasks)
     shared = round(share * len(items))
     dealt: dict[str, list[list[AnnotationTask]]] = {rater: [] for rater in raters}
     load = dict.fromkeys(raters, 0)
-    for position, number in enumerate(order):
-        own = by_item[items[number]]
+    for position, place in enumerate(rng.permutation(len(items))):
+        own = items[place]
         # Python's sort is stable: among raters with equally many tasks, chance decides.
         mixed = [raters[place] for place in rng.permutation(len(raters))]
         for rater in sorted(mixed, key=load.__getitem__)[: per_item if position < shared else 1]:
             dealt[rater].append(own)
             load[rater] += len(own)
-    checks = [task for task in tasks if task.expected is not None]
     return {rater: _order_tasks(blocks, checks, rng) for rater, blocks in dealt.items()}
+
+
+def _group_by_item(tasks: Iterable[AnnotationTask]) -> tuple[list[list[AnnotationTask]], list[AnnotationTask]]:
+    """Return the tasks of each item, and the attention items."""
+    by_item: dict[str, list[AnnotationTask]] = {}
+    checks = []
+    for task in tasks:
+        if task.expected is None:
+            by_item.setdefault(task.item, []).append(task)
+        else:
+            checks.append(task)
+    return list(by_item.values()), checks
 
 
 def check_names(raters: Sequence[str]) -> None:
@@ -269,12 +249,10 @@ def check_names(raters: Sequence[str]) -> None:
         raise InputError(f"expected 1 to {_MAX_RATERS} raters, got {len(raters)}", code="invalid_value")
     if len(set(raters)) < len(raters):
         twice = Counter(raters).most_common(1)[0][0]
-        raise InputError(f"raters have different names; {twice!r} is there twice", code="invalid_value")
+        raise InputError(f"the rater {twice!r} is there twice", code="invalid_value")
     for name in raters:
-        if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
-            raise InputError(
-                f"a rater's name has 1 to {_MAX_NAME} printable characters, got {name!r:.120}", code="invalid_value"
-            )
+        if not name or name != name.strip() or not name.isprintable() or len(name) > _MAX_NAME:
+            raise InputError(f"a name has 1 to {_MAX_NAME} printable characters: {name!r:.120}", code="invalid_value")
 
 
 def choose_tasks(
@@ -283,26 +261,22 @@ def choose_tasks(
     """Return the tasks of a rater who comes later, in order: whole items until there are `count` tasks, by default as
     many as the other raters have on average. First come items with the fewest `answers` (a number per task), then
     those that the fewest raters have, then chance decides. Attention items come on top."""
-    checks = [task for task in project.tasks.values() if task.expected is not None]
-    by_item: dict[str, list[AnnotationTask]] = {}
-    for task in project.tasks.values():
-        if task.expected is None:
-            by_item.setdefault(task.item, []).append(task)
+    items, checks = _group_by_item(project.tasks.values())
     raters_of = Counter(own.task for rater in project.raters for own in rater.assignments)
     if count is None:
-        count = math.ceil(sum(raters_of[task.id] for own in by_item.values() for task in own) / len(project.raters))
-    items = [list(by_item)[number] for number in rng.permutation(len(by_item))]
+        count = math.ceil(sum(raters_of[task.id] for own in items for task in own) / len(project.raters))
+    items = [items[place] for place in rng.permutation(len(items))]
     items.sort(
-        key=lambda item: (
-            sum(answers.get(task.id, 0) for task in by_item[item]) / len(by_item[item]),
-            sum(raters_of[task.id] for task in by_item[item]) / len(by_item[item]),
+        key=lambda own: (
+            sum(answers.get(task.id, 0) for task in own) / len(own),
+            sum(raters_of[task.id] for task in own) / len(own),
         )
     )
     blocks: list[list[AnnotationTask]] = []
-    for item in items:
+    for own in items:
         if sum(map(len, blocks)) >= count:
             break
-        blocks.append(by_item[item])
+        blocks.append(own)
     return _order_tasks(blocks, checks, rng)
 
 
@@ -339,10 +313,7 @@ def create_project(
     """Write a project into a new or empty folder and return it."""
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise RunError(
-            f"{path} exists and is not an empty folder: name another, or continue with `metrist annotate {path}`",
-            code="invalid_value",
-        )
+        raise RunError(f"{path} is no empty folder: name another, or `metrist annotate {path}`", code="invalid_value")
     if not tasks:
         raise InputError("there is nothing to annotate: the files have no outputs for this schema", code="no_data")
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -394,9 +365,8 @@ def _write_project(folder: Path, content: Mapping[str, Any]) -> None:
 def _read_project(folder: Path) -> dict[str, Any]:
     """Return what is in the project's file; RunError if anything in it was changed."""
     path = folder / PROJECT
-    content = read_json(path, RunError)
-    if not isinstance(content, dict) or content.get("metrist_annotation") != _VERSION:
-        version = content.get("metrist_annotation") if isinstance(content, dict) else None
+    content = read_json_object(path, RunError)
+    if (version := content.get("metrist_annotation")) != _VERSION:
         raise RunError(f"{path} is of version {version!r}, expected {_VERSION}", code="invalid_value")
     if content.pop("sha256", None) != _hash_content(content):
         raise _tell_damage(path)
@@ -434,13 +404,8 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
             schema=Schema.from_dict(content["schema"]),
             tasks={task.id: task for task in tasks},
             raters=tuple(map(_rater_from_dict, content["raters"])),
-            owner_token=content["owner_token"],
-            id=content["id"],
-            show_references=content["show_references"],
-            guidelines=content["guidelines"],
-            pick=content["pick"],
-            seed=content["seed"],
             inputs=tuple(content["inputs"]),
+            **{name: content[name] for name in _SETTINGS},
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(f"{path}: the project's files are damaged: {error!r}", code="damaged") from None
@@ -453,11 +418,7 @@ def _rater_from_dict(content: Mapping[str, Any]) -> Rater:
 
 
 def _task_to_dict(task: AnnotationTask) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        "id": task.id,
-        "weight": task.weight,
-        "records": [record_to_dict(record) for record in task.records],
-    }
+    content: dict[str, Any] = {"id": task.id, "weight": task.weight, "records": [*map(record_to_dict, task.records)]}
     if task.errors:
         content["errors"] = [{name: getattr(error, name) for name in _ERROR_FIELDS} for error in task.errors]
     if task.expected is not None:

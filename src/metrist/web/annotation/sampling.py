@@ -13,9 +13,8 @@ sampling in random order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
@@ -80,56 +79,42 @@ def sample_units(
         return list(units)
     if pick == "random":
         chosen = rng.choice(len(units), size=count, replace=False)
-        return [_weigh(units[number], len(units) / count) for number in sorted(chosen)]
-    if pick == "system":
-        return _sample_strata(units, count, rng)
-    if pick == "items":
-        return _sample_items(units, count, rng, None)
-    if disagreement is None:
-        raise RunError(
-            "sampling by disagreement needs the scores of at least two metrics: give a run", code="missing_value"
-        )
-    return _sample_items(units, count, rng, disagreement)
+        weighted = [(int(number), len(units) / count) for number in chosen]
+    elif pick == "system":
+        weighted = _sample_strata(units, count, rng)
+    else:
+        weighted = _sample_items(units, count, rng, disagreement if pick == "disagreement" else None)
+    return [replace(units[number], weight=weight) for number, weight in sorted(weighted)]
 
 
-def _weigh(unit: Unit, weight: float) -> Unit:
-    return Unit(records=unit.records, weight=float(weight))
-
-
-def _sample_strata(units: Sequence[Unit], count: int, rng: np.random.Generator) -> list[Unit]:
-    """Return equally many units of each system, or all that there are."""
+def _sample_strata(units: Sequence[Unit], count: int, rng: np.random.Generator) -> list[tuple[int, float]]:
+    """Return the numbers of equally many units of each system, or of all that there are, with their weights."""
     strata: dict[tuple[str, ...], list[int]] = {}
     for number, unit in enumerate(units):
         strata.setdefault(unit.systems, []).append(number)
     sizes = _share_out(count, [len(members) for members in strata.values()], rng)
     chosen: list[tuple[int, float]] = []
     for members, size in zip(strata.values(), sizes, strict=True):
-        for number in rng.choice(members, size=size, replace=False):
-            chosen.append((int(number), len(members) / size))
-    return [_weigh(units[number], weight) for number, weight in sorted(chosen)]
+        drawn = rng.choice(members, size=size, replace=False).tolist()
+        chosen += [(number, len(members) / size) for number in drawn]
+    return chosen
 
 
 def _share_out(count: int, sizes: Sequence[int], rng: np.random.Generator) -> list[int]:
-    """Share `count` out evenly, at most each one's size; at least one each, so that every stratum is estimated. Who
-    gets one more is left to chance."""
+    """Share `count` out evenly, at least one each and at most each one's size; chance decides who gets more."""
     if count < len(sizes):
-        raise InputError(
-            f"{count} tasks cannot have one of each of {len(sizes)} systems or pairs of systems", code="too_little_data"
-        )
+        raise InputError(f"{count} tasks are too few for {len(sizes)} systems or pairs of them", code="too_little_data")
     shares = [0] * len(sizes)
     order = rng.permutation(len(sizes))
-    left = count
-    while left:
-        open_ones = [number for number in order if shares[number] < sizes[number]]
-        for number in open_ones[:left]:
+    while (left := count - sum(shares)) > 0:
+        for number in [number for number in order if shares[number] < sizes[number]][:left]:
             shares[number] += 1
-        left -= len(open_ones[:left])
     return shares
 
 
 def _sample_items(
     units: Sequence[Unit], count: int, rng: np.random.Generator, disagreement: Mapping[str, float] | None
-) -> list[Unit]:
+) -> list[tuple[int, float]]:
     by_item: dict[str, list[int]] = {}
     for number, unit in enumerate(units):
         by_item.setdefault(unit.item, []).append(number)
@@ -138,7 +123,11 @@ def _sample_items(
     # An item has few outputs, but 120 pairs of 16 systems: of pairs, one per item is drawn.
     per_item = 1.0 if pairs else len(units) / len(names)
     wanted = min(len(names), max(1, round(count / per_item)))
-    sizes = np.ones(len(names)) if disagreement is None else _mix(names, disagreement)
+    sizes = np.ones(len(names))
+    if disagreement is not None:
+        values = np.array([disagreement.get(name, 0.0) for name in names], np.float64)
+        mean = values.mean()
+        sizes = EVEN + (1 - EVEN) * values / mean if mean > 0 else sizes
     probability = inclusion_probabilities(sizes, wanted)
     chosen: list[tuple[int, float]] = []
     remaining = count
@@ -153,16 +142,7 @@ def _sample_items(
         weight = len(members) / share / probability[number]
         own = rng.choice(members, size=share, replace=False) if share < len(members) else members
         chosen.extend((int(unit), float(weight)) for unit in own)
-    return [_weigh(units[number], weight) for number, weight in sorted(chosen)]
-
-
-def _mix(names: Sequence[str], disagreement: Mapping[str, float]) -> Floats:
-    values = np.array([disagreement.get(name, 0.0) for name in names], np.float64)
-    if (values < 0).any() or not np.isfinite(values).all():
-        raise RunError("disagreement must be at least 0 for every item", code="invalid_value")
-    mean = values.mean()
-    sizes: Floats = EVEN + (1 - EVEN) * values / mean if mean > 0 else np.ones(len(names))
-    return sizes
+    return chosen
 
 
 def inclusion_probabilities(sizes: Floats, count: int) -> Floats:
@@ -179,8 +159,7 @@ def inclusion_probabilities(sizes: Floats, count: int) -> Floats:
 
 
 def draw_systematic(probability: Floats, rng: np.random.Generator) -> Codes:
-    """Draw numbers without replacement, each with exactly its probability: steps of 1 through their sums, in random
-    order."""
+    """Draw numbers without replacement, each with its probability: steps of 1 through their shuffled sums."""
     order = rng.permutation(len(probability))
     sums = np.cumsum(probability[order])
     count = round(float(sums[-1]))
@@ -202,24 +181,16 @@ def measure_disagreement(results: Results, metrics: Sequence[str] = ()) -> dict[
     """
     labels = list(dict.fromkeys(results.metric(name).label for name in metrics)) if metrics else list(results.scores)
     if len(labels) < 2:
-        raise RunError(
-            f"disagreement needs at least two metrics; the run has {', '.join(labels) or 'none'}: score with another",
-            code="too_little_data",
-        )
-    columns = np.stack([_signed(results, label) for label in labels])
+        raise RunError(f"the run has {', '.join(labels)} only: score with a second metric", code="too_little_data")
+    signs = [-1 if results.metric(label).higher_is_better is False else 1 for label in labels]
+    columns = np.stack([sign * results.scores[label].values for sign, label in zip(signs, labels, strict=True)])
     by_item: dict[str, list[int]] = {}
     for row, item in enumerate(results.items):
         by_item.setdefault(item, []).append(row)
     if max(map(len, by_item.values()), default=0) < 2:
         ranks = np.stack([_percentiles(column) for column in columns])
-        return {item: float(np.nan_to_num(_spread(ranks[:, rows]))) for item, rows in by_item.items()}
+        return {item: _spread(ranks[:, rows]) for item, rows in by_item.items()}
     return {item: _discordance(columns[:, rows]) for item, rows in by_item.items()}
-
-
-def _signed(results: Results, label: str) -> Floats:
-    metric: Any = results.metric(label)
-    values: Floats = np.asarray(results.scores[label].values, np.float64)
-    return values if metric.higher_is_better is not False else -values
 
 
 def _discordance(values: Floats) -> float:

@@ -122,26 +122,14 @@ def load_schemas(
         raise SpecError("a project needs a schema", code="missing_value")
     if table is not None and "errors" not in names:
         raise SpecError(f"an aspect table says which errors to mark; {', '.join(names)} marks none")
-    schemas = [
-        load_schema(
-            name,
-            aspects=aspects if number == 0 else (),
-            points=points,
-            table=table if name == "errors" else None,
-            task=task,
-        )
-        for number, name in enumerate(names)
-    ]
+    schemas = [load_schema(names[0], aspects=aspects, points=points, table=table, task=task)]
+    schemas += [load_schema(name, points=points, table=table, task=task) for name in names[1:]]
     if len(schemas) == 1:
         return schemas[0]
     kinds = [schema.kind for schema in schemas]
     asked = [schema for schema in schemas if schema.kind != "errors"]
     if "questionnaire" in kinds or len({schema.kind for schema in asked}) != 1 or kinds.count("errors") > 1:
-        raise SpecError(
-            f"{' and '.join(names)} cannot be asked at once: ratings go with ratings and with errors, choices with "
-            "errors; make a project for each",
-            code="conflict",
-        )
+        raise SpecError(f"{' and '.join(names)} cannot be asked at once: make a project for each", code="conflict")
     questions = tuple(question for schema in asked for question in schema.questions)
     marking = next((schema for schema in schemas if schema.marks_errors), None)
     asked_about = [question.name for question in questions] + [schema.name for schema in schemas if schema is marking]
@@ -178,11 +166,9 @@ def load_schema(
                 raise SpecError("the questionnaire has its own questions and takes no aspects")
             return _make_questionnaire()
     if name not in list_rubrics() and not name.endswith(".toml"):
-        known = [*NAMES, *list_rubrics()]
-        raise SpecError(
-            f"no schema {name!r}{did_you_mean(name, known)}; it is one of {', '.join(known)}, or a rubric's .toml file",
-            code="unknown_name",
-        )
+        known = [*NAMES, *list_rubrics(), "a rubric's .toml file"]
+        hint = did_you_mean(name, known)
+        raise SpecError(f"no schema {name!r}{hint}; it is one of {', '.join(known)}", code="unknown_name")
     return _make_rating(name, aspects)
 
 
@@ -191,7 +177,7 @@ def _make_likert(aspects: Sequence[str], points: int) -> Schema:
         raise SpecError(f"a Likert scale has 2 to {_MAX_POINTS} points, got {points}")
     questions = tuple(
         SchemaQuestion(name=name, text=_describe(name), choices=_name_points(name, points))
-        for name in _distinct(aspects)
+        for name in dict.fromkeys(aspects)
     )
     return Schema(kind="rating", name="likert", about="How good is the output?", questions=questions)
 
@@ -210,49 +196,32 @@ def _make_pairwise(aspects: Sequence[str]) -> Schema:
         Choice(value=TIE, label="Tie"),
         Choice(value=RIGHT, label="B is better"),
     )
-    questions = tuple(SchemaQuestion(name=name, text=_ask_which(name), choices=choices) for name in _distinct(aspects))
+    names = dict.fromkeys(aspects)
+    questions = tuple(SchemaQuestion(name=name, text=_ask_which(name), choices=choices) for name in names)
     return Schema(kind="pairwise", name="pairwise", about="Which of the two outputs is better?", questions=questions)
 
 
 def _make_rating(rubric_name: str, aspects: Sequence[str]) -> Schema:
     rubric = load_rubric(rubric_name)
-    selected = [rubric.aspect(name) for name in _distinct(aspects)] if aspects else rubric.aspects
-    questions = tuple(
-        SchemaQuestion(
-            name=aspect.name,
-            text=aspect.question,
-            choices=tuple(
-                Choice(value=float(level.value), label=level.name, meaning=level.meaning) for level in aspect.levels
-            ),
-        )
-        for aspect in selected
-    )
-    return Schema(
-        kind="rating",
-        name=rubric_name,
-        about=rubric.about,
-        questions=questions,
-    )
+    questions = []
+    for aspect in [rubric.aspect(name) for name in dict.fromkeys(aspects)] if aspects else rubric.aspects:
+        choices = [Choice(value=float(own.value), label=own.name, meaning=own.meaning) for own in aspect.levels]
+        questions.append(SchemaQuestion(name=aspect.name, text=aspect.question, choices=tuple(choices)))
+    return Schema(kind="rating", name=rubric_name, about=rubric.about, questions=tuple(questions))
 
 
 def _make_errors(table: AspectTable, aspects: Sequence[str]) -> Schema:
     definitions = {aspect.name: aspect.definition for aspect in table.aspects}
     for name in aspects:
         if name not in definitions:
-            listed = ", ".join(definitions)
+            hint = did_you_mean(name, definitions)
             raise SpecError(
-                f"the aspect table of {table.task!r} has no aspect {name!r}{did_you_mean(name, definitions)}; it has "
-                f"{listed}",
+                f"the aspect table of {table.task!r} has no {name!r}{hint}; it has {', '.join(definitions)}",
                 code="unknown_name",
             )
     chosen = {name: definitions[name] for name in (aspects or definitions)}
-    return Schema(
-        kind="errors",
-        name="errors",
-        about="Mark every error: select the words, then say what is wrong with them and how badly.",
-        aspects=chosen,
-        severities=SEVERITIES,
-    )
+    about = "Mark every error: select the words, then say what is wrong with them and how badly."
+    return Schema(kind="errors", name="errors", about=about, aspects=chosen, severities=SEVERITIES)
 
 
 def _make_questionnaire() -> Schema:
@@ -265,24 +234,13 @@ def _make_questionnaire() -> Schema:
             Choice(value=False, label="not reasonable", meaning=content.unreasonable),
         ),
     )
-    scales = tuple(
-        SchemaQuestion(
-            name=scale.name,
-            text=scale.question,
-            choices=tuple(
-                Choice(value=float(level), label=str(level), meaning=meaning)
-                for level, meaning in sorted(scale.levels.items())
-            ),
-        )
-        for scale in content.scales
-    )
-    return Schema(
-        kind="questionnaire",
-        name="questionnaire",
-        about="How good is the analysis of the output's errors?",
-        questions=scales,
-        each_error=each,
-    )
+    scales = []
+    for scale in content.scales:
+        levels = sorted(scale.levels.items())
+        choices = tuple(Choice(value=float(level), label=str(level), meaning=meaning) for level, meaning in levels)
+        scales.append(SchemaQuestion(name=scale.name, text=scale.question, choices=choices))
+    about = "How good is the analysis of the output's errors?"
+    return Schema(kind="questionnaire", name="questionnaire", about=about, questions=tuple(scales), each_error=each)
 
 
 def _describe(aspect: str) -> str:
@@ -297,10 +255,6 @@ def _ask_which(aspect: str) -> str:
         return "Which is better on the whole?"
     criterion = criteria.known(aspect)
     return f"Which is better? {criterion.instruction}" if criterion else f"Which is better: {aspect}?"
-
-
-def _distinct(aspects: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(aspects))
 
 
 def normalise(value: Any) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from metrist.documents import read_text
 from metrist.errors import InputError, RunError
 from metrist.io import Reader, read_records
 from metrist.ratings import Error
@@ -23,13 +25,14 @@ from metrist.web.annotation.project import (
     create_project,
     make_tasks,
     read_attention,
-    read_guidelines,
 )
 from metrist.web.annotation.sampling import list_units, measure_disagreement, sample_units
 from metrist.web.annotation.schemas import load_schemas
 
 #: (item, system)
 Key = tuple[str, str]
+#: Bytes of the guidelines.
+_LARGEST_GUIDELINES = 200_000
 
 
 def set_up(
@@ -67,7 +70,9 @@ def set_up(
         files = read_inputs(files[0], **reading)
     reader = files if isinstance(files, Reader) else read_records(list(files), **reading)
     names = [schema] if isinstance(schema, str) else list(schema)
-    text = read_guidelines(guidelines) if guidelines is not None else ""
+    text = (
+        read_text(Path(guidelines), InputError, largest=_LARGEST_GUIDELINES).strip() if guidelines is not None else ""
+    )
     if "errors" in names and table is None:
         records, analyses, task = _read(reader, systems)
         loaded = load_schemas(names, aspects=aspects, points=points, task=task)
@@ -80,18 +85,15 @@ def set_up(
         analyses = _list_analyses(results, metrics, analyses)
         records = [record for record in records if (record.item, record.system) in analyses]
         if not records:
-            raise InputError(
-                "no output has an analysis: the run's metric, or the files, must list errors", code="invalid_value"
-            )
+            raise InputError("no output has an analysis: the run or the files must list errors", code="invalid_value")
     rng = np.random.default_rng(seed)
     for_sample, for_order = rng.spawn(2)
     units = list_units(records, pairs=loaded.kind == "pairwise")
-    disagreement = measure_disagreement(results, metrics) if pick == "disagreement" and results is not None else None
-    if pick == "disagreement" and results is None:
-        raise RunError(
-            "sampling by disagreement needs the scores of at least two metrics: name a run with `run`",
-            code="missing_value",
-        )
+    disagreement = None
+    if pick == "disagreement":
+        if results is None:
+            raise RunError("`pick=disagreement` needs the scores of a run: name one with `run`", code="missing_value")
+        disagreement = measure_disagreement(results, metrics)
     sample = sample_units(units, count, pick, for_sample, disagreement)
     checks = read_attention(list(read_records(list(attention)).entries()) if attention else [], loaded)
     tasks = make_tasks(sample, analyses if loaded.kind == "questionnaire" else None, checks)
@@ -139,9 +141,7 @@ def _list_analyses(
     explaining = [metric.label for metric in results.metrics if results.scores[metric.label].errors]
     labels = [results.metric(name).label for name in metrics] or explaining
     if len(labels) != 1 or labels[0] not in explaining:
-        raise RunError(
-            f"the questionnaire asks about one metric's analyses, which `metrics` names; of this run, "
-            f"{', '.join(explaining) or 'none'} list errors"
-        )
+        shown = ", ".join(explaining) or "none"
+        raise RunError(f"name one metric with errors for the questionnaire with `metrics`; this run has {shown}")
     block = results.scores[labels[0]]
     return {(results.items[row], results.systems[row]): tuple(listed) for row, listed in block.errors.items() if listed}

@@ -100,16 +100,15 @@ class ClickStore:
             raise RunError(f"{self.path}: the log of clicks cannot be opened: {error}", code="unreadable") from None
 
     def append(self, click: Click) -> Click:
-        """Store a click and return it with its number. If its id is known, return the stored one.
-
-        InputError if the id was used for another click.
-        """
+        """Store a click and return it with its number. If its id is known, return the stored one."""
         _check_id(click.id)
         with self._write() as connection:
             known = self._find(connection, click.id)
-            if known is not None:
-                return _check_same(known, click)
-            return self._insert(connection, click)
+            if known is None:
+                return self._insert(connection, click)
+            if any(getattr(known, name) != getattr(click, name) for name in ("rater", "task", "kind", "content")):
+                raise InputError(f"the id {click.id!r} was used for another click", code="invalid_value")
+            return known
 
     def undo(self, click_id: str, rater: str) -> Click | None:
         """Take back the rater's last click that still counts, and return the click that does so; None if there is none.
@@ -181,9 +180,7 @@ class ClickStore:
             except (sqlite3.Error, OSError) as error:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
-                raise RunError(
-                    f"{self.path}: the log of clicks cannot be written: {error}", code="cannot_write"
-                ) from None
+                raise RunError(f"cannot write the log of clicks, {self.path}: {error}", code="cannot_write") from None
 
     def _raise_count(self) -> None:
         """Note how many clicks are on disk, unless another process has noted more."""
@@ -244,15 +241,7 @@ def _parse_count(content: bytes) -> int:
 
 def _check_id(click_id: str) -> None:
     if not _ID.fullmatch(click_id):
-        raise InputError(
-            f"a click's id has 1 to 64 letters, digits, - and _, got {click_id!r:.80}", code="invalid_value"
-        )
-
-
-def _check_same(known: Click, click: Click) -> Click:
-    if any(getattr(known, name) != getattr(click, name) for name in ("rater", "task", "kind", "content")):
-        raise InputError(f"the id {click.id!r} was used for another click", code="invalid_value")
-    return known
+        raise InputError(f"an id has 1 to 64 letters, digits, - and _, got {click_id!r:.80}", code="invalid_value")
 
 
 def _sum_up(click: Click, content: str) -> int:
@@ -267,8 +256,5 @@ def _parse(row: tuple[Any, ...]) -> Click:
         id=click_id, rater=rater, task=task, kind=kind, content=json.loads(content), number=number, time=moment
     )
     if checksum != _sum_up(click, content):
-        raise RunError(
-            f"click {number} in the log of clicks does not match its checksum: restore the file from a copy",
-            code="damaged",
-        )
+        raise RunError(f"click {number} does not match its checksum: restore the log from a copy", code="damaged")
     return click

@@ -11,17 +11,3 @@
 - `models` describes bodies and answers, and publishes them as an OpenAPI document;
 - `telemetry` counts, logs and traces.
 """
-
-from __future__ import annotations
-
-from importlib.util import find_spec
-
-from metrist.errors import MissingExtra
-
-_PACKAGES = ("uvicorn", "starlette", "pydantic", "prometheus_client")
-
-
-def check_installed() -> None:
-    """Raise MissingExtra unless the service's packages are installed. The modules of this package import them."""
-    if any(find_spec(name) is None for name in _PACKAGES):
-        raise MissingExtra("metrist serve", "serve")

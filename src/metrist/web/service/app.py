@@ -8,10 +8,10 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -32,8 +32,6 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _JSON = re.compile(r"application/json\s*(;.*)?", re.IGNORECASE)
 #: A batch that runs this many times longer than a request may take will not end: the process must be replaced.
 _STALLED = 10
-#: Makes the response to a request.
-Handler = Callable[[Request, ServedRequest], Awaitable[Response]]
 #: Seconds in which a client must have taken an error, such as the last line of a stream that was given up.
 _LAST_LINE_SECONDS = 1.0
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
@@ -68,68 +66,33 @@ class Service:
         self._workers = workers
         needs_host = self.settings.tokens is None and not self.settings.anonymous
         self._access = Access(host=self.settings.host) if needs_host else None
-        lanes: dict[str, Lane] = {name: self._make_lane(name) for name in LANES}
+        make_lane = partial(
+            Lane, catalog.by_text, self.settings, counters=self.counters, runtime=self._runtime, tracing=self._tracing
+        )
+        lanes: dict[str, Lane] = {name: make_lane(name) for name in LANES}
         # A guard is a batch of its own, and its answer waits for no other text.
-        guard_lanes: dict[str, Lane] = {name: self._make_lane(name, batch_records=1) for name in LANES}
+        guard_lanes: dict[str, Lane] = {name: make_lane(name, batch_records=1) for name in LANES}
         self._lanes = [*lanes.values(), *guard_lanes.values()]
         self._capacity = Capacity(self.settings, self._lanes)
         self._guards = Guards(self.settings, guard_lanes)
-        self._endpoints = Endpoints(
+        self._endpoints = endpoints = Endpoints(
             catalog, lanes, self._guards, self.settings, self.counters, self._capacity, self._note_fault
         )
-        self._handlers = self._make_handlers()
-
-    def _make_lane(self, name: str, batch_records: int | None = None) -> Lane:
-        return Lane(
-            name,
-            self._catalog.by_text,
-            self.settings,
-            counters=self.counters,
-            runtime=self._runtime,
-            tracing=self._tracing,
-            batch_records=batch_records,
-        )
-
-    def _make_handlers(self) -> dict[str, Handler]:
         document = encode(describe_api(self.settings))
-        endpoints = self._endpoints
-        gets: dict[str, Callable[[], bytes]] = {
+        self._gets: dict[str, Callable[[], bytes]] = {
             "/v1/metrics": endpoints.list_metrics,
             "/openapi.json": lambda: document,
             "/metrics": self.counters.render,
             "/healthz": self._check_health,
             "/readyz": self._check_readiness,
         }
-        posts: dict[str, Callable[[Any, ServedRequest], Awaitable[Answer]]] = {
+        self._posts: dict[str, Callable[[Any, ServedRequest], Awaitable[Answer]]] = {
             "/v1/score": endpoints.score,
             "/v1/explain": endpoints.explain,
             "/v1/prefer": endpoints.prefer,
             "/v1/compare": endpoints.compare,
             "/v1/guard": endpoints.guard,
         }
-        return {
-            path: _make_get(gets[path], operation.media_type)
-            if operation.request is None
-            else self._make_post(operation.request, posts[path])
-            for path, operation in OPERATIONS.items()
-        }
-
-    def _make_post(self, model: type[BaseModel], handle: Callable[[Any, ServedRequest], Awaitable[Answer]]) -> Handler:
-        async def respond(request: Request, call: ServedRequest) -> Response:
-            if not _JSON.fullmatch(request.headers.get("content-type", "")):
-                raise ApiError(415, "unsupported_media_type", "expected a body of application/json")
-            if request.headers.get("content-encoding", "identity").lower() != "identity":
-                raise ApiError(415, "unsupported_media_type", "compressed bodies are not accepted")
-            self._capacity.hold(call, "requests", 1)
-            call.body = await self._read_body(request, call)
-            answer = await handle(parse(model, call.body), call)
-            if isinstance(answer, bytes):
-                return Response(answer, media_type="application/json")
-            first = await anext(answer)  # An error before the first line has a status of its own.
-            call.streams = True
-            return StreamingResponse(self._stream(call, first, answer), media_type="application/x-ndjson")
-
-        return respond
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Begin and end with the server."""
@@ -215,17 +178,29 @@ class Service:
 
     async def _respond(self, request: Request, call: ServedRequest) -> Response:
         if call.endpoint == _UNKNOWN:
-            text = "there is no such path; GET /openapi.json describes those there are"
-            raise ApiError(404, "not_found", text)
-        methods = ("GET", "HEAD") if OPERATIONS[call.endpoint].request is None else ("POST",)
+            raise ApiError(404, "not_found", "there is no such path: GET /openapi.json describes those there are")
+        operation = OPERATIONS[call.endpoint]
+        methods = ("GET", "HEAD") if operation.request is None else ("POST",)
         if request.method not in methods:
             allowed = ", ".join(methods)
             raise ApiError(405, "method_not_allowed", f"expected {allowed}", headers={"Allow": allowed})
-        return await self._handlers[call.endpoint](request, call)
+        if operation.request is None:
+            return Response(self._gets[call.endpoint](), media_type=operation.media_type)
+        if not _JSON.fullmatch(request.headers.get("content-type", "")):
+            raise ApiError(415, "unsupported_media_type", "expected a body of application/json")
+        if request.headers.get("content-encoding", "identity").lower() != "identity":
+            raise ApiError(415, "unsupported_media_type", "compressed bodies are not accepted")
+        self._capacity.hold(call, "requests", 1)
+        call.body = await self._read_body(request, call)
+        answer = await self._posts[call.endpoint](parse(operation.request, call.body), call)
+        if isinstance(answer, bytes):
+            return Response(answer, media_type="application/json")
+        first = await anext(answer)  # An error before the first line has a status of its own.
+        call.streams = True
+        return StreamingResponse(self._stream(call, first, answer), media_type="application/x-ndjson")
 
     def _check_access(self, headers: Headers, call: ServedRequest) -> None:
-        """Refuse a request by its headers alone, before anything is counted or awaited. Only what says nothing about
-        the service's data is open to everybody."""
+        """Refuse a request by its headers alone, before anything is counted or awaited."""
         if self._access is not None:
             if not self._access.allows_host(headers.get("host", "")):
                 raise ApiError(421, "wrong_host", "this service is not reached by that name")
@@ -237,12 +212,8 @@ class Service:
             if scheme.lower() == "bearer":
                 call.client = self.settings.tokens.identify(token.strip().encode("latin-1"))
             if call.client is None:
-                raise ApiError(
-                    401,
-                    "unauthorized",
-                    "expected the header 'Authorization: Bearer TOKEN' with a token of this service",
-                    headers={"WWW-Authenticate": "Bearer"},
-                )
+                text = "expected the header 'Authorization: Bearer TOKEN' with a token of this service"
+                raise ApiError(401, "unauthorized", text, headers={"WWW-Authenticate": "Bearer"})
 
     async def _read_body(self, request: Request, call: ServedRequest) -> bytes:
         """The body, within its limit and within what the process can hold."""
@@ -299,10 +270,8 @@ class Service:
             return ApiError(504, "timeout", f"no answer within {self.settings.time_limit:g} seconds")
         self._note_fault(call, error)
         if isinstance(error, MetristError):
-            # A fault of the metric as a whole: a model that cannot be loaded, an LLM server that is gone. What it says
-            # may quote that server, a key, or a text of another request.
-            text = f"a metric failed ({error.code}); the service's log says more about this request"
-            return ApiError(502, "metric_failed", text)
+            # What it says may quote an LLM server, a key, or a text of another request.
+            return ApiError(502, "metric_failed", f"a metric failed ({error.code}); the service's log says more")
         return ApiError(500, "internal", "this is a fault of metrist; the service's log says more")
 
     def _note(self, call: ServedRequest, method: str) -> None:
@@ -314,24 +283,16 @@ class Service:
             self.counters.records.labels(call.endpoint).inc(call.notes["records"])
         if call.endpoint in ("/healthz", "/readyz", "/metrics"):
             return
-        fields: dict[str, Any] = {
-            "id": call.request_id,
-            "method": method[:16],
-            "path": call.endpoint,
-            "status": call.status,
-            "ms": round(seconds * 1000, 2),
-        }
-        if call.client is not None:
-            fields["client"] = call.client
-        if call.code is not None:
-            fields["code"] = call.code
+        fields: dict[str, Any] = {"id": call.request_id, "method": method[:16], "path": call.endpoint}
+        fields |= {"status": call.status, "ms": round(seconds * 1000, 2)}
+        fields |= {name: value for name in ("client", "code") if (value := getattr(call, name)) is not None}
         self.log.request(failed=call.status >= 500, **fields, **call.notes)
 
     def _note_fault(self, call: ServedRequest, error: BaseException) -> None:
         texts = self.settings.log_texts
         # What a foreign exception says may quote a text.
-        own = isinstance(error, MetristError) and (error.__cause__ is None or isinstance(error.__cause__, MetristError))
-        fields: dict[str, Any] = {"id": call.request_id, "path": call.endpoint}
+        own = isinstance(error, MetristError) and isinstance(error.__cause__, MetristError | None)
+        fields = {"id": call.request_id, "path": call.endpoint}
         if texts:
             fields["body"] = call.body[:_MAX_LOGGED_BODY].decode("utf-8", "replace")
         self.log.event("fault", level="error", reason=_describe_fault(error, with_message=texts or own), **fields)
@@ -350,13 +311,6 @@ class Service:
         if ready < self._workers:
             raise ApiError(503, "not_ready", f"{ready} of {self._workers} processes are ready")
         return encode({"status": "ready"})
-
-
-def _make_get(make: Callable[[], bytes], media_type: str) -> Handler:
-    async def respond(request: Request, call: ServedRequest) -> Response:  # noqa: ARG001
-        return Response(make(), media_type=media_type)
-
-    return respond
 
 
 def _write_error(call: ServedRequest, problem: ApiError) -> bytes:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import accumulate, count
 from typing import Any
 
 from metrist.metrics.base import Metric
@@ -65,13 +65,13 @@ class Lane:
 
     def __init__(
         self,
-        name: str,
         metrics: Mapping[str, Metric],
         settings: ServiceSettings,
+        name: str,
         *,
         counters: Counters,
-        runtime: Runtime | None = None,
-        tracing: Tracing | None = None,
+        runtime: Runtime,
+        tracing: Tracing,
         batch_records: int | None = None,
     ) -> None:
         self.name = name
@@ -86,7 +86,7 @@ class Lane:
         self._queue_records = counters.queue.labels(name)
         self._observed_records = counters.batch_records.labels(name)
         self._observed_seconds = counters.batch_seconds.labels(name)
-        self._tracing = tracing or Tracing()
+        self._tracing = tracing
         yields = name == "model" and batch_records is None
         self._executor = ThreadPoolExecutor(
             self._threads, thread_name_prefix=f"metrist-{name}", initializer=_lower_priority if yields else None
@@ -99,8 +99,7 @@ class Lane:
         self._seconds_per_record = 0.0
 
     def submit(self, key: Key, units: Sequence[Unit]) -> asyncio.Future[JobResults]:
-        """Have units scored by the metrics of `key`. A job whose future is cancelled before its batch starts is
-        dropped."""
+        """Have units scored by the metrics of `key`; cancelling the future before that drops them."""
         loop = asyncio.get_running_loop()
         job = _Job(key, units, count_characters(units), loop.time(), loop.create_future())
         self._waiting.append(job)
@@ -136,24 +135,22 @@ class Lane:
             running.add_done_callback(partial(self._finish, number, jobs))
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> list[_Job]:
-        """Take the jobs of the next batch: the one that has waited longest, and others for the same metrics that fit.
-        None if there are no jobs, or the first one still waits for others."""
+        """The jobs of the next batch: the one that has waited longest, and others for the same metrics that fit."""
         self._count(-sum(len(job.units) for job in self._waiting if job.future.cancelled()))
         self._waiting = [job for job in self._waiting if not job.future.cancelled()]
         if not self._waiting:
             return []
         first = self._waiting[0]
         candidates = [job for job in self._waiting if job.key == first.key]
-        limit = self._batch_records
         left = self._batch_wait - (loop.time() - first.added)
-        if left > 0 and sum(len(job.units) for job in candidates) < limit:
+        if left > 0 and sum(len(job.units) for job in candidates) < self._batch_records:
             self._scheduled = loop.call_later(left, self._dispatch)
             return []
         jobs, records, characters = list[_Job](), 0, 0
         for job in candidates:
             records += len(job.units)
             characters += job.characters
-            if jobs and (records > limit or characters > self._characters):
+            if jobs and (records > self._batch_records or characters > self._characters):
                 break
             jobs.append(job)
         taken = set(jobs)
@@ -161,8 +158,7 @@ class Lane:
         return jobs
 
     def _run(self, key: Key, jobs: Sequence[_Job]) -> list[JobResults | Exception]:
-        """Score the jobs of a batch, in a thread. If that fails, each job by itself: a record must not spoil the
-        answers to others."""
+        """Score the jobs of a batch in a thread; if that fails each by itself, so that none spoils the others."""
         attributes = {"metrist.lane": self.name, "metrist.metrics": list(key), "metrist.requests": len(jobs)}
         with self._tracing.start("batch", attributes):
             try:
@@ -180,14 +176,10 @@ class Lane:
 
     def _score(self, key: Key, jobs: Sequence[_Job]) -> list[JobResults | Exception]:
         units = tuple(unit for job in jobs for unit in job.units)
-        task = Task(start=0, units=units, metrics=tuple(key), runtime=self._runtime)
+        task = Task(start=0, units=units, metrics=key, runtime=self._runtime)
         blocks = {text: outcome.block for text, outcome in perform(self._metrics, task).outcomes.items()}
-        results: list[JobResults | Exception] = []
-        start = 0
-        for job in jobs:
-            results.append(JobResults(blocks, start, len(job.units)))
-            start += len(job.units)
-        return results
+        starts = accumulate((len(job.units) for job in jobs), initial=0)
+        return [JobResults(blocks, start, len(job.units)) for job, start in zip(jobs, starts, strict=False)]
 
     def _finish(self, number: int, jobs: Sequence[_Job], done: asyncio.Future[list[JobResults | Exception]]) -> None:
         seconds = time.monotonic() - self._running.pop(number)

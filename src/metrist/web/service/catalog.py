@@ -16,6 +16,7 @@ from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.metrics.comparator import ByScore, Comparator
 from metrist.metrics.registry import ALIASES, build_all
 from metrist.records import Pair, Record
+from metrist.report.cells import shorten
 from metrist.run.tasks import Task, perform
 from metrist.runtime import Runtime
 from metrist.spec import parse
@@ -97,7 +98,7 @@ class Catalog:
         if offer := self._by_name.get(text):
             return offer
         labels = [offer.label for offer in self.offered]
-        shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
+        shown = shorten(name, _SHOWN)
         hint = did_you_mean(shown, labels)
         raise UnknownMetric(f"this service has no metric {shown!r}; it offers {', '.join(labels)}{hint}")
 
@@ -108,11 +109,6 @@ class Catalog:
             for offer in self.offered
             if not offer.calls_llm and (offer.comparator is not None if compare else offer.can_score)
         ]
-
-    def explaining(self) -> OfferedMetric | None:
-        """The first metric that reports errors or reasons, those without an LLM before the others."""
-        able = sorted((offer for offer in self.offered if offer.explains), key=lambda offer: offer.calls_llm)
-        return able[0] if able else None
 
 
 def build_catalog(texts: Sequence[str]) -> Catalog:

@@ -53,11 +53,8 @@ class ApiError(Exception):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = headers
-        self.field = field
+        self.status, self.code, self.message = status, code, message
+        self.headers, self.field = headers, field
 
 
 def _refuse(field: str, problem: str, code: str = "invalid_request") -> ApiError:
@@ -162,20 +159,12 @@ class Endpoints:
     def list_metrics(self) -> bytes:
         """GET /v1/metrics."""
         settings = self._settings
-        limits = ("max_body", "max_records", "max_characters", "max_queue", "max_draws", "max_systems", "time_limit")
-        guard = {
-            "checks": [{"metric": c.metric, "min": c.minimum, "max": c.maximum} for c in settings.checks],
-            "policy": settings.guard_policy,
-            **self._guards.describe(),
-        }
-        return encode(
-            {
-                "version": __version__,
-                "metrics": [offer.describe() for offer in self._catalog.offered],
-                "limits": {name: getattr(settings, name) for name in limits},
-                "guard": guard,
-            }
-        )
+        names = ("max_body", "max_records", "max_characters", "max_queue", "max_draws", "max_systems", "time_limit")
+        limits = {name: getattr(settings, name) for name in names}
+        checks = [{"metric": c.metric, "min": c.minimum, "max": c.maximum} for c in settings.checks]
+        guard = {"checks": checks, "policy": settings.guard_policy, **self._guards.describe()}
+        metrics = [offer.describe() for offer in self._catalog.offered]
+        return encode({"version": __version__, "metrics": metrics, "limits": limits, "guard": guard})
 
     async def score(self, request: models.ScoreRequest, call: ServedRequest) -> Answer:
         """POST /v1/score."""
@@ -191,22 +180,23 @@ class Endpoints:
 
     async def explain(self, request: models.ExplainRequest, call: ServedRequest) -> Answer:
         """POST /v1/explain."""
-        offer = self._catalog.explaining()
-        if request.metric is not None:
-            offer = self._find(request.metric, lambda offer: offer.explains, "gives numbers and no reasons", "metric")
-        if offer is None:
-            raise ApiError(422, "unsuitable_metric", "this service has no metric that reports errors or reasons")
-        chosen = offer
+        name = request.metric
+        if name is None:
+            # Those without an LLM come before the others.
+            able = sorted((o for o in self._catalog.offered if o.explains), key=lambda offer: offer.calls_llm)
+            if not able:
+                raise ApiError(422, "unsuitable_metric", "this service has no metric that reports errors or reasons")
+            name = able[0].label
+        offer = self._find(name, lambda offer: offer.explains, "gives numbers and no reasons", "metric")
         records = self._read_records(request.records)
-        self._admit(call, len(records), [chosen])
+        self._admit(call, len(records), [offer])
 
         def write(record: Record, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
-            score = self._write_score(chosen, by_text, i, details=True)
+            score = self._write_score(offer, by_text, i, details=True)
             return {"item": record.item, "system": record.system, "score": score}
 
-        return await self._answer(
-            self._plan([chosen]), records, write, stream=request.stream, head={"metric": chosen.label}
-        )
+        head = {"metric": offer.label}
+        return await self._answer(self._plan([offer]), records, write, stream=request.stream, head=head)
 
     async def prefer(self, request: models.PreferRequest, call: ServedRequest) -> Answer:
         """POST /v1/prefer."""
@@ -236,7 +226,7 @@ class Endpoints:
             raise _refuse("records", f"expected outputs of 2 to {settings.max_systems} systems, got {len(systems)}")
         (key, count) = Counter((record.item, record.system) for record in records).most_common(1)[0]
         if count > 1:
-            position = [i for i, record in enumerate(records) if (record.item, record.system) == key][1]
+            (_, position, *_) = (i for i, record in enumerate(records) if (record.item, record.system) == key)
             raise _refuse(f"records[{position}]", "its item has an output of its system already")
         self._admit(call, len(records), offers)
         blocks: dict[str, list[Scores]] = {offer.text: [] for offer in offers}
@@ -308,9 +298,7 @@ class Endpoints:
 
     # ---- Requests
 
-    def _find(
-        self, name: str, suits: Callable[[OfferedMetric], bool], problem: str, field: str | None = None
-    ) -> OfferedMetric:
+    def _find(self, name: str, suits: Callable[[OfferedMetric], bool], problem: str, field: str) -> OfferedMetric:
         try:
             offer = self._catalog.find(name)
         except UnknownMetric as error:
@@ -414,8 +402,7 @@ class Endpoints:
         stream: bool,
         head: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """The results as one JSON object, or as lines: each chunk is encoded by itself, so that no answer, however
-        long, keeps the event loop from others."""
+        """The results as one JSON object, or as lines. Chunks are encoded one by one: the event loop goes on."""
         chunks = (
             [write(unit, i, by_text) for i, unit in enumerate(chunk)] async for chunk, by_text in self._run(plan, units)
         )
@@ -463,9 +450,6 @@ class Endpoints:
 
 def cut_chunks(units: Sequence[Unit], size: int, characters: int) -> Iterator[Sequence[Unit]]:
     """Cut units into chunks that fit a batch; a unit that is too long for one has a chunk to itself."""
-    if len(units) == 1:
-        yield units
-        return
     chunk: list[Unit] = []
     total = 0
     for unit in units:
@@ -526,12 +510,4 @@ def _compare(
         signatures={offer.label: offer.metric.signature for offer in offers},
         reference_counts=tuple(sorted({len(record.references) for record in records if record.references})),
     )
-    comparison = compare(
-        results,
-        test=request.test,
-        draws=request.draws,
-        seed=request.seed,
-        baseline=request.baseline,
-        alpha=request.alpha,
-    )
-    return comparison.to_dict()
+    return compare(results, **request.model_dump(include={"test", "draws", "seed", "baseline", "alpha"})).to_dict()

@@ -100,8 +100,7 @@ class Guards:
         self.budget = settings.guard_budget or DEFAULT_BUDGET
 
     def measure(self, catalog: Catalog, runtime: Runtime) -> None:
-        """Time the metrics, and set the default budget so that an ordinary text fits. LLMs and programs are not
-        called: what they take does not follow from the text."""
+        """Time the metrics but LLMs and programs, and set the default budget so that an ordinary text fits."""
         timed = {o.text: o for o in catalog.offered if o.can_score and o.lane in ("text", "model")}
         self._paces = {text: measure_pace(offer, runtime) for text, offer in timed.items()}
         if self._settings.guard_budget is None:
@@ -139,8 +138,7 @@ class Guards:
         budget: float,
         began: float,
     ) -> list[dict[str, Any]]:
-        """The results of checks: as soon as one fails, or when the budget is over. What is not needed any more is
-        cancelled."""
+        """The results of checks, as soon as one fails or the budget is over; the rest is cancelled."""
         refused = self._refuse(offers, record, budget)
         results = [
             {"metric": offer.label, "min": check.minimum, "max": check.maximum, "result": "late"}
@@ -149,10 +147,9 @@ class Guards:
         for offer, result in zip(offers, results, strict=True):
             if offer.text in refused:
                 result |= {"result": "too_long", "needed_ms": round(refused[offer.text] * 1000)}
-        asked = [offer for offer in offers if offer.text not in refused]
-        cheap = tuple(dict.fromkeys(offer.text for offer in asked if offer.lane == "text"))
-        keys: dict[str, tuple[str, Key]] = {o.text: (o.lane, (o.text,)) for o in asked}
-        keys |= dict.fromkeys(cheap, ("text", cheap))
+        asked = {offer.text: offer.lane for offer in offers if offer.text not in refused}
+        cheap = tuple(text for text, lane in asked.items() if lane == "text")
+        keys: dict[str, tuple[str, Key]] = {t: (lane, cheap if lane == "text" else (t,)) for t, lane in asked.items()}
         jobs = {(lane, key): self._lanes[lane].submit(key, [record]) for lane, key in set(keys.values())}
         pending = set(jobs.values())
         try:
@@ -176,18 +173,15 @@ class Guards:
 def describe_check(result: Mapping[str, Any], budget: float, policy: Policy) -> str:
     """Why a check failed, or what the policy makes of one without a result."""
     metric, value = result["metric"], result.get("value")
-    decision = "the policy is open, so it passes" if policy == "open" else "the policy is closed, so it fails"
+    decision = f"the policy is {policy}, so it {'passes' if policy == 'open' else 'fails'}"
     milliseconds = f"{budget * 1000:g} ms"
     if result["result"] == "late":
         return f"{metric} had no result within {milliseconds}; {decision}"
     if result["result"] == "too_long":
-        return (
-            f"{metric} takes about {result['needed_ms']:,} ms for this text, and a budget of {milliseconds} has room "
-            f"for half of that: send a shorter text or a larger budget_ms; {decision}"
-        )
+        needs = f"{metric} takes about {result['needed_ms']:,} ms for this text, more than half of {milliseconds}"
+        return f"{needs}: send a shorter text or a larger budget_ms; {decision}"
     if result["result"] == "unscored":
         return f"{metric} has no score ({result['failure']['kind']}); {decision}"
-    minimum, maximum = result["min"], result["max"]
-    if minimum is not None and value is not None and value < minimum:
-        return f"{metric} is {value:.6g}, below {minimum:g}"
-    return f"{metric} is {value:.6g}, above {maximum:g}"
+    if result["min"] is not None and value is not None and value < result["min"]:
+        return f"{metric} is {value:.6g}, below {result['min']:g}"
+    return f"{metric} is {value:.6g}, above {result['max']:g}"

@@ -27,6 +27,9 @@ MetricName = Annotated[
 ]
 
 
+MetricNames = Annotated[list[MetricName], Field(min_length=1, max_length=100)]
+
+
 class _Body(BaseModel):
     # Unknown fields are refused: a misspelt field would silently do nothing.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
@@ -61,9 +64,7 @@ class PairBody(Context):
 
 class ScoreRequest(_Body):
     records: Annotated[list[RecordBody], Field(min_length=1)]
-    metrics: Annotated[list[MetricName], Field(min_length=1, max_length=100)] | None = Field(
-        None, description="By default all metrics of the service that call no LLM"
-    )
+    metrics: MetricNames | None = Field(None, description="By default all metrics of the service that call no LLM")
     details: bool = Field(False, description="Whether scores come with parts, errors and explanations")
     stream: bool = Field(False, description="Answer with one line of JSON per record (NDJSON), as they are scored")
 
@@ -76,7 +77,7 @@ class ExplainRequest(_Body):
 
 class PreferRequest(_Body):
     pairs: Annotated[list[PairBody], Field(min_length=1)]
-    metrics: Annotated[list[MetricName], Field(min_length=1, max_length=100)] | None = Field(
+    metrics: MetricNames | None = Field(
         None, description="Comparators, or metrics whose better score wins; by default all that call no LLM"
     )
     stream: bool = False
@@ -84,7 +85,7 @@ class PreferRequest(_Body):
 
 class CompareRequest(_Body):
     records: Annotated[list[RecordBody], Field(min_length=1, description="Outputs of at least two systems")]
-    metrics: Annotated[list[MetricName], Field(min_length=1, max_length=100)] | None = None
+    metrics: MetricNames | None = None
     baseline: Name | None = None
     test: Literal["both", "bootstrap", "randomisation"] = "both"
     draws: Annotated[int, Field(ge=1, le=1_000_000)] = 2000

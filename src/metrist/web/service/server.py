@@ -96,10 +96,8 @@ def _configure(make_app: Callable[[], Service], *, grace: float, workers: int) -
 def make_worker(metrics: Sequence[str], settings: ServiceSettings, runtime: Runtime, workers: int) -> Service:
     """Make the app of a worker process, in that process."""
     tracing = start_tracing() if settings.otel else None
-    counters = Counters(os.environ[FOLDER_VARIABLE])
-    service = Service(
-        build_catalog(metrics), settings, counters=counters, tracing=tracing, runtime=runtime, workers=workers
-    )
+    counters, catalog = Counters(os.environ[FOLDER_VARIABLE]), build_catalog(metrics)
+    service = Service(catalog, settings, counters=counters, tracing=tracing, runtime=runtime, workers=workers)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     return prepare_process(service)
 
@@ -132,8 +130,7 @@ class ServiceServer(Server):
         loop.call_soon_threadsafe(loop.call_later, service.settings.drain, super().handle_exit, signal.SIGTERM, None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept what waits and close the listeners at once: closing resets the connections in a queue, although their
-        clients may have sent a request. From then on each connection closes with its next answer."""
+        """Accept what waits and close the listeners at once: closing resets the connections in a queue."""
         waiting = []
         for server, listener in zip(self.servers, sockets or [], strict=True):
             with suppress(OSError):
@@ -197,8 +194,7 @@ class Supervisor(Multiprocess):
         self.should_exit.set()  # The terminal was closed; uvicorn would start its workers again.
 
     def keep_subprocess_alive(self) -> None:
-        """Replace workers that have ended. uvicorn would also kill those that do not answer within some seconds, which
-        are most likely still starting or scoring; GET /healthz tells of them."""
+        """Replace workers that have ended, but none that is busy, as uvicorn would; GET /healthz tells of them."""
         now = time.monotonic()
         for number, process in enumerate(self.processes):
             if process.exitcode is None:

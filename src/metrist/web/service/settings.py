@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -32,9 +33,6 @@ class AccessTokens:
 
     def __init__(self, digests: Mapping[bytes, str]) -> None:
         self._digests = dict(digests)
-
-    def __len__(self) -> int:
-        return len(self._digests)
 
     def __repr__(self) -> str:
         return f"AccessTokens({', '.join(self._digests.values())})"
@@ -69,11 +67,8 @@ class AccessTokens:
                 digest = bytes.fromhex(digits)
             else:
                 if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
-                    raise RunError(
-                        f"{place}: expected at least {MIN_TOKEN} printable characters without spaces and colons; "
-                        "`openssl rand -hex 24` makes one",
-                        code="invalid_value",
-                    )
+                    text = f"expected {MIN_TOKEN} printable characters without spaces: `openssl rand -hex 24` makes one"
+                    raise RunError(f"{place}: {text}", code="invalid_value")
                 digest = hashlib.sha256(token.encode()).digest()
             if digest in digests:
                 raise RunError(f"{place}: the same token as that of {digests[digest]}")
@@ -89,9 +84,8 @@ def read_tokens(file: Path | None, environ: Mapping[str, str] = os.environ) -> A
         try:
             return AccessTokens.parse(file.read_text(encoding="utf-8").splitlines(), str(file))
         except (OSError, UnicodeDecodeError) as error:
-            raise RunError(
-                f"cannot read the tokens in {file}: {getattr(error, 'strerror', None) or 'no text'}", code="unreadable"
-            ) from None
+            why = getattr(error, "strerror", None) or "no text"
+            raise RunError(f"cannot read the tokens in {file}: {why}", code="unreadable") from None
     text = environ.get(TOKENS_VARIABLE, "")
     return AccessTokens.parse(re.split(r"[\s,]+", text), TOKENS_VARIABLE) if text.strip() else None
 
@@ -109,10 +103,7 @@ class Check:
         """Read a check as the command line has it: `consistency>=0.5`, `length<=200`."""
         match = _CHECK.fullmatch(text.strip())
         if match is None:
-            raise SpecError(
-                f"cannot read the check {text!r}: expected a metric and a limit, such as consistency>=0.5",
-                code="unreadable",
-            )
+            raise SpecError(f"{text!r} is no metric with a limit, such as consistency>=0.5", code="unreadable")
         limit = float(match["limit"])
         minimum, maximum = (limit, None) if match["sign"] == ">=" else (None, limit)
         return cls(metric=match["metric"], minimum=minimum, maximum=maximum)
@@ -168,19 +159,15 @@ class ServiceSettings(ServiceOptions):
     runtime: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("max_body", "max_records", "max_characters", "max_queue", "max_requests", "max_pending_bytes"):
-            if getattr(self, name) < 1:
-                raise RunError(f"{name} must be at least 1, got {getattr(self, name)}", code="invalid_value")
-        for name in ("time_limit", "guard_budget", "grace"):
-            if not 0 < (getattr(self, name) or 1) < float("inf"):
-                raise RunError(
-                    f"{name} must be a number of seconds above 0, got {getattr(self, name)}", code="invalid_value"
-                )
+        for name in ("max_body", "max_records", "max_queue", "max_requests", "time_limit", "guard_budget", "grace"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise RunError(f"{name} must be above 0 and finite, got {value}", code="invalid_value")
         from metrist.web.security import is_loopback  # It needs starlette, and the options of the command do not.
 
         if not is_loopback(self.host) and self.tokens is None and not self.anonymous:
             raise RunError(
-                f"a service on {self.host} can be reached by other machines and needs tokens: set {TOKENS_VARIABLE} or "
-                "name a file with `tokens`; with `anonymous=True` it serves everybody who can reach it",
+                f"a service on {self.host} needs tokens, in {TOKENS_VARIABLE} or in a file that `tokens` names; with "
+                "`anonymous=True` it serves everybody who can reach it",
                 code="missing_value",
             )

@@ -57,9 +57,7 @@ class Counters:
         self.in_progress = measure("metrist_requests_in_progress", "Requests that are being answered")
         self.workers_ready = measure("metrist_workers_ready", "Worker processes that are ready")
         self.worker_starts = count("metrist_worker_starts_total", "Starts of worker processes")
-        info = Gauge(
-            "metrist_info", "The version of metrist", ["version"], registry=self._registry, multiprocess_mode="max"
-        )
+        info = measure("metrist_info", "The version of metrist", ["version"], multiprocess_mode="max")
         info.labels(__version__).set(1)
 
     def _collect(self) -> CollectorRegistry:
@@ -95,14 +93,12 @@ class Log:
     def request(self, *, failed: bool, **fields: Any) -> None:
         """Note an answered request; with the level 'errors' only one that the service failed at."""
         if self._level == "requests" or (failed and self._level == "errors"):
-            self._write("error" if failed else "info", "request", fields)
+            self.event("request", level="error" if failed else "info", **fields)
 
     def event(self, event: str, *, level: str = "info", **fields: Any) -> None:
-        """Note an event of the service itself."""
-        if self._level != "off":
-            self._write(level, event, fields)
-
-    def _write(self, level: str, event: str, fields: Mapping[str, Any]) -> None:
+        """Note an event, with the level 'off' none."""
+        if self._level == "off":
+            return
         now = time.time()
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
         line = {"time": f"{moment}.{int(now % 1 * 1000):03d}Z", "level": level, "event": event, "process": os.getpid()}
