@@ -17,47 +17,13 @@ from metrist.criteria import CriteriaGroup, Criterion, Suite
 from metrist.errors import SpecError
 
 CODES = [
-    "AH",
-    "AG",
-    "AV",
-    "QA",
-    "HS",
-    "CR",
-    "BCN",
-    "CCN",
-    "CNG",
-    "CNSp",
-    "CNSu",
-    "CNI",
-    "CNO",
-    "CNSt",
-    "HSO",
-    "SRC",
-    "SRE",
-    "SRPl",
-    "SRPr",
-    "SRS",
-    "DIA",
-    "DII",
-]
+    "AH", "AG", "AV", "QA", "HS", "CR", "BCN", "CCN", "CNG", "CNSp", "CNSu", "CNI", "CNO", "CNSt", "HSO", "SRC",
+    "SRE", "SRPl", "SRPr", "SRS", "DIA", "DII",
+]  # fmt: skip
+#: Those of heap-pairs.jsonl.xz.
 AVAILABLE = [
-    "AH",
-    "AG",
-    "AV",
-    "QA",
-    "CR",
-    "CNI",
-    "CNO",
-    "CNSt",
-    "HSO",
-    "SRC",
-    "SRE",
-    "SRPl",
-    "SRPr",
-    "SRS",
-    "DIA",
-    "DII",
-]  # Those of heap-pairs.jsonl.xz.
+    "AH", "AG", "AV", "QA", "CR", "CNI", "CNO", "CNSt", "HSO", "SRC", "SRE", "SRPl", "SRPr", "SRS", "DIA", "DII",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

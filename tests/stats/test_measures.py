@@ -219,9 +219,9 @@ def test_an_unknown_measure_or_setting_is_refused(text: str, code: ErrorCode, va
 
 @pytest.mark.parametrize("changed", [{"metric": [1.0, np.inf]}, {"human": [np.nan, 1.0]}, {"human": [1.0]}])
 def test_a_sample_refuses_values_that_do_not_fit(changed) -> None:
-    columns = {"human": [1.0, 2.0], "metric": [1.0, 2.0], "item": ["a", "b"], "system": ["x", "x"], **changed}
+    columns = {"human": [1.0, 2.0], "metric": [1.0, 2.0], "item": [0, 1], "system": [0, 0], **changed}
     with raises_code(RunError, "invalid_value", *changed):
-        Sample.of(**columns)
+        Sample(**{name: np.array(column) for name, column in columns.items()})
 
 
 def test_measures_with_the_same_rows_share_them() -> None:

@@ -10,10 +10,10 @@ import pytest
 from brute_ties import accuracy, pairs_within, right
 from hypothesis import given
 from hypothesis import strategies as st
+from metric_panels import make_sample
 
 from error_codes import raises_code
 from metrist.errors import RunError
-from metrist.stats.samples import Sample
 from metrist.stats.ties import group_codes, pairing
 
 outputs = st.lists(
@@ -70,16 +70,9 @@ def test_a_weight_counts_as_copies_that_are_not_paired_with_each_other(outputs, 
         assert result == sum(part for part, _ in rows) / sum(total for _, total in rows)
 
 
-@pytest.mark.parametrize("groups", [["b", "b", "a", "a"], [0.7, 0.7, 0.2, 0.2], [True, True, False, False]])
-def test_groups_may_be_any_values(groups):
-    paired = pairing([1, 2, 1, 2], [0.1, 0.2, 0.2, 0.1], groups)
-    assert paired.accuracy(0.0) == 0.5
-    assert paired.pairs.tolist() == [1, 1]
-
-
-def test_groups_of_one_output_are_skipped_and_counted():
+def test_groups_of_one_output_are_left_out():
     paired = pairing([1, 2, 1], [1, 2, 9], [0, 0, 1])
-    assert (paired.accuracy(0.0), paired.skipped, paired.pairs.tolist()) == (1.0, 1, [1])
+    assert (paired.accuracy(0.0), paired.pairs.tolist()) == (1.0, [1])
 
 
 def test_equal_scores_are_tied_at_a_threshold_of_nothing():
@@ -109,7 +102,7 @@ def test_no_outputs_have_no_accuracy():
 
 
 def test_groupings_are_columns_of_the_sample():
-    sample = Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
+    sample = make_sample([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
     assert group_codes(sample, "none").tolist() == [0, 0, 0]
     assert group_codes(sample, "item").tolist() == [0, 0, 1]
     assert group_codes(sample, "system").tolist() == [0, 1, 0]
@@ -126,4 +119,4 @@ def test_groupings_are_columns_of_the_sample():
 )
 def test_other_groupings_are_refused(grouping, code, values):
     with raises_code(RunError, code, *values):
-        group_codes(Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"]), grouping)
+        group_codes(make_sample([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"]), grouping)

@@ -369,8 +369,6 @@ def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str 
 
 
 def _average_people(judged: JudgedRecords) -> dict[str, Any]:
-    """The mean ratings and preferences of people."""
-
     def average(values: Mapping[Any, Sequence[tuple[str | None, float]]]) -> dict[Any, float]:
         return {key: math.fsum(value for _, value in rated) / len(rated) for key, rated in values.items()}
 

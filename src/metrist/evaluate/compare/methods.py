@@ -292,7 +292,6 @@ def _list_models(metric: Metric, spec: Spec | None, signature: str) -> list[str]
 
 
 def _find_models(spec: Spec) -> Iterator[tuple[str, str]]:
-    """The models of a metric's text with their revisions, LLMs aside."""
     if isinstance(model := spec.settings.get("model"), str):
         yield model, f"revision {revision}" if (revision := spec.settings.get("revision")) else ""
     for name, inner in _list_inner_specs(spec):

@@ -139,12 +139,12 @@ class Comparison:
 
     def table(self) -> Table:
         """One row per metric and pair."""
-        return make_pair_table(self)
+        return _make_pair_table(self)
 
     def system_table(self, marks: Marks | None = None) -> Table:
         """One row per system and one column per metric, with marks of significance: by default letters, or daggers
         where each system was compared with a baseline only."""
-        return make_system_table(self, marks)
+        return _make_system_table(self, marks)
 
     def bibliography(self, marks: Marks | None = None) -> str:
         """What to cite for the metrics, the tests and the marks of significance, as BibTeX; what `describe_methods`
@@ -183,8 +183,7 @@ class Comparison:
         return self.table().render("html")
 
 
-def make_pair_table(comparison: Comparison) -> Table:
-    """One row per metric and pair."""
+def _make_pair_table(comparison: Comparison) -> Table:
     tests = comparison.plan.tests
     # A paper has the scores in the table of systems, and the better one in bold.
     outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
@@ -215,9 +214,7 @@ def make_pair_table(comparison: Comparison) -> Table:
     )
 
 
-def make_system_table(comparison: Comparison, marks: Marks | None = None) -> Table:
-    """One row per system and one column per metric, with marks of significance: by default letters, or daggers
-    where each system was compared with a baseline only."""
+def _make_system_table(comparison: Comparison, marks: Marks | None) -> Table:
     plan, metrics = comparison.plan, comparison.metrics
     marks = plan.choose_marks(marks)
     systems = list(comparison.scores)

@@ -147,7 +147,6 @@ def _parse_aspects(answer: dict[str, Any]) -> tuple[ErrorAspect, ...]:
 
 
 def _review_draft(candidates: Sequence[str], chosen: Sequence[str], aspects: Sequence[ErrorAspect]) -> list[str]:
-    """Notes on where the answers differ from what was requested."""
     notes = []
     if len(candidates) != CANDIDATES:
         notes.append(f"{CANDIDATES} candidates were requested, the LLM gave {len(candidates)}.")

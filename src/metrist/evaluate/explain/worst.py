@@ -494,7 +494,6 @@ def _rank_by_difference(
 
 
 def _match_systems(results: Results, vs: str | None, systems: Sequence[str] | None) -> dict[str, str]:
-    """The two systems of a run to compare."""
     present = select_systems(results.systems, None)
     named = select_systems(results.systems, systems) if systems else []
     if vs is not None:

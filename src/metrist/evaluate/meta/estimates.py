@@ -24,7 +24,7 @@ from metrist.evaluate.meta.dataset import (
 )
 from metrist.evaluate.plans import GROUPS, MetaPlan
 from metrist.stats import Codes, Floats, resampling, ties
-from metrist.stats.estimation import Estimated, Estimator, draw_resamples, estimate
+from metrist.stats.estimation import Estimator, draw_resamples, estimate
 from metrist.stats.gold import LeftOut, leave_one_out
 from metrist.stats.measures import Measure, accuracy_at, measure
 from metrist.stats.resampling import explain_missing_interval, interval
@@ -381,14 +381,10 @@ class MeasuredSample:
     selected: SelectedSample
     thresholds: Thresholds | None = None
 
-    def estimate(self) -> Estimated | None:
-        if not len(self.sample):
-            return None
-        return estimate(self.measure, self.sample, self.grouping, average=self.average)
-
     def value(self) -> float:
-        estimated = self.estimate()
-        return float(estimated.values[0]) if estimated else math.nan
+        if not len(self.sample):
+            return math.nan
+        return float(estimate(self.measure, self.sample, self.grouping, average=self.average).values[0])
 
     def baselines(self) -> tuple[float, float]:
         """Return what guessing, and calling every pair a tie, would reach; NaN if that is undefined."""

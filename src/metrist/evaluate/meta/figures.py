@@ -267,7 +267,6 @@ def _metric_figure(data: AspectData, panel: SlicePanel, number: int, estimated: 
 
 
 def _count_systems(sample: Sample) -> int:
-    """Count the systems that have a score."""
     return int(np.count_nonzero(system_scores(sample)[2])) if len(sample) else 0
 
 

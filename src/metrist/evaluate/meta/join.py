@@ -249,9 +249,7 @@ def _collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
         output=np.array(outputs, np.intp),
         start=start,
         end=end,
-        rater=Labels.of(error.rater for error in marked).codes,
         severity=Labels.of(error.severity for error in marked),
-        aspect=Labels.of(error.aspect for error in marked),
         on_output=np.array([error.side == "output" for error in marked]),
     )
 

@@ -98,10 +98,9 @@ def build_report(
         sentences += agreement.trust_sentence(evaluation)
     total = len(data.results)
     counts = {m.label: (total - len(data.results.scores[m.label].failures), total) for m in data.results.metrics}
-    items = len(list_distinct(data.results.items))
     facts = [
         format_count(total, "output"),
-        format_count(items, "item"),
+        format_count(len(list_distinct(data.results.items)), "item"),
         format_count(len(data.systems), "system"),
         format_count(len(data.results.metrics), "metric"),
     ]
@@ -109,11 +108,6 @@ def build_report(
         facts.append(f"rated by people for {', '.join(data.texts.ratings)}")
     names = [Path(source).name for source in sources if isinstance(source, str | os.PathLike)]
     cautions = systems.describe_coverage(counts)
-    cautions += systems.describe_limits(comparison) if comparison else []
-    if comparison is not None and items < 30:
-        cautions.append(
-            f"Only {format_count(items, 'item')}: intervals and p-values are rough, and small differences stay unseen."
-        )
     cautions += [*data.notes, *data.results.notes]
     basis = [systems.describe_basis(comparison)] if comparison else []
     basis += [agreement.describe_measure(evaluation)] if evaluation else []
@@ -186,7 +180,9 @@ def _read_card(path: Path) -> Table:
             [
                 str(finding["part"]),
                 str(finding["name"]),
-                Estimate(_number(finding["value"]), _number(finding["low"]), _number(finding["high"])),
+                Estimate(
+                    *(math.nan if finding[end] is None else float(finding[end]) for end in ("value", "low", "high"))
+                ),
                 Count(int(finding.get("n") or 0)),
                 {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
                 str(finding.get("limit", "")),
@@ -206,10 +202,6 @@ def _read_card(path: Path) -> Table:
         *([f"Not measured: {', '.join(missing)}"] if missing else []),
     ]
     return Table(title=title, columns=head, rows=rows, notes=notes)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 # ---- How to repeat it

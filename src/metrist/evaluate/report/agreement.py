@@ -71,7 +71,6 @@ def agreement_section(data: ReportData) -> Section | None:
 
 
 def _scatter_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]:
-    """Scores beside ratings, and ε curves, aspect by aspect."""
     left_out, metrics = "", order_metrics(evaluation)
     if others := metrics[_MAX_PANELS:]:
         mean = ", on average over aspects" if len(evaluation.outputs) > 1 else ""
@@ -324,7 +323,6 @@ def _level_blocks(data: ReportData) -> list[Block]:
 
 
 def _level_column(data: ReportData) -> str:
-    """The column of data by which levels are shown."""
     return "task+language" if "task+language" in data.slices else data.slices[0]
 
 

@@ -104,7 +104,6 @@ class ReportData:
     # ---- Opening
 
     def _open(self, sources: Sequence[Any]) -> tuple[dict[str, Results], list[Any]]:
-        """The runs by their names, and the files with texts and ratings."""
         names, reading = list_names(self.options.metrics) or [], self.options.reading
         runs: dict[str, Results] = {}
         files: list[Any] = []
