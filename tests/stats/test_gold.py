@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from error_codes import raises_code
 from metrist.errors import RunError
-from metrist.stats.gold import GOLDS, Ratings, majority_gold, mean_gold, median_gold, rater_gold, z_gold
+from metrist.stats.gold import GOLDS, Ratings, leave_one_out, majority_gold, mean_gold, median_gold, rater_gold, z_gold
+from metrist.stats.measures import measure
+
+N = np.nan
 
 #: Long-form ratings: which output of six, which rater of four, which level.
 LONG = st.lists(
@@ -113,3 +116,49 @@ def test_z_scores_of_large_ratings_are_those_of_small_ones() -> None:
     rows = [(output, rater, float(output * 2 + rater)) for output in range(5) for rater in range(2)]
     small, large = (z_gold(ratings(*((o, r, v * unit) for o, r, v in rows))) for unit in (1.0, 2.0**1015))
     assert large.tolist() == small.tolist()
+
+
+# The human ceiling
+
+
+def long(table: object) -> Ratings:
+    cells = np.asarray(table, dtype=np.float64)
+    rater, output = np.nonzero(~np.isnan(cells))
+    return Ratings.of(output, rater, cells[rater, output], cells.shape[1])
+
+
+def test_each_rater_is_judged_by_the_gold_of_the_others() -> None:
+    table = [[1, 2, 3, N], [2, 4, N, 1], [3, N, 5, N]]
+    item, system = np.array([4, 4, 7, 7]), np.array([0, 1, 0, 1])
+    first, second, third = leave_one_out(long(table), item, system)
+    assert (first.sample.metric.tolist(), first.sample.human.tolist()) == ([1, 2, 3], [2.5, 4, 5])
+    # The fourth output has no rating but the second rater's.
+    assert (second.sample.metric.tolist(), second.sample.human.tolist()) == ([2, 4], [2, 2])
+    assert (third.sample.metric.tolist(), third.sample.human.tolist()) == ([3, 5], [1.5, 3])
+    assert third.outputs.tolist() == [0, 2]
+    assert third.sample.item.tolist() == [4, 7]
+    assert third.sample.system.tolist() == [0, 0]
+    assert [fold.rater for fold in (first, second, third)] == [0, 1, 2]
+
+
+def test_the_gold_of_the_others_may_be_made_in_any_way() -> None:
+    first, *_ = leave_one_out(long([[3, 1], [1, 2], [1, 3], [5, 5]]), np.zeros(2, np.intp), np.arange(2), "majority")
+    assert first.sample.human.tolist() == [1, 3]
+
+
+def test_each_rater_has_a_value_under_any_measure() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=60) + 0.5 * rng.normal(size=(4, 60))
+    samples = leave_one_out(long(table), np.arange(60), np.zeros(60, np.intp))
+    pearson = measure("pearson")
+    values = [pearson.value(fold.sample.human, fold.sample.metric) for fold in samples]
+    by_hand = [np.corrcoef(table[r], np.delete(table, r, axis=0).mean(axis=0))[0, 1] for r in range(4)]
+    assert values == pytest.approx(by_hand)
+
+
+def test_a_ceiling_needs_two_raters_with_names() -> None:
+    codes = np.zeros(2, np.intp)
+    with raises_code(RunError, "too_little_data", 1):
+        leave_one_out(long([[1, 2]]), codes, codes)
+    with raises_code(RunError, "run_failed", "2 of 2"):
+        leave_one_out(Ratings.of([0, 0], [-1, -1], [1, 2]), codes, codes)
