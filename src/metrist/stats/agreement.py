@@ -147,35 +147,24 @@ def cohen_kappa(first: Floats, second: Floats, weights: Floats, weighting: Weigh
     """Return Cohen's kappa (draws,) of two raters' values (n,) under weights (draws, n); NaN if no disagreement is
     expected."""
     values, level = np.unique(np.stack([first, second]), return_inverse=True)
-    levels = level.reshape(2, -1)
-    everywhere = np.arange(len(first))
-    first_totals, second_totals = (level_totals(weights, everywhere, side, len(values)) for side in levels)
-    disagreement = {"plain": first != second, "linear": np.abs(first - second), "quadratic": (first - second) ** 2}
-    size = weights.sum(axis=1)
-    observed = (weights * disagreement[weighting]).sum(axis=1)
-    return 1 - divide(observed * size, _expected(values, first_totals, second_totals, weighting))
-
-
-def _expected(values: Floats, first: Floats, second: Floats, weighting: Weighting) -> Floats:
-    """Return the disagreement of all values of one rater with all values of the other."""
-    size = first.sum(axis=1)
-    expected: Floats
+    everywhere, size = np.arange(len(first)), weights.sum(axis=1)
+    own, other = (level_totals(weights, everywhere, side, len(values)) for side in level.reshape(2, -1))
+    # `expected` is the disagreement of all values of one rater with all values of the other.
     match weighting:
         case "plain":
-            expected = size**2 - (first * second).sum(axis=1)
+            apart, expected = first != second, size**2 - (own * other).sum(axis=1)
         case "linear":
             # A gap between neighbouring values separates all values below it from all values above it.
-            below_first, below_second = np.cumsum(first, axis=1)[:, :-1], np.cumsum(second, axis=1)[:, :-1]
-            across = below_first * (size[:, None] - below_second) + below_second * (size[:, None] - below_first)
-            expected = (across * np.diff(values)).sum(axis=1)
+            below, below_other = np.cumsum(own, axis=1)[:, :-1], np.cumsum(other, axis=1)[:, :-1]
+            across = below * (size[:, None] - below_other) + below_other * (size[:, None] - below)
+            apart, expected = np.abs(first - second), (across * np.diff(values)).sum(axis=1)
         case "quadratic":
             centred = values - values.mean() if len(values) else values
-            linear_first, linear_second = (first * centred).sum(axis=1), (second * centred).sum(axis=1)
-            squares = ((first + second) * centred**2).sum(axis=1)
-            total = size * squares - 2 * linear_first * linear_second
+            squares = ((own + other) * centred**2).sum(axis=1)
+            total = size * squares - 2 * (own * centred).sum(axis=1) * (other * centred).sum(axis=1)
             # If both raters gave the same single value there is no disagreement; rounding may leave some.
-            expected = np.where(((first + second) > 0).sum(axis=1) > 1, total, 0.0)
-    return expected
+            apart, expected = (first - second) ** 2, np.where(((own + other) > 0).sum(axis=1) > 1, total, 0.0)
+    return 1 - divide((weights * apart).sum(axis=1) * size, expected)
 
 
 # ---- Coefficients by name

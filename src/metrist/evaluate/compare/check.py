@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -389,15 +389,14 @@ def _excuse_outputs(
     return excused
 
 
-@dataclass(frozen=True, slots=True)
-class _Regression:
-    """The one-sided test that a system got worse, on the items that both runs share."""
+class _Regression(NamedTuple):
+    """The one-sided test that a system got worse, on the items that both runs share; `changed` of them have another
+    score."""
 
     metric: Metric
     system: str
     test: PairTest
     facts: PairFacts
-    #: How many of the shared items have another score.
     changed: int
 
 
