@@ -394,10 +394,6 @@ def test_the_numbers_are_those_of_compare_and_meta(tmp_path: Path) -> None:
             assert value == pytest.approx(results[name].values[row], rel=1e-5, nan_ok=True)
 
 
-def test_the_page_is_the_same_each_time(demo: Report) -> None:
-    assert demo.html() == demo.html()
-
-
 def test_a_comment_has_room_for_the_markdown(demo: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = demo.markdown()
     assert "Left out here" not in whole

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.stats.preferences import (
+    BradleyTerry,
     Preferences,
     bootstrap_strengths,
     bradley_terry,
@@ -121,12 +122,15 @@ def test_without_ties_the_strengths_are_agrestis_baseball_teams() -> None:
     # Estimates relative to Baltimore, as the book and the documentation of R's BradleyTerry2 print them.
     relative = result.strength - result.strength[-1]
     assert relative == pytest.approx([1.5814, 1.4364, 1.2945, 1.2476, 1.1077, 0.6839, 0.0], abs=6e-5)
+    # The standard error of a difference to Baltimore, from the same page.
+    error = math.sqrt(result.covariance[0, 0] + result.covariance[6, 6] - 2 * result.covariance[0, 6])
+    assert error == pytest.approx(0.3433, abs=6e-5)
     assert result.tie == 0
 
 
 @settings(max_examples=30)
 @given(ROWS)
-def test_strengths_are_those_of_brute_force(rows: list[Row]) -> None:
+def test_strengths_and_errors_are_those_of_brute_force(rows: list[Row]) -> None:
     assume(any(choice == 0 for *_, choice in rows) and {system for row in rows for system in row[1:3]} == {0, 1, 2})
 
     def height(at: Floats) -> float:
@@ -141,6 +145,30 @@ def test_strengths_are_those_of_brute_force(rows: list[Row]) -> None:
     # The hill is concave: a place from which no small step leads up is its top.
     top = np.array([*(result.strength[:2] - result.strength[2]), math.log(result.tie)])
     assert all(height(top + step * way) < height(top) for step in (1, 0.1, 0.01, 0.001) for way in WAYS)
+    assert result.error == pytest.approx(_errors_by_differences(rows, result), rel=1e-3)
+
+
+def _errors_by_differences(rows: Sequence[Row], result: BradleyTerry) -> list[float]:
+    """Standard errors from the curvature of the likelihood, by second differences."""
+    top = np.array([*(result.strength[:2] - result.strength[2]), math.log(result.tie)])
+    h = 1e-3
+
+    def height(at: Floats) -> float:
+        return likelihood(rows, [at[0], at[1], 0.0], math.exp(at[2]))
+
+    unit = np.eye(3) * h
+    curvature = np.array(
+        [
+            [
+                sum(s * t * height(top + s * unit[i] + t * unit[j]) for s in (1, -1) for t in (1, -1)) / (4 * h * h)
+                for j in range(3)
+            ]
+            for i in range(3)
+        ]
+    )
+    free = np.linalg.inv(-curvature)[:2, :2]
+    spread = np.array([[1, 0], [0, 1], [0, 0]]) - 1 / 3
+    return np.sqrt(np.diagonal(spread @ free @ spread.T)).tolist()
 
 
 def test_undefeated_systems_are_named() -> None:
@@ -166,7 +194,7 @@ def test_ties_alone_or_ties_that_strength_explains_determine_nothing() -> None:
         bradley_terry(preferences(repeated((1, 0, 1, 1), (1, 0, 1, 0)), 2))
 
 
-def test_resampled_strengths_spread_about_the_true_ones() -> None:
+def test_resampled_strengths_spread_as_the_standard_errors() -> None:
     rng = np.random.default_rng(3)
     truth = np.array([0.6, 0.0, -0.6])
     rows = []
@@ -179,9 +207,9 @@ def test_resampled_strengths_spread_about_the_true_ones() -> None:
         )
         rows.append((item, first, second, int(choice)))
     result = bradley_terry(preferences(rows))
+    assert np.all(np.abs(result.strength - truth) < 3 * result.error)
     drawn = bootstrap_strengths(preferences(rows), 300, np.random.default_rng(0))
-    assert np.all(np.abs(result.strength - truth) < 3 * drawn.std(axis=0))
-    assert np.all(drawn.std(axis=0) < 0.15)
+    assert drawn.std(axis=0) == pytest.approx(result.error, rel=0.2)
     assert (drawn == bootstrap_strengths(preferences(rows), 300, np.random.default_rng(0))).all()
 
 

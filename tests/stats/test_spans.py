@@ -47,20 +47,22 @@ def agreed(human: ErrorColumns, predicted: ErrorColumns, outputs: int = 3, draws
     return error_agreement(human, predicted, np.arange(outputs), draws, np.random.default_rng(0))
 
 
-@given(ROWS, ROWS, st.booleans())
-def test_figures_equal_those_of_sets_of_characters(human: list[Row], predicted: list[Row], of_one: bool) -> None:
+@given(ROWS, ROWS, st.sampled_from([0.0, 0.5, 1.0]), st.booleans())
+def test_figures_equal_those_of_sets_of_characters(
+    human: list[Row], predicted: list[Row], partial: float, of_one: bool
+) -> None:
     """Of all severities, and of one alone."""
     gold, result = (
         {at: severity for at, severity in characters(rows).items() if severity == 1 or not of_one}
         for rows in (human, predicted)
     )
     shared = [(gold[at], result[at]) for at in gold.keys() & result.keys()]
-    credit = sum(1.0 if first == second or -1 in (first, second) else 0.5 for first, second in shared)
+    credit = sum(1.0 if first == second or -1 in (first, second) else partial for first, second in shared)
     precision, recall = (credit / len(side) if side else math.nan for side in (result, gold))
     f1 = math.nan if not gold and not result else 0.0
     if credit:
         f1 = 2 * precision * recall / (precision + recall)
-    rows = count_characters(errors(human), errors(predicted), 3, [1])[int(of_one)]
+    rows = count_characters(errors(human), errors(predicted), 3, [1], partial)[int(of_one)]
     assert figures(rows.sum(axis=0)) == pytest.approx([precision, recall, f1], nan_ok=True)
 
 

@@ -1,8 +1,8 @@
 """Agreement on errors by characters: precision, recall and F1 of a metric's errors against the humans'.
 
 Each character of an output has the severity of the most severe error that covers it, once by the humans and once by the
-metric. A character that both mark earns a credit: 1 if the severities agree, a half (as in the WMT quality-estimation
-tasks of 2023 to 2025) if they differ; an unstated severity agrees with any. Then
+metric. A character that both mark earns a credit: 1 if the severities agree, `partial` (a half, as in the WMT quality-
+estimation tasks of 2023 to 2025) if they differ; an unstated severity agrees with any. Then
 
     precision = credit over the characters that the metric marks
     recall    = credit over the characters that humans mark
@@ -33,8 +33,6 @@ from metrist.stats.resampling import bootstrap_scores, interval, pool_rows
 UNSTATED = -1
 #: Marks of a character: clean, an error of unstated severity, or severity + 2.
 _CLEAN, _UNSTATED, _SEVERITIES = 0, 1, 2
-#: What a character earns whose severities differ.
-_PARTIAL = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,6 +95,7 @@ def error_agreement(
     origin: Codes,
     draws: int,
     rng: np.random.Generator,
+    partial: float = 0.5,
     confidence: float = 0.95,
 ) -> ErrorAgreement:
     """Measure the agreement of predicted with human errors, over outputs that both sides examined.
@@ -105,7 +104,7 @@ def error_agreement(
     """
     stated = np.unique(np.concatenate([human.severity, predicted.severity])).tolist()
     severities = [code for code in stated if code != UNSTATED]
-    tables = count_characters(human, predicted, len(origin), severities)
+    tables = count_characters(human, predicted, len(origin), severities, partial)
     units, unit = np.unique(origin, return_inverse=True)
     stats = np.zeros((len(tables), len(units), 3))
     np.add.at(stats.swapaxes(0, 1), unit, tables.swapaxes(0, 1))
@@ -126,13 +125,13 @@ def error_agreement(
 
 
 def count_characters(
-    human: ErrorColumns, predicted: ErrorColumns, outputs: int, severities: Sequence[int] = ()
+    human: ErrorColumns, predicted: ErrorColumns, outputs: int, severities: Sequence[int], partial: float
 ) -> Floats:
     """Return rows (tables, outputs, 3) for `figures`: the credit, the characters that the metric marks, and those that
     humans mark; one table of all severities, and one of each that is named."""
     length, output, by_human, by_metric = _mark_stretches(human, predicted)
     differ = (by_human != by_metric) & (by_human != _UNSTATED) & (by_metric != _UNSTATED)
-    worth = length * np.where(differ, _PARTIAL, 1.0)
+    worth = length * np.where(differ, partial, 1.0)
     marks = [(by_human != _CLEAN, by_metric != _CLEAN)]
     marks += [(by_human == severity + _SEVERITIES, by_metric == severity + _SEVERITIES) for severity in severities]
     tables = []
@@ -192,5 +191,6 @@ def reduction_shares(scores: ArrayLike) -> ReductionShares:
     penalties, and NaN if the analyst failed."""
     values = np.asarray(scores, np.float64).ravel()
     known = values[~np.isnan(values)]
-    shares = [float(mask.mean()) if len(mask) else np.nan for mask in (known == 0, known > -2, known >= -1)]
-    return ReductionShares(*shares, scored=len(known))
+    masks = known == 0, known > -2, known >= -1
+    unreduced, above_minus_two, at_most_one = (float(mask.mean()) if len(mask) else np.nan for mask in masks)
+    return ReductionShares(unreduced, above_minus_two, at_most_one, len(known))

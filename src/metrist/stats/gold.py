@@ -208,10 +208,7 @@ def leave_one_out(ratings: Ratings, item: Codes, system: Codes, how: str = "mean
     `system` hold one code per output."""
     ratings.check_named("the leave-one-rater-out ceiling")
     if len(ratings.raters) < 2:
-        raise RunError(
-            f"the leave-one-rater-out ceiling needs at least two raters, got {len(ratings.raters)}",
-            code="too_little_data",
-        )
+        raise RunError(f"the human ceiling needs two raters, got {len(ratings.raters)}", code="too_little_data")
     left_out = []
     for rater in ratings.raters.tolist():
         own = ratings.take(ratings.rater == rater)

@@ -150,10 +150,7 @@ def _shared(own: Sequence[Measure]) -> Measure:
     for measure in own:
         if measure.name != own[0].name or "epsilon" in measure.name:
             raise RunError(
-                f"{measure.name}: a tie threshold in a metric's own units cannot be used with exchanged, standardised "
-                "values; exchange whole groups (items by item, systems by system, macro), or use the "
-                "sign test of pairs (`test='sign'`)",
-                code="conflict",
+                f"{measure.name}: a threshold needs exchanges of whole groups, or `test='sign'`", code="conflict"
             )
     return own[0]
 

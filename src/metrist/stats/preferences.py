@@ -178,10 +178,12 @@ _CONVERGED = 1e-10
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BradleyTerry:
-    """Log strengths with mean 0, and the tie parameter: 0 if nothing ties; between two systems of equal strength a tie
-    has probability tie / (2 + tie)."""
+    """Log strengths with mean 0, their standard errors and covariance (from the information matrix), and the tie
+    parameter: 0 if nothing ties; between two systems of equal strength a tie has probability tie / (2 + tie)."""
 
     strength: Floats
+    error: Floats
+    covariance: Floats
     tie: float
 
 
@@ -194,7 +196,17 @@ def bradley_terry(preferences: Preferences, names: Sequence[str] = ()) -> Bradle
     strengths, log_tie = _fit(counts)
     if np.isnan(strengths).any():
         raise RunError("Bradley-Terry strengths did not converge")
-    return BradleyTerry(strength=strengths[0], tie=math.exp(log_tie[0]))
+    # Of strengths with mean 0; the tie parameter is estimated too.
+    size = preferences.systems
+    centre = np.eye(size) - 1 / size
+    inverse = np.linalg.inv(_derivatives(counts, strengths, log_tie)[1])[:, :size, :size]
+    covariance: Floats = (centre @ inverse @ centre)[0]
+    return BradleyTerry(
+        strength=strengths[0],
+        error=np.sqrt(np.diagonal(covariance)),
+        covariance=covariance,
+        tie=math.exp(log_tie[0]),
+    )
 
 
 def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator) -> Floats:

@@ -207,10 +207,7 @@ def match_measures(measures: Measure | Sequence[Measure], panel: ScorePanel) -> 
     if isinstance(measures, Measure):
         return [measures] * len(panel.metrics)
     if len(measures) != len(panel.metrics):
-        raise RunError(
-            f"one measure for all metrics or one for each, got {len(measures)} for {len(panel.metrics)}",
-            code="invalid_value",
-        )
+        raise RunError(f"got {len(measures)} measures for {len(panel.metrics)} metrics", code="invalid_value")
     return measures
 
 

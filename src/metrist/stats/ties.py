@@ -128,8 +128,7 @@ def group_codes(sample: Sample, grouping: Grouping | Codes) -> Codes:
     if not isinstance(grouping, str):
         if len(grouping) != len(sample):
             raise RunError(
-                f"a column to group by needs one entry per output, got {len(grouping)} for {len(sample)}",
-                code="invalid_value",
+                f"a grouping needs a code per output, got {len(grouping)} for {len(sample)}", code="invalid_value"
             )
         return np.asarray(grouping)
     match grouping:
@@ -140,10 +139,7 @@ def group_codes(sample: Sample, grouping: Grouping | Codes) -> Codes:
         case "system":
             return sample.system
         case "system-level":
-            raise RunError(
-                "tie thresholds cannot be calibrated at system level, which has one value per system",
-                code="unsupported",
-            )
+            raise RunError("there are no tie thresholds between systems: each has one value", code="unsupported")
     raise RunError(f"unknown grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}", code="unknown_name")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, format_count
+from metrist.evaluate.selection import unknown_name
 from metrist.metrics.llm_metric import describe_replay
 from metrist.names import encode_names, take_names
 from metrist.report.tables import Column, Estimate, Table, or_none, shorten
@@ -96,9 +97,7 @@ class JudgeCard:
         for finding in self.findings:
             if finding.name == name:
                 return finding
-        raise RunError(
-            f"this card has no finding {name!r}; it has {', '.join(f.name for f in self.findings)}", code="unknown_name"
-        )
+        raise unknown_name("finding", name, (finding.name for finding in self.findings))
 
     @property
     def verdict(self) -> str:

@@ -241,7 +241,7 @@ def judge(metric: str, rows: dict[str, Floats], kinds: Sequence[str], least: flo
     changes = {name: rows[name] - original for name in kinds if name in rows}
     known = {name: changes[name][~np.isnan(changes[name])] if name in changes else np.empty(0) for name in kinds}
     tests = []
-    drops: dict[str, list[float]] = {"minor": [], "major": []}
+    drops: dict[str | None, list[float]] = {"minor": [], "major": []}
     for name in (name for name in kinds if name in KINDS):
         change = known[name]
         rises, falls = int((change > 0).sum()), int((change < 0).sum())

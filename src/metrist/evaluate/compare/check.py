@@ -415,10 +415,7 @@ def _check_regressions(
         before, name, worse = now, baseline, f"worse than {baseline}"
         pairs, notes = [(system, baseline) for system in systems if system != baseline], list[str]()
         if not pairs:
-            raise RunError(
-                f"there is no system to check against {baseline!r}: name others, or check against a run",
-                code="conflict",
-            )
+            raise RunError(f"there is no system to check against {baseline!r}: name others", code="conflict")
     else:
         before, name, worse = baseline, "the baseline", "got worse"
         pairs, notes = _pair_systems(before, systems)

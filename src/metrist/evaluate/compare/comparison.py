@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError
 from metrist.evaluate.compare.results import Comparison, ComparisonPlan, Contest
 from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import (
@@ -26,6 +26,7 @@ from metrist.evaluate.selection import (
     pools_to_mean,
     select_metrics,
     select_systems,
+    unknown_name,
 )
 from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
@@ -127,9 +128,7 @@ def compare(
 def plan_comparison(test: ComparisonTest, draws: int, seed: int, baseline: str | None, alpha: float) -> ComparisonPlan:
     """The settings of a comparison; those that make no sense are refused."""
     if test not in _TESTS:
-        raise RunError(
-            f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}", code="unknown_name"
-        )
+        raise unknown_name("test", test, _TESTS)
     check_draws(draws, alpha)
     return ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
 

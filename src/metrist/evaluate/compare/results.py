@@ -11,10 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count
-from metrist.evaluate.selection import (
-    choose_decimals,
-    list_owners,
-)
+from metrist.evaluate.selection import choose_decimals, list_owners
 from metrist.metrics.base import Metric
 from metrist.report.scores import score_column, sign_metrics
 from metrist.report.tables import (
@@ -311,8 +308,7 @@ def _find_unbeaten(metric: Metric, scores: Mapping[str, SystemScore], comparison
 
 
 def _table_notes(comparison: Comparison) -> list[str]:
-    plan, contests = comparison.plan, comparison.contests
-    pairs = count_pairs(contests)
+    plan, contests, pairs = comparison.plan, comparison.contests, count_pairs(comparison.contests)
     tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
     both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
     corrected = f", Holm-corrected over the {pairs:,} pairs of each metric" if pairs > 1 else ""
@@ -353,7 +349,6 @@ def _table_remarks(comparison: Comparison) -> list[str]:
 
 
 def _sign(comparison: Comparison) -> list[Signature]:
-
     return sign_metrics(comparison.metrics, comparison.signatures, comparison.reference_counts)
 
 
@@ -431,12 +426,11 @@ def gather_pairs(comparison: Comparison) -> dict[tuple[str, str], PairRecord]:
 
 def rank_systems(comparison: Comparison) -> list[tuple[str, int, int, int]]:
     """The systems by wins minus losses over all pairs and metrics: name, wins, losses and undecided."""
-    counts: dict[str, list[int]] = {system: [0, 0, 0] for system in comparison.scores}
+    counts = {system: np.zeros(3, np.intp) for system in comparison.scores}
     for record in gather_pairs(comparison).values():
         for side in (record, record.turn()):
-            own = counts[side.first]
-            own[0], own[1], own[2] = own[0] + len(side.wins), own[1] + len(side.losses), own[2] + len(side.undecided)
-    ranked = [(system, wins, losses, undecided) for system, (wins, losses, undecided) in counts.items()]
+            counts[side.first] += [len(side.wins), len(side.losses), len(side.undecided)]
+    ranked = [(system, int(wins), int(losses), int(undecided)) for system, (wins, losses, undecided) in counts.items()]
     return sorted(ranked, key=lambda row: (row[2] - row[1], row[2]))
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -468,10 +468,7 @@ def _meets(dataset: JudgedDataset, name: str, operator: str, value: str) -> Mask
             equal = np.isin(labels.codes, codes)
         return equal if operator == "=" else ~equal
     if np.isnan(number):
-        raise RunError(
-            f"`where='{name}{operator}{value}'`: expected a number after {operator}, got {value!r}",
-            code="invalid_value",
-        )
+        raise RunError(f"`where`: expected a number after {operator}, got {value!r}", code="invalid_value")
     compare = {"<": np.less, ">": np.greater, "<=": np.less_equal, ">=": np.greater_equal}[operator]
     with np.errstate(invalid="ignore"):
         compared: Mask = compare(dataset.numbers(name), number)
@@ -522,7 +519,7 @@ def system_means(dataset: JudgedDataset, values: Floats, outputs: Codes) -> Floa
 
 def resolve_grouping(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Grouping | Codes:
     """Return the name of a built-in grouping, or a code per output of the sample."""
-    return cast(Grouping, group) if group in GROUPINGS else group_codes(dataset, group, selected)
+    return group if group in GROUPINGS else group_codes(dataset, group, selected)
 
 
 def group_codes(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Codes:

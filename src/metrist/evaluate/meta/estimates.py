@@ -327,8 +327,7 @@ def check_groups(data: AspectData) -> None:
     if data.plan.group == "system-level" and systems < 2:
         name = data.dataset.systems.names[int(selected.sample.system[0])]
         raise RunError(
-            f"system-level agreement needs at least two systems with ratings, found only {name!r}",
-            code="too_little_data",
+            f"system-level agreement needs two systems with ratings, found only {name!r}", code="too_little_data"
         )
     codes = group_codes(data.dataset, data.plan.group, selected)
     if np.bincount(number_groups(codes)[1]).max(initial=0) < 2:

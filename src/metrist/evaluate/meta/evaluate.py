@@ -265,10 +265,7 @@ def _participating_outputs(dataset: JudgedDataset, plan: MetaPlan, gold: Floats)
         return outputs
     ranked = best_first(system_means(dataset, gold, outputs))  # Of equal systems, the first come first.
     if not 1 <= plan.top_k <= len(ranked):
-        raise RunError(
-            f"`top_k={plan.top_k}`: {len(ranked)} systems have ratings; expected a number from 1 to {len(ranked)}",
-            code="invalid_value",
-        )
+        raise RunError(f"`top_k={plan.top_k}`: expected 1 to {len(ranked)} systems", code="invalid_value")
     return outputs[np.isin(dataset.systems.codes[outputs], ranked[: plan.top_k])]
 
 

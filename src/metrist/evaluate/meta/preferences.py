@@ -93,10 +93,7 @@ def _select_best_systems(dataset: JudgedDataset, choices: Choices, count: int) -
     rates = shares_won(codes[choices.first], codes[choices.second], choices.choice, len(dataset.systems.names))
     ranked = best_first(rates)
     if not 2 <= count <= len(ranked):
-        raise RunError(
-            f"`top_k={count}`: {len(ranked)} systems have preferences; expected 2 to {len(ranked)}",
-            code="invalid_value",
-        )
+        raise RunError(f"`top_k={count}`: expected 2 to {len(ranked)} systems", code="invalid_value")
     best = np.isin(codes, ranked[:count])
     selected = best[choices.first] & best[choices.second]
     if not selected.any():

@@ -10,10 +10,11 @@ from typing import Any
 
 from metrist._version import __version__
 from metrist.documents import read_json
-from metrist.errors import RunError, did_you_mean, format_count, quote_word
+from metrist.errors import RunError, format_count, quote_word
 from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.report import agreement, outputs, systems
 from metrist.evaluate.report.data import ReportData, ReportOptions
+from metrist.evaluate.selection import unknown_name
 from metrist.names import list_distinct
 from metrist.report.page import Block, CommandBlock, Fold, Prose, Report, Section, TableBlock
 from metrist.report.scores import sign_metrics
@@ -133,22 +134,15 @@ def plot(
     """One figure of the report, with the size and the type of a paper's column. `metric` is that of `levels`, `aspect`
     that of `levels`, `scatter` and `curves`."""
     if kind not in KINDS:
-        raise RunError(
-            f"no kind of figure {kind!r}; known are {', '.join(KINDS)}{did_you_mean(kind, KINDS)}", code="unknown_name"
-        )
+        raise unknown_name("kind of figure", kind, KINDS)
     if width not in WIDTHS:
-        raise RunError(
-            f"no width {width!r}; known are {', '.join(WIDTHS)}{did_you_mean(width, WIDTHS)}", code="unknown_name"
-        )
+        raise unknown_name("width", width, WIDTHS)
     data = ReportData(sources, ReportOptions(**options))
     chosen: dict[str, Any] = {}
     if kind in ("levels", "scatter", "curves") and aspect is not None:
         known = data.evaluation.golds if data.evaluation else {}
         if aspect not in known:
-            raise RunError(
-                f"no ratings of {aspect!r}; there are {', '.join(known) or 'none'}{did_you_mean(aspect, known)}",
-                code="unknown_name",
-            )
+            raise unknown_name("ratings of", aspect, known)
         chosen["aspect"] = aspect
     if kind == "levels" and metric is not None:
         chosen["metric"] = data.results.metric(metric).label
@@ -180,9 +174,7 @@ def _read_card(path: Path) -> Table:
             [
                 str(finding["part"]),
                 str(finding["name"]),
-                Estimate(
-                    *(math.nan if finding[end] is None else float(finding[end]) for end in ("value", "low", "high"))
-                ),
+                Estimate(_number(finding["value"]), _number(finding["low"]), _number(finding["high"])),
                 Count(int(finding.get("n") or 0)),
                 {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
                 str(finding.get("limit", "")),
@@ -202,6 +194,10 @@ def _read_card(path: Path) -> Table:
         *([f"Not measured: {', '.join(missing)}"] if missing else []),
     ]
     return Table(title=title, columns=head, rows=rows, notes=notes)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 # ---- How to repeat it

@@ -151,9 +151,7 @@ _MAJORITY = "The share of outputs, of those with two or more ratings, on which m
 
 def recommend(evaluation: MetaEvaluation) -> list[str]:
     """The advice in words: all outputs first, then the slices where another metric is best."""
-    sentences = advice(evaluation)
-    overall = [sentence for sentence in sentences if "On all outputs" in sentence]
-    return [*overall, *(sentence for sentence in sentences if sentence not in overall)][:30]
+    return sorted(advice(evaluation), key=lambda sentence: "On all outputs" not in sentence)[:30]
 
 
 def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
@@ -189,11 +187,8 @@ def describe_measure(evaluation: MetaEvaluation) -> str:
 
 
 def _on_all(evaluation: MetaEvaluation, aspect: str) -> list[Figure]:
-    return [
-        f
-        for f in evaluation.figures
-        if f.aspect == aspect and f.slice == ALL and f.measure == evaluation.plan.measures[0]
-    ]
+    key = aspect, evaluation.plan.measures[0], ALL
+    return [figure for figure in evaluation.figures if figure.key == key]
 
 
 def order_metrics(evaluation: MetaEvaluation) -> list[str]:

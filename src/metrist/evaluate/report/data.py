@@ -150,10 +150,8 @@ class ReportData:
             else column
             for column, names in zip(columns, self._names.values(), strict=True)
         ]
-        systems, items = (
-            concatenate_names(renamed),
-            concatenate_names([encode_names(run.items) for run in self.runs.values()]),
-        )
+        systems = concatenate_names(renamed)
+        items = concatenate_names([encode_names(run.items) for run in self.runs.values()])
         kept = set(select_systems(systems, self.options.systems))
         if self.options.baseline is not None:
             kept |= set(select_systems(systems, [self.options.baseline]))

@@ -363,12 +363,8 @@ def _name_best(comparison: Comparison) -> list[str]:
         if metric.higher_is_better is None:
             continue
         sign = -1 if metric.higher_is_better is False else 1
-        values = {
-            system: sign * score.value
-            for system, own in comparison.scores.items()
-            for score in own
-            if score.metric == metric.label and not math.isnan(score.value)
-        }
+        scores = (score for own in comparison.scores.values() for score in own if score.metric == metric.label)
+        values = {score.system: sign * score.value for score in scores if not math.isnan(score.value)}
         if values:
             best.setdefault(max(values, key=values.__getitem__), []).append(metric.label)
     if len(best) == 1:

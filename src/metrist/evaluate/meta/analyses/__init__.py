@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError
 from metrist.evaluate.meta.analyses import judgments, metrics, systems
 from metrist.evaluate.meta.evaluate import RATERS_ONLY
 from metrist.evaluate.meta.notes import advice_tables
 from metrist.evaluate.meta.results import MetaEvaluation
+from metrist.evaluate.selection import unknown_name
 from metrist.report.tables import Table
 
 _Analysis = Callable[[MetaEvaluation], list[Table]]
@@ -54,10 +55,7 @@ _ITEM_INTERVALS = ("ratings", "levels", "agreement", "errors", "strengths")
 def analyse(evaluation: MetaEvaluation, name: str) -> list[Table]:
     """Return the tables of one analysis."""
     if name not in ANALYSES:
-        raise RunError(
-            f"unknown analysis {name!r}; known are {', '.join(ANALYSES)}{did_you_mean(name, ANALYSES)}",
-            code="unknown_name",
-        )
+        raise unknown_name("analysis", name, ANALYSES)
     if not evaluation.figures and name not in RATERS_ONLY:
         raise RunError(f"{name} analyses metrics, and there are none; without metrics: {', '.join(RATERS_ONLY)}")
     if evaluation.plan.preferences and name not in PREFERENCE_ANALYSES:

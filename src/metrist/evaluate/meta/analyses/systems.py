@@ -106,10 +106,7 @@ def mean_level_table(evaluation: MetaEvaluation, aspect: str) -> Table:
     scale = (float(values.min()), float(values.max()))
     metrics = metrics_on_scale(evaluation, outputs, scale)
     if not metrics or scale[0] == scale[1]:
-        raise RunError(
-            f"no metric gives scores on the raters' scale of {aspect!r}, {scale[0]:g} to {scale[1]:g}: "
-            "mean levels can only be compared on the same scale"
-        )
+        raise RunError(f"no metric gives scores on the raters' scale of {aspect!r}, {scale[0]:g} to {scale[1]:g}")
     codes = dataset.systems.codes[outputs]
     levels = [system_levels(gold[outputs], dataset.scores[m].signed()[outputs], codes, scale) for m in metrics]
     human = levels[0].human
@@ -299,11 +296,7 @@ def level_agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
         metrics = metrics_on_scale(evaluation, outputs, (float(values.min()), float(values.max())))
         tables += [_level_table(evaluation, aspect, metric) for metric in metrics]
     if not tables:
-        raise RunError(
-            "agreement at each level needs a metric with scores on the raters' scale; none has them "
-            f"(aspects: {', '.join(evaluation.golds)})",
-            code="invalid_value",
-        )
+        raise RunError("agreement at each level needs a metric with scores on the raters' scale", code="invalid_value")
     return tables
 
 
@@ -353,10 +346,7 @@ def inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
             levels = f"{rated.min():g} and {rated.max():g}"
             rows.append([part.name, metric, levels, Number(wrong), Number(right), Number(inflation, 2)])
     if not rows:
-        raise RunError(
-            f"humans give all outputs the same {aspect}: there are no wrong answers to compare with right ones",
-            code="too_little_data",
-        )
+        raise RunError(f"humans give all outputs the same {aspect}: none is wrong", code="too_little_data")
     return Table(
         title=f"scores of the outputs that humans rate lowest by {aspect}",
         columns=name_columns("slice", "metric", right=("levels", "mean at lowest", "mean at highest", "ratio")),
@@ -396,10 +386,7 @@ def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
     if not sets:
         raise RunError("no task has a closed set of answers: at most 20 distinct references, each of two items or more")
     if not metrics:
-        raise RunError(
-            "no metric can score the answers: expected one of metrist's metrics that needs only references",
-            code="invalid_value",
-        )
+        raise RunError("no metric can score the answers: expected one that needs only references", code="invalid_value")
     rows: list[list[Any]] = []
     for task, labels in sets.items():
         for metric in metrics:
