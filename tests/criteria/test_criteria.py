@@ -97,11 +97,6 @@ def test_no_two_criteria_have_the_same_instruction(heap: Suite) -> None:
     assert len(set(instructions)) == len(instructions)
 
 
-def test_the_22_criteria_are_in_the_papers_order(heap: Suite) -> None:
-    assert list(heap.codes) == CODES
-    assert [heap.criterion(code).code for code in CODES] == CODES
-
-
 def test_table_1_adds_up_to_the_229104_examples_of_the_text(heap: Suite) -> None:
     assert sum(criterion.examples or 0 for criterion in heap.criteria) == 229_104
 
