@@ -76,7 +76,6 @@ def test_a_difference_that_may_be_luck() -> None:
 def test_few_items_cannot_separate() -> None:
     report = build_report(make_run(quality={"a": [0.9, 0.8, 0.9], "b": [0.1, 0.1, 0.2]}), **OPTIONS)
     assert "So few items could not separate any two systems." in report.verdicts[0]
-    assert any("Only 3 items" in caution for caution in report.cautions)
 
 
 def test_the_leader_comes_first_where_there_are_many_systems() -> None:
@@ -96,7 +95,6 @@ def test_nobody_leads_where_the_draws_cannot_separate_anything() -> None:
     report = build_report(make_run(quality=columns, errors=columns), draws=100, alpha=0.02)
     assert report.verdicts[0].startswith("No system is ahead: none of 6 comparisons separates two systems")
     assert "Metrics put different systems first: c by quality; a by errors." in report.verdicts
-    assert any("use at least 150 draws" in caution for caution in report.cautions)
 
 
 def test_a_baseline_is_the_second_of_each_pair() -> None:
@@ -394,10 +392,6 @@ def test_the_numbers_are_those_of_compare_and_meta(tmp_path: Path) -> None:
         row = rows[explorer["items"][output["i"]]["name"], explorer["systems"][output["s"]]]
         for name, value in zip(names, output["v"], strict=True):
             assert value == pytest.approx(results[name].values[row], rel=1e-5, nan_ok=True)
-
-
-def test_the_page_is_the_same_each_time(demo: Report) -> None:
-    assert demo.html() == demo.html()
 
 
 def test_a_comment_has_room_for_the_markdown(demo: Report, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def test_sums_do_not_depend_on_the_number_of_threads(count: int, monkeypatch: py
     rng = np.random.default_rng(0)
     monkeypatch.setattr(resampling, "_MAX_MATRIX", 0)
     monkeypatch.setattr(resampling, "_BLOCK", 16)
-    sums = resampling.ExactSums(rng.normal(size=(2, 100, 3)) * [1, 1e-200, 1e300])
+    sums = resampling.ExactSums.of(rng.normal(size=(2, 100, 3)) * [1, 1e-200, 1e300])
     weights = rng.integers(0, 3, size=(5, 100)).astype(np.uint8)
     alone = [resampling.sum_together(weights, [sums])[0]]
     monkeypatch.setattr(resampling, "thread_count", lambda: count)

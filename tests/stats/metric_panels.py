@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Hashable, Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from metrist.stats.measures import MEASURES
-from metrist.stats.samples import ScorePanel
+from metrist.stats.samples import Sample, ScorePanel
 
 KENDALL, PEARSON = MEASURES["kendall_b"], MEASURES["pearson"]
 
@@ -25,6 +27,16 @@ def make_panel(items: int, metrics: int, systems: int = 5, seed: int = 1, slope:
         metrics=human * slope + rng.normal(0, 2, size=(metrics, items * systems)).round(1),
         item=np.repeat(np.arange(items), systems),
         system=np.tile(np.arange(systems), items),
+    )
+
+
+def make_sample(human: ArrayLike, metric: ArrayLike, item: Sequence[Hashable], system: Sequence[Hashable]) -> Sample:
+    """A sample from names of items and systems."""
+    items, systems = (
+        np.array([list(dict.fromkeys(names)).index(name) for name in names], np.intp) for names in (item, system)
+    )
+    return Sample(
+        human=np.asarray(human, np.float64), metric=np.asarray(metric, np.float64), item=items, system=systems
     )
 
 

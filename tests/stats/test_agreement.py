@@ -167,7 +167,6 @@ def test_pairwise_coefficients_are_means_over_pairs_of_raters(table: Floats) -> 
     (result,) = measured(table, "kendall")
     defined = [tau for tau in taus if not math.isnan(tau)]
     assert result.value == pytest.approx(np.mean(defined) if defined else math.nan, nan_ok=True)
-    assert (result.compared, result.skipped) == (len(defined), len(taus) - len(defined))
     assert (result.failure is None) == bool(defined)
 
 
@@ -190,7 +189,6 @@ def test_an_output_that_is_picked_twice_does_not_tie_with_itself() -> None:
 def test_ties_are_averaged_over_raters() -> None:
     (result,) = measured([[1, 1, 2, 2], [1, 2, 3, N]], "ties")
     assert result.value == pytest.approx((2 / 6 + 0) / 2)
-    assert result.compared == 2
 
 
 @settings(max_examples=30)

@@ -17,7 +17,7 @@ from metrist.stats import permutation, resampling
 from metrist.stats.estimation import estimate
 from metrist.stats.measures import MEASURES, accuracy_at
 from metrist.stats.permutation import Over, PermutationTest, permutation_tests
-from metrist.stats.resampling import Alternative, coin_tosses
+from metrist.stats.resampling import coin_tosses
 from metrist.stats.samples import Sample, ScorePanel
 
 Floats = NDArray[np.float64]
@@ -62,7 +62,7 @@ def test_the_p_value_counts_exchanges_as_if_each_were_made(name: str, grouping, 
         assert result.difference == pytest.approx(observed, abs=1e-9)
         reached = (np.abs(null) >= abs(observed) - 1e-9) | np.isnan(null)
         assert result.p == (1 + reached.sum()) / (draws + 1)
-        assert (result.draws, result.outputs) == (draws, 30)
+        assert result.draws == draws
 
 
 def test_a_column_may_group_the_outputs() -> None:
@@ -72,9 +72,8 @@ def test_a_column_may_group_the_outputs() -> None:
     assert by_column == permutation_tests(KENDALL, renamed, [(0, 1)], "item", draws=50, rng=seeded())
 
 
-@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
 @pytest.mark.parametrize("measure", [PEARSON, KENDALL], ids=["pearson", "kendall"])
-def test_the_p_value_estimates_that_of_enumeration(measure, alternative: Alternative) -> None:
+def test_the_p_value_estimates_that_of_enumeration(measure) -> None:
     """All 2^8 exchanges of eight outputs."""
     rng = seeded(12)
     human = rng.normal(size=8)
@@ -82,16 +81,8 @@ def test_the_p_value_estimates_that_of_enumeration(measure, alternative: Alterna
     panel = ScorePanel(human=human, metrics=metrics, item=np.arange(8), system=np.zeros(8, np.intp))
     every = [np.array(swap) for swap in itertools.product([False, True], repeat=8)]
     null = np.array([exchanged_difference(measure, panel, swap, "none", "macro") for swap in every])
-    observed = null[0]
-    reached = {
-        "two-sided": np.abs(null) >= abs(observed) - 1e-9,
-        "greater": null >= observed - 1e-9,
-        "less": null <= observed + 1e-9,
-    }[alternative]
-    (result,) = permutation_tests(
-        measure, panel, [(0, 1)], draws=8000, rng=seeded(), alternative=alternative, alpha=None
-    )
-    assert result.p == pytest.approx(reached.mean(), abs=0.02)
+    (result,) = permutation_tests(measure, panel, [(0, 1)], draws=8000, rng=seeded(), alpha=None)
+    assert result.p == pytest.approx(np.mean(np.abs(null) >= abs(null[0]) - 1e-9), abs=0.02)
 
 
 def test_items_where_one_metric_is_undefined_take_no_part() -> None:
@@ -156,7 +147,6 @@ def test_a_pair_is_tested_on_the_outputs_that_both_scored() -> None:
     panel = ScorePanel(human=full.human, metrics=metrics, item=full.item, system=full.system)
     for measure in (PEARSON, KENDALL):
         result = permutation_tests(measure, panel, all_pairs(panel), draws=60, rng=seeded())
-        assert [test.outputs for test in result] == [21, 26, 23]
         reduced = full.take(panel.scored([0, 1]), [0, 1])
         assert permutation_tests(measure, reduced, [(0, 1)], draws=60, rng=seeded())[0] == result[0]
 
@@ -178,27 +168,18 @@ def test_scales_of_the_metrics_do_not_matter() -> None:
 
 def test_stopping_early_changes_no_verdict_and_little_of_p() -> None:
     panel = some_panel(items=12, metrics=8, seed=2)
-    for alternative in ("two-sided", "greater"):
-        run = {
-            alpha: permutation_tests(
-                KENDALL,
-                panel,
-                all_pairs(panel),
-                draws=999,
-                rng=seeded(),
-                alternative=alternative,
-                alpha=alpha,
-            )
-            for alpha in (0.05, None)
-        }
-        stopped, full = np.array([t.p for t in run[0.05]]), np.array([t.p for t in run[None]])
-        assert ((stopped <= 0.05) == (full <= 0.05)).all()
-        assert stopped == pytest.approx(full, rel=0.4)
-        draws = np.array([t.draws for t in run[0.05]])
-        assert (draws[full > 0.3] < 500).all()
-        assert (draws[full <= 0.05] == 999).all()
-        # Besag and Clifford's p-value: the exceedances that were enough, 2 * .05 * 1000, over the draws made.
-        assert (stopped == np.where(draws < 999, 100 / draws, stopped)).all()
+    run = {
+        alpha: permutation_tests(KENDALL, panel, all_pairs(panel), draws=999, rng=seeded(), alpha=alpha)
+        for alpha in (0.05, None)
+    }
+    stopped, full = np.array([t.p for t in run[0.05]]), np.array([t.p for t in run[None]])
+    assert ((stopped <= 0.05) == (full <= 0.05)).all()
+    assert stopped == pytest.approx(full, rel=0.4)
+    draws = np.array([t.draws for t in run[0.05]])
+    assert (draws[full > 0.3] < 500).all()
+    assert (draws[full <= 0.05] == 999).all()
+    # Besag and Clifford's p-value: the exceedances that were enough, 2 * .05 * 1000, over the draws made.
+    assert (stopped == np.where(draws < 999, 100 / draws, stopped)).all()
 
 
 def test_a_metric_is_not_separated_from_itself() -> None:
@@ -285,22 +266,14 @@ def rejected(measure, trials: int, items: int, systems: int, draws: int, groupin
     return result / trials
 
 
-def test_pearson_rejects_a_true_null_as_often_as_it_says() -> None:
-    assert 0.04 <= rejected(PEARSON, 2000, 40, 1, 199) <= 0.06
-
-
-def test_pearson_by_items_rejects_a_true_null_as_often_as_it_says() -> None:
-    assert 0.04 <= rejected(PEARSON, 3000, 20, 4, 199, exchange="items") <= 0.06
-
-
-def test_kendall_rejects_a_true_null_as_often_as_it_says() -> None:
-    assert 0.04 <= rejected(KENDALL, 2000, 30, 1, 79) <= 0.06
-
-
-def test_kendall_within_items_rejects_a_true_null_as_often_as_it_says() -> None:
-    assert 0.04 <= rejected(KENDALL, 3000, 60, 5, 99, "item", exchange="items") <= 0.06
-
-
-def test_thresholds_in_a_metrics_own_units_cannot_be_exchanged() -> None:
-    with raises_code(RunError, "conflict", "acc_eq", "epsilon=0.5"):
-        permutation_tests(accuracy_at(0.5), some_panel(), [(0, 1)], rng=seeded())
+@pytest.mark.parametrize(
+    ("measure", "settings"),
+    [
+        (PEARSON, {"trials": 2000, "items": 40, "systems": 1, "draws": 199}),
+        (PEARSON, {"trials": 3000, "items": 20, "systems": 4, "draws": 199, "exchange": "items"}),
+        (KENDALL, {"trials": 2000, "items": 30, "systems": 1, "draws": 79}),
+        (KENDALL, {"trials": 3000, "items": 60, "systems": 5, "draws": 99, "grouping": "item", "exchange": "items"}),
+    ],
+)
+def test_a_true_null_is_rejected_as_often_as_it_says(measure, settings) -> None:
+    assert 0.04 <= rejected(measure, **settings) <= 0.06

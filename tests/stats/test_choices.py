@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from error_codes import raises_code
 from metrist.errors import RunError
@@ -15,13 +13,11 @@ from metrist.stats import measures, preferences
 from metrist.stats.error_spans import reduction_shares
 from metrist.stats.preferences import CHOICES, choose, confusion
 
-pairs_of_choices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=20)
-
 
 def table(human: str, metric: str) -> np.ndarray:
     """A table from choices as letters: f, s, t."""
     code = {choice[0]: number for number, choice in enumerate(CHOICES)}
-    return confusion(*(np.array([code[letter] for letter in side]) for side in (human, metric)))[0]
+    return confusion(*(np.array([code[letter] for letter in side]) for side in (human, metric)))
 
 
 def test_differences_up_to_the_threshold_are_ties() -> None:
@@ -48,18 +44,9 @@ def test_a_choice_that_does_not_occur_has_no_f1() -> None:
 
 
 def test_no_choices_have_no_scores() -> None:
-    nothing = confusion(np.array([], np.intp), np.array([], np.intp))[0]
+    nothing = confusion(np.array([], np.intp), np.array([], np.intp))
     for score in (preferences.accuracy, preferences.macro_f1, preferences.chance_accuracy):
         assert math.isnan(score(nothing))
-
-
-@given(pairs_of_choices, st.integers(0, 99))
-def test_a_weighted_table_is_that_of_repeated_pairs(pairs: list[tuple[int, int]], seed: int) -> None:
-    human, metric = np.array(pairs, np.intp).reshape(-1, 2).T
-    weights = np.random.default_rng(seed).integers(0, 4, (2, len(pairs))).astype(float)
-    result = confusion(human, metric, weights)
-    for matrix, row in zip(result, weights.astype(int), strict=True):
-        assert np.array_equal(matrix, confusion(np.repeat(human, row), np.repeat(metric, row))[0])
 
 
 def test_pairwise_measures_apply_to_preferences() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import brute_force
 import numpy as np
 import pytest
+from metric_panels import make_sample
 
 from error_codes import raises_code
 from metrist.errors import RunError
@@ -177,14 +178,14 @@ def test_chance_is_averaged_as_the_measure_is(sample: Sample) -> None:
 @pytest.mark.parametrize("grouping", GROUPINGS)
 @pytest.mark.parametrize("size", [0, 1])
 def test_a_sample_of_no_pairs_has_no_estimate(grouping: str, size: int) -> None:
-    nothing = Sample.of([0.0] * size, [1.0] * size, ["a"] * size, ["x"] * size)
+    nothing = make_sample([0.0] * size, [1.0] * size, ["a"] * size, ["x"] * size)
     for entry in (*MEASURES.values(), accuracy_at(0.1)):
         assert np.isnan(estimate(entry, nothing, grouping).values).tolist() == [True]
         assert np.isnan(estimate(entry, nothing, grouping, Draws(items=np.ones((3, 1)))).values).tolist() == [True] * 3
 
 
 def test_groups_of_one_output_are_counted_as_undefined() -> None:
-    alone = Sample.of([1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 3.0, 4.0], "aabc", "xyxx")
+    alone = make_sample([1.0, 2.0, 3.0, 1.0], [1.0, 2.0, 3.0, 4.0], "aabc", "xyxx")
     result = estimate(MEASURES["acc_eq"], alone, "item")
     assert (result.values[0], result.groups[0], result.undefined[0]) == (1.0, 1, 2)
 

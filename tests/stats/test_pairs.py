@@ -65,11 +65,6 @@ def test_rank_comoments_are_those_of_midranks_in_half_ranks(of: ModuleType) -> N
         assert row.tolist() == [rx @ rx, ry @ ry, rx @ ry, len(set(x)), len(set(y))]
 
 
-def test_one_group_is_a_row_per_draw() -> None:
-    human, metric, weights = np.arange(4.0), np.array([0.0, 2.0, 1.0, 1.0]), np.ones((2, 4))
-    assert kernels.pair_counts(human, metric, weights).tolist() == [[3, 2, 0, 1, 0]] * 2
-
-
 @pytest.mark.parametrize("of", KERNELS)
 def test_counts_of_many_outputs_are_exact(of: ModuleType) -> None:
     size, copies = 100_000, 3

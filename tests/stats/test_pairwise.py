@@ -24,7 +24,7 @@ def run_tests(
     draws: int,
     tests: Collection[Test] = ("bootstrap", "randomisation"),
 ) -> list[PairTest]:
-    (results,) = pair_tests([Contestants(ExactSums(stats), pairs, mean)], draws, np.random.default_rng(5), tests)
+    (results,) = pair_tests([Contestants(ExactSums.of(stats), pairs, mean)], draws, np.random.default_rng(5), tests)
     return results
 
 
@@ -63,4 +63,4 @@ def test_only_scores_that_lie_close_together_far_from_0_have_an_origin(values: l
 
 def test_scores_whose_sum_is_no_number_are_refused() -> None:
     with raises_code(RunError, "invalid_value", "4 ", "1e+308"):
-        ExactSums(np.full((1, 4, 1), -1e308))
+        ExactSums.of(np.full((1, 4, 1), -1e308))

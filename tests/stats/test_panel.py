@@ -11,9 +11,7 @@ from metrist.stats.samples import (
     ScorePanel,
     batch_by_outputs,
     number_groups,
-    sort_codes,
     take_grouping,
-    take_order,
 )
 
 
@@ -47,15 +45,6 @@ def test_codes_are_renumbered_without_gaps_as_by_numpy() -> None:
         count, renumbered = number_groups(np.array(codes, np.intp))
         assert count == len(expected)
         assert renumbered.tolist() == numbers.reshape(-1).tolist()
-
-
-def test_codes_without_gaps_are_not_copied() -> None:
-    codes = np.array([0, 2, 1, 1], np.intp)
-    assert number_groups(codes)[1] is codes
-    assert sort_codes(np.array([0, 0, 1], np.intp)) is None
-    order = sort_codes(codes)
-    assert order is not None
-    assert take_order(codes, order).tolist() == [0, 1, 1, 2]
 
 
 def test_groups_are_cut_into_ranges_of_about_so_many_outputs() -> None:

@@ -183,7 +183,7 @@ def test_one_sided_tests_split_the_two_sided_one() -> None:
     weights=hnp.arrays(np.int64, (4, 9), elements=st.integers(0, 1)),
 )
 def test_sums_are_rounded_only_once(stats: Floats, weights: NDArray[np.int64]) -> None:
-    sums = ExactSums(stats)(weights.astype(float))
+    sums = ExactSums.of(stats)(weights.astype(float))
     for draw, system, column in np.ndindex(sums.shape):
         exact = math.fsum((weights[draw] * stats[system, :, column]).tolist())
         scale = np.abs(stats[system, :, column]).max()

@@ -13,10 +13,9 @@ from metrist.stats.error_spans import (
     ErrorAgreement,
     ErrorColumns,
     Figures,
+    count_characters,
     error_agreement,
-    error_rows,
     figures,
-    severity_rows,
 )
 
 #: (output, start, length, severity)
@@ -24,8 +23,6 @@ Row = tuple[int, int, int, int]
 ROWS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 8), st.integers(1, 5), st.sampled_from([-1, 0, 1])), max_size=6
 )
-#: Weights of the two severities, and of one that is not stated.
-WEIGHTS = {0: 1.0, 1: 5.0, -1: 1.0}
 
 
 def errors(rows: list[Row]) -> ErrorColumns:
@@ -42,53 +39,31 @@ def characters(rows: list[Row]) -> dict[tuple[int, int], int]:
     return marked
 
 
-def by_characters(human: list[Row], predicted: list[Row], partial: float, weights: dict[int, float]) -> list[float]:
-    gold, result = characters(human), characters(predicted)
-    credit = {
-        at: 1.0 if gold[at] == result[at] or -1 in (gold[at], result[at]) else partial
-        for at in gold.keys() & result.keys()
-    }
-    all_found = sum(weights[severity] for severity in result.values())
-    all_gold = sum(weights[severity] for severity in gold.values())
-    precision = sum(c * weights[result[at]] for at, c in credit.items()) / all_found if result else math.nan
-    recall = sum(c * weights[gold[at]] for at, c in credit.items()) / all_gold if gold else math.nan
-    if not gold and not result:
-        return [math.nan] * 3
-    f1 = 2 * precision * recall / (precision + recall) if gold and result and precision + recall else 0.0
-    return [precision, recall, f1]
-
-
 def values(result: Figures) -> list[float]:
     return [estimate.value for estimate in result]
 
 
-def agreed(
-    human: ErrorColumns, predicted: ErrorColumns, outputs: int = 3, draws: int = 0, **settings: float
-) -> ErrorAgreement:
-    return error_agreement(human, predicted, np.arange(outputs), draws, np.random.default_rng(0), **settings)
+def agreed(human: ErrorColumns, predicted: ErrorColumns, outputs: int = 3, draws: int = 0) -> ErrorAgreement:
+    return error_agreement(human, predicted, np.arange(outputs), draws, np.random.default_rng(0))
 
 
-@given(ROWS, ROWS, st.sampled_from([0.0, 0.5, 1.0]))
-def test_figures_equal_those_of_sets_of_characters(human: list[Row], predicted: list[Row], partial: float) -> None:
-    plain = dict.fromkeys(WEIGHTS, 1.0)
-    rows = error_rows(errors(human), errors(predicted), 3, partial)
-    assert figures(rows.sum(axis=0)) == pytest.approx(by_characters(human, predicted, partial, plain), nan_ok=True)
-    weighed = error_rows(errors(human), errors(predicted), 3, partial, (WEIGHTS[0], WEIGHTS[1]))
-    assert figures(weighed.sum(axis=0)) == pytest.approx(by_characters(human, predicted, partial, WEIGHTS), nan_ok=True)
-
-
-@given(ROWS, ROWS)
-def test_a_severitys_figures_see_its_characters_only(human: list[Row], predicted: list[Row]) -> None:
-    gold, result = ({at for at, s in characters(rows).items() if s == 1} for rows in (human, predicted))
-    both = len(gold & result)
-    expected = [
-        both / len(result) if result else math.nan,
-        both / len(gold) if gold else math.nan,
-        2 * both / (len(gold) + len(result)) if gold or result else math.nan,
-    ]
-    assert figures(severity_rows(errors(human), errors(predicted), 3, 1).sum(axis=0)) == pytest.approx(
-        expected, nan_ok=True
+@given(ROWS, ROWS, st.sampled_from([0.0, 0.5, 1.0]), st.booleans())
+def test_figures_equal_those_of_sets_of_characters(
+    human: list[Row], predicted: list[Row], partial: float, of_one: bool
+) -> None:
+    """Of all severities, and of one alone."""
+    gold, result = (
+        {at: severity for at, severity in characters(rows).items() if severity == 1 or not of_one}
+        for rows in (human, predicted)
     )
+    shared = [(gold[at], result[at]) for at in gold.keys() & result.keys()]
+    credit = sum(1.0 if first == second or -1 in (first, second) else partial for first, second in shared)
+    precision, recall = (credit / len(side) if side else math.nan for side in (result, gold))
+    f1 = math.nan if not gold and not result else 0.0
+    if credit:
+        f1 = 2 * precision * recall / (precision + recall)
+    rows = count_characters(errors(human), errors(predicted), 3, [1], partial)[int(of_one)]
+    assert figures(rows.sum(axis=0)) == pytest.approx([precision, recall, f1], nan_ok=True)
 
 
 def test_another_severity_earns_half() -> None:

@@ -42,7 +42,7 @@ def test_a_tail_is_close_to_the_share_of_many_draws() -> None:
 
 
 def test_a_p_value_that_many_draws_reach_is_left_alone() -> None:
-    far = PermutationTest(difference=9.0, p=0.5, draws=1000, outputs=50, spread=1.0, differing=50)
+    far = PermutationTest(difference=9.0, p=0.5, draws=1000, spread=1.0, differing=50)
     tests = [far, far._replace(p=0.02), far._replace(p=math.nan), far._replace(p=0.001, spread=math.nan)]
     np.testing.assert_array_equal(exchange_p_values(tests), [0.5, 0.02, math.nan, 0.001])
     assert exchange_p_values([far._replace(p=0.001)])[0] < 1e-10
@@ -55,7 +55,7 @@ def test_few_items_bound_a_p_value_from_below() -> None:
 
 # The bootstrap
 
-GAP = Gap(value=0.2, low=0.0, high=0.4, p=0.04, standard_error=0.1, outputs=50, items=10, units=10)
+GAP = Gap(value=0.2, p=0.04, standard_error=0.1, units=10)
 
 
 def test_a_bootstrap_p_value_is_the_tail_of_students_t() -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 import pytest
 from brute_ties import accuracy, pairs_within, right
 from hypothesis import given
 from hypothesis import strategies as st
+from metric_panels import make_sample
 
 from error_codes import raises_code
 from metrist.errors import RunError
-from metrist.stats.samples import Sample
-from metrist.stats.ties import group_codes, pairing
+from metrist.stats.ties import TIE, group_codes, pairing, quantise_ties
 
 outputs = st.lists(
     st.tuples(st.integers(0, 3), st.integers(-8, 8).map(lambda tenths: tenths / 10), st.integers(0, 3)),
@@ -70,16 +71,9 @@ def test_a_weight_counts_as_copies_that_are_not_paired_with_each_other(outputs, 
         assert result == sum(part for part, _ in rows) / sum(total for _, total in rows)
 
 
-@pytest.mark.parametrize("groups", [["b", "b", "a", "a"], [0.7, 0.7, 0.2, 0.2], [True, True, False, False]])
-def test_groups_may_be_any_values(groups):
-    paired = pairing([1, 2, 1, 2], [0.1, 0.2, 0.2, 0.1], groups)
-    assert paired.accuracy(0.0) == 0.5
-    assert paired.pairs.tolist() == [1, 1]
-
-
-def test_groups_of_one_output_are_skipped_and_counted():
+def test_groups_of_one_output_are_left_out():
     paired = pairing([1, 2, 1], [1, 2, 9], [0, 0, 1])
-    assert (paired.accuracy(0.0), paired.skipped, paired.pairs.tolist()) == (1.0, 1, [1])
+    assert (paired.accuracy(0.0), paired.pairs.tolist()) == (1.0, [1])
 
 
 def test_equal_scores_are_tied_at_a_threshold_of_nothing():
@@ -109,7 +103,7 @@ def test_no_outputs_have_no_accuracy():
 
 
 def test_groupings_are_columns_of_the_sample():
-    sample = Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
+    sample = make_sample([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
     assert group_codes(sample, "none").tolist() == [0, 0, 0]
     assert group_codes(sample, "item").tolist() == [0, 0, 1]
     assert group_codes(sample, "system").tolist() == [0, 1, 0]
@@ -126,4 +120,32 @@ def test_groupings_are_columns_of_the_sample():
 )
 def test_other_groupings_are_refused(grouping, code, values):
     with raises_code(RunError, code, *values):
-        group_codes(Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"]), grouping)
+        group_codes(make_sample([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"]), grouping)
+
+
+# Scores as whole numbers, against every pair of the scores themselves
+
+
+# Two decimals: gaps such as .3 - .2 and .2 - .1 differ in their last bit.
+hundredths = st.lists(st.integers(-30, 30).map(lambda number: number / 100), min_size=2, max_size=12)
+
+
+@given(scores=hundredths, data=st.data())
+def test_numbers_tie_and_are_ordered_exactly_as_the_scores_are(scores, data):
+    epsilon = data.draw(st.sampled_from([0.0, *(abs(a - b) for a, b in combinations(scores, 2))]))
+    numbers = quantise_ties(np.array(scores), epsilon)
+    for (a, x), (b, y) in combinations(zip(scores, numbers, strict=True), 2):
+        assert (abs(a - b) <= epsilon) == (abs(x - y) <= TIE)
+        assert np.sign(a - b) == np.sign(x - y)
+
+
+def test_a_score_that_is_missing_stays_missing():
+    assert np.isnan(quantise_ties(np.array([np.nan, np.nan]), 0.1)).all()
+    numbers = quantise_ties(np.array([0.5, np.nan, 0.1]), 0.1)
+    assert np.isnan(numbers).tolist() == [False, True, False]
+    assert len(quantise_ties(np.empty(0), 0.1)) == 0
+
+
+def test_many_steps_stay_exact():
+    scores = np.arange(5000) / 7
+    assert (np.diff(quantise_ties(scores, 0.0)) > TIE).all()

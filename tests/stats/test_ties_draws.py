@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from metric_panels import make_sample
 
 from metrist import kernels
 from metrist.kernels import reference
@@ -76,7 +77,7 @@ def test_items_and_systems_are_drawn_together(sample):
 
 
 def test_a_draw_without_a_pair_has_no_threshold():
-    sample = Sample.of([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
+    sample = make_sample([1, 2, 3], [1, 2, 3], ["a", "a", "b"], ["x", "y", "x"])
     result = ThresholdChoice(sample=sample, groups=sample.item).choose_again(
         Draws(items=np.array([[0.0, 2.0], [1.0, 1.0]]))
     )
@@ -135,7 +136,7 @@ def test_an_interval_contains_its_value_though_it_is_moved():
     assert calibrated_interval(0.7, 0.7, 0.7, optimism=-0.05, units=1000, confidence=0.95)[0] == 0.7
 
 
-def make_sample(items: int, rng: np.random.Generator, systems: int = 4) -> Sample:
+def rated_sample(items: int, rng: np.random.Generator, systems: int = 4) -> Sample:
     """Ratings from 1 to 5 of a quality that differs by item, and a metric that sees it with noise."""
     quality = rng.normal(size=(items, systems)) + rng.normal(size=(items, 1)) / 2
     item, system = np.divmod(np.arange(items * systems), systems)
@@ -146,7 +147,7 @@ def make_sample(items: int, rng: np.random.Generator, systems: int = 4) -> Sampl
 @pytest.fixture(scope="module")
 def truth() -> float:
     """The accuracy at the best threshold of so many items that choosing it no longer matters."""
-    endless = make_sample(30_000, np.random.default_rng(99))
+    endless = rated_sample(30_000, np.random.default_rng(99))
     paired = pairing(endless.human, endless.metric, endless.item)
     return paired.share(best_threshold(paired).right)
 
@@ -156,7 +157,7 @@ def test_intervals_cover_the_truth_though_the_threshold_is_chosen_on_the_same_da
     covered, flattered, runs = 0, [], 300
     for run in range(runs):
         rng = np.random.default_rng([run, items])
-        sample = make_sample(items, rng)
+        sample = rated_sample(items, rng)
         choice = ThresholdChoice(sample=sample, groups=sample.item)
         (draws,) = draw_resamples(sample.item, sample.system, "items", 200, rng, 200)
         fixed = accuracy_at(choice.best())

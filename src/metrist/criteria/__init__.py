@@ -152,18 +152,19 @@ class Suite:
         )
 
     def cluster(self, number: int) -> CriteriaGroup:
-        for cluster in self.clusters:
-            if cluster.number == number:
-                return cluster
-        numbers = ", ".join(str(cluster.number) for cluster in self.clusters)
+        clusters = {cluster.number: cluster for cluster in self.clusters}
+        if number in clusters:
+            return clusters[number]
+        numbers = ", ".join(map(str, clusters))
         raise SpecError(f"no cluster {number} in the suite {self.name!r}, which has the clusters {numbers}")
 
     def group(self, name: str) -> CriteriaGroup:
-        for group in self.groups:
-            if group.name == name:
-                return group
-        names = [group.name for group in self.groups]
-        raise SpecError(f"no group {name!r} in the suite {self.name!r}{did_you_mean(name, names)}", code="unknown_name")
+        groups = {group.name: group for group in self.groups}
+        if name in groups:
+            return groups[name]
+        raise SpecError(
+            f"no group {name!r} in the suite {self.name!r}{did_you_mean(name, groups)}", code="unknown_name"
+        )
 
 
 # The tables are TOML files of this folder, read on first use.
@@ -173,8 +174,8 @@ _GENERAL = "general"
 
 def suites() -> tuple[str, ...]:
     """Return the names of the suites."""
-    files = [file.name for file in resources.files("metrist.criteria").iterdir() if file.name.endswith(".toml")]
-    return tuple(sorted(name for name in (file.removesuffix(".toml") for file in files) if name != _GENERAL))
+    files = {file.name for file in resources.files("metrist.criteria").iterdir() if file.name.endswith(".toml")}
+    return tuple(sorted(name.removesuffix(".toml") for name in files - {f"{_GENERAL}.toml"}))
 
 
 @cache

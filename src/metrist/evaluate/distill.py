@@ -13,9 +13,9 @@ import numpy as np
 
 from metrist import criteria
 from metrist.data.judgments import JudgedRecords
-from metrist.errors import MetristError, RunError, SpecError, did_you_mean, format_count, format_path
+from metrist.errors import MetristError, RunError, SpecError, format_count, format_path
 from metrist.evaluate.meta.join import Timing, read_timing
-from metrist.evaluate.selection import find_changes, find_metric
+from metrist.evaluate.selection import find_changes, find_metric, unknown_name
 from metrist.io import read_records
 from metrist.metrics.base import Metric, PartMetric, calls_llm
 from metrist.metrics.comparator import ByScore
@@ -68,12 +68,11 @@ def read_judged_run(
     chosen = results.metric(find_metric(results.metrics, name, results.unfinished))
     scores = results.scores[chosen.metric.label if isinstance(chosen, PartMetric) else chosen.label]
     values, left_out = _collect_values(results, chosen)
-    known = np.array(list(values.values()))
-    if not len(known):
+    if not values:
         raise RunError(f"{run}: {chosen.label} has no scores to learn from", code="no_data")
     # A metric of another package, or one that sums penalties, does not say how good the best output can be.
-    limits = (known.min(), known.max())
-    low, high = (float(bound if np.isfinite(bound) else own) for bound, own in zip(chosen.bounds, limits, strict=True))
+    limits = zip(chosen.bounds, (min(values.values()), max(values.values())), strict=True)
+    low, high = (float(bound if np.isfinite(bound) else own) for bound, own in limits)
     labels = {}
     for number, value in values.items():
         label = (value - low) / (high - low) if high > low else 1.0
@@ -178,8 +177,7 @@ def read_judge(
     """
     if not is_run(run):
         raise RunError(
-            f"{format_path(Path(run))} is no run folder: expected one of `metrist score` or `metrist prefer`",
-            code="invalid_value",
+            f"{format_path(Path(run))} is no run folder of `metrist score` or `metrist prefer`", code="invalid_value"
         )
     opened = open_run(run)
     compared = [stored for stored in opened.manifest.metrics if stored.compares]
@@ -202,10 +200,7 @@ def read_judge(
     if exact or len(by_name) == 1:
         return _read_choices(opened, (exact or by_name)[0], texts, criterion)
     if results is None:
-        raise RunError(
-            f"{opened.name} has no comparator {name!r}; it has {', '.join(labels)}{did_you_mean(name, labels)}",
-            code="unknown_name",
-        )
+        raise unknown_name("comparator", name, labels)
     chosen = results.metric(find_metric(metrics, name, results.unfinished))
     return _read_scores(opened, results, chosen, texts, criterion)
 
@@ -248,10 +243,7 @@ def distill_preference(
 
 def _read_scores(run: Run, results: Results, metric: Metric, texts: _Paths, criterion: str | None) -> JudgedOutputs:
     if metric.higher_is_better is None:
-        raise SpecError(
-            f"{metric.label} has no direction, so it does not say which output is better: learn from another",
-            code="missing_value",
-        )
+        raise SpecError(f"{metric.label} has no better side: learn from another metric", code="missing_value")
     _refuse_changes(results, texts)
     owner = metric.metric if isinstance(metric, PartMetric) else metric
     stored = results.scores[owner.label]
@@ -369,8 +361,6 @@ def _read_choices(run: Run, stored: StoredMetric, texts: _Paths, criterion: str 
 
 
 def _average_people(judged: JudgedRecords) -> dict[str, Any]:
-    """The mean ratings and preferences of people."""
-
     def average(values: Mapping[Any, Sequence[tuple[str | None, float]]]) -> dict[Any, float]:
         return {key: math.fsum(value for _, value in rated) / len(rated) for key, rated in values.items()}
 

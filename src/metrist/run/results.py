@@ -430,7 +430,7 @@ def _sum_by_system(metric: Metric, scores: Scores, systems: NameColumn) -> Itera
     for system, own, count in zip(systems.names, blocks, counts.tolist(), strict=True):
         rows = np.concatenate(own)
         own.clear()
-        yield _SystemSums(system, metric, ExactSums(rows[None]), len(rows) / count)
+        yield _SystemSums(system, metric, ExactSums.of(rows[None]), len(rows) / count)
 
 
 def _estimate_together(

@@ -6,8 +6,8 @@ ties                                                               the mean over
                                                                    that a rater ties
 
 The last two lines need named raters. A pair of raters that shares fewer than two outputs, or whose coefficient is
-undefined (a rater who gives a single value), is skipped and counted. A resample is a row of whole numbers, how often
-each output was picked; counts of ratings are then whole numbers too, exact in any order.
+undefined (a rater who gives a single value), is skipped. A resample is a row of whole numbers, how often each output
+was picked; counts of ratings are then whole numbers too, exact in any order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -28,14 +28,6 @@ from metrist.stats.gold import Ratings, sum_by_code
 from metrist.stats.measures import divide, measure
 from metrist.stats.resampling import CHUNK, interval, resample_counts
 from metrist.stats.ties import tie_shares
-
-
-class Runs(NamedTuple):
-    """The distinct values of each output, in order: output, level, number of ratings."""
-
-    output: Codes
-    level: Codes
-    ratings: Codes
 
 
 def level_totals(weights: Floats, output: Codes, level: Codes, levels: int) -> Floats:
@@ -55,11 +47,11 @@ def pairable(ratings: Ratings) -> Ratings:
     return ratings.take(ratings.counts()[ratings.output] >= 2)
 
 
-def runs(ratings: Ratings, level: Codes) -> Runs:
-    """Group the ratings by output and level."""
+def runs(ratings: Ratings, level: Codes) -> tuple[Codes, Codes, Codes]:
+    """Return the distinct values of each output in order, as columns: output, level, number of ratings."""
     width = int(level.max(initial=0)) + 1
     cells, counts = np.unique(ratings.output * width + level, return_counts=True)
-    return Runs(cells // width, cells % width, counts)
+    return cells // width, cells % width, counts
 
 
 # ---- Krippendorff's alpha: one minus observed over expected disagreement, for any number of ratings per output.
@@ -78,53 +70,38 @@ Scale = Literal["nominal", "ordinal", "interval"]
 Statistic = Callable[[Floats], Floats]
 
 
-class Coincidences(NamedTuple):
-    """Pairs of different values within an output: the output, both levels, and the weight of the pair."""
-
-    output: Codes
-    low: Codes
-    high: Codes
-    amount: Floats
-
-
 def alpha(ratings: Ratings, scale: Scale) -> Statistic:
     """Return alpha as a function of how often each output counts; NaN if all comparable ratings have one value."""
     compared = pairable(ratings)
     values, level = np.unique(compared.value, return_inverse=True)
-    level = level.reshape(-1)
-    pairs = coincidences(runs(compared, level), compared.counts())
+    run_output, run_level, run_ratings = runs(compared, level)
+    # All pairs of different values within an output, and the weight of each pair.
+    pairs = [np.empty((2, 0), dtype=np.intp)]
+    for offset in range(1, int(np.bincount(run_output).max(initial=0))):
+        first = np.flatnonzero(run_output[offset:] == run_output[:-offset])
+        pairs.append(np.stack([first, first + offset]))
+    low_run, high_run = np.concatenate(pairs, axis=1)
+    output, low, high = run_output[low_run], run_level[low_run], run_level[high_run]
+    amount = run_ratings[low_run] * run_ratings[high_run] / (compared.counts()[output] - 1)
 
     def statistic(weights: Floats) -> Floats:
         totals = level_totals(weights, compared.output, level, len(values))
         match scale:
             case "nominal":
-                apart = np.ones(len(pairs.amount))
+                apart = np.ones(len(amount))
                 expected = (totals.sum(axis=1) ** 2 - (totals**2).sum(axis=1)) / 2
             case "interval":
                 position = values - values.mean() if len(values) else values
-                apart = (position[pairs.high] - position[pairs.low]) ** 2
+                apart = (position[high] - position[low]) ** 2
                 expected = _spread(totals, position)
             case "ordinal":
                 position = np.cumsum(totals, axis=1) - totals / 2 - totals.sum(axis=1, keepdims=True) / 2
-                apart = (position[:, pairs.high] - position[:, pairs.low]) ** 2
+                apart = (position[:, high] - position[:, low]) ** 2
                 expected = _spread(totals, position)
-        observed = (weights[:, pairs.output] * (pairs.amount * apart)).sum(axis=1)
+        observed = (weights[:, output] * (amount * apart)).sum(axis=1)
         return 1 - divide((totals.sum(axis=1) - 1) * observed, expected)
 
     return statistic
-
-
-def coincidences(groups: Runs, counts: Codes) -> Coincidences:
-    """Return all pairs of runs that share an output."""
-    most = int(np.bincount(groups.output).max(initial=0))
-    pairs = [np.empty((2, 0), dtype=np.intp)]
-    for offset in range(1, most):
-        first = np.flatnonzero(groups.output[offset:] == groups.output[:-offset])
-        pairs.append(np.stack([first, first + offset]))
-    low, high = np.concatenate(pairs, axis=1)
-    output = groups.output[low]
-    amount = groups.ratings[low] * groups.ratings[high] / (counts[output] - 1)
-    return Coincidences(output, groups.level[low], groups.level[high], amount)
 
 
 def _spread(totals: Floats, position: Floats) -> Floats:
@@ -153,12 +130,12 @@ def fleiss_kappa(ratings: Ratings) -> Statistic:
     """Return Fleiss' kappa as a function of how often each output counts; NaN if all ratings have one value."""
     compared = pairable(ratings)
     values, level = np.unique(compared.value, return_inverse=True)
-    groups, counts = runs(compared, level.reshape(-1)), compared.counts()
-    agreeing = sum_by_code(groups.ratings * (groups.ratings - 1.0), groups.output, compared.outputs)
+    (output, _, alike), counts = runs(compared, level), compared.counts()
+    agreeing = sum_by_code(alike * (alike - 1.0), output, compared.outputs)
     share = np.nan_to_num(divide(agreeing, counts * (counts - 1.0)))
 
     def statistic(weights: Floats) -> Floats:
-        totals = level_totals(weights, compared.output, level.reshape(-1), len(values))
+        totals = level_totals(weights, compared.output, level, len(values))
         chance = divide((totals**2).sum(axis=1), totals.sum(axis=1) ** 2)
         observed = divide((weights * share).sum(axis=1), (weights * (counts > 0)).sum(axis=1))
         return divide(observed - chance, np.where((totals > 0).sum(axis=1) > 1, 1 - chance, 0.0))
@@ -170,35 +147,24 @@ def cohen_kappa(first: Floats, second: Floats, weights: Floats, weighting: Weigh
     """Return Cohen's kappa (draws,) of two raters' values (n,) under weights (draws, n); NaN if no disagreement is
     expected."""
     values, level = np.unique(np.stack([first, second]), return_inverse=True)
-    levels = level.reshape(2, -1)
-    everywhere = np.arange(len(first))
-    first_totals, second_totals = (level_totals(weights, everywhere, side, len(values)) for side in levels)
-    disagreement = {"plain": first != second, "linear": np.abs(first - second), "quadratic": (first - second) ** 2}
-    size = weights.sum(axis=1)
-    observed = (weights * disagreement[weighting]).sum(axis=1)
-    return 1 - divide(observed * size, _expected(values, first_totals, second_totals, weighting))
-
-
-def _expected(values: Floats, first: Floats, second: Floats, weighting: Weighting) -> Floats:
-    """Return the disagreement of all values of one rater with all values of the other."""
-    size = first.sum(axis=1)
-    expected: Floats
+    everywhere, size = np.arange(len(first)), weights.sum(axis=1)
+    own, other = (level_totals(weights, everywhere, side, len(values)) for side in level.reshape(2, -1))
+    # `expected` is the disagreement of all values of one rater with all values of the other.
     match weighting:
         case "plain":
-            expected = size**2 - (first * second).sum(axis=1)
+            apart, expected = first != second, size**2 - (own * other).sum(axis=1)
         case "linear":
             # A gap between neighbouring values separates all values below it from all values above it.
-            below_first, below_second = np.cumsum(first, axis=1)[:, :-1], np.cumsum(second, axis=1)[:, :-1]
-            across = below_first * (size[:, None] - below_second) + below_second * (size[:, None] - below_first)
-            expected = (across * np.diff(values)).sum(axis=1)
+            below, below_other = np.cumsum(own, axis=1)[:, :-1], np.cumsum(other, axis=1)[:, :-1]
+            across = below * (size[:, None] - below_other) + below_other * (size[:, None] - below)
+            apart, expected = np.abs(first - second), (across * np.diff(values)).sum(axis=1)
         case "quadratic":
             centred = values - values.mean() if len(values) else values
-            linear_first, linear_second = (first * centred).sum(axis=1), (second * centred).sum(axis=1)
-            squares = ((first + second) * centred**2).sum(axis=1)
-            total = size * squares - 2 * linear_first * linear_second
+            squares = ((own + other) * centred**2).sum(axis=1)
+            total = size * squares - 2 * (own * centred).sum(axis=1) * (other * centred).sum(axis=1)
             # If both raters gave the same single value there is no disagreement; rounding may leave some.
-            expected = np.where(((first + second) > 0).sum(axis=1) > 1, total, 0.0)
-    return expected
+            apart, expected = (first - second) ** 2, np.where(((own + other) > 0).sum(axis=1) > 1, total, 0.0)
+    return 1 - divide((weights * apart).sum(axis=1) * size, expected)
 
 
 # ---- Coefficients by name
@@ -210,8 +176,8 @@ Comparison = Callable[[Floats, Floats, Floats], Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """One coefficient. `outputs` counts outputs with at least two ratings, `compared` what was averaged over (pairs of
-    raters, for ties raters, else 1), `skipped` what had no value. If the value is NaN, `failure` gives the reason."""
+    """One coefficient. `outputs` counts outputs with at least two ratings. If the value is NaN, `failure` gives the
+    reason."""
 
     name: str
     value: float
@@ -219,8 +185,6 @@ class Agreement:
     high: float
     outputs: int
     raters: int
-    compared: int = 1
-    skipped: int = 0
     failure: str | None = None
 
 
@@ -248,7 +212,7 @@ def agreement(
     def weigh_outputs(picked: Floats) -> Floats:
         """How often each output counts (draws, outputs), from how often each unit was picked."""
         weights = np.zeros((len(picked), ratings.outputs))
-        weights[:, rated] = picked[:, unit.reshape(-1)]
+        weights[:, rated] = picked[:, unit]
         return weights
 
     resampled: dict[str, list[Floats]] = {name: [np.empty(0)] for name in names}
@@ -262,7 +226,6 @@ def agreement(
     for name in names:
         value = float(_mean(parts[name], once)[0])
         low, high = interval(np.concatenate(resampled[name]), confidence, units, value)
-        skipped = sum(bool(np.isnan(part(once)[0])) for part in parts[name])
         coefficients.append(
             Agreement(
                 name=name,
@@ -271,8 +234,6 @@ def agreement(
                 high=high,
                 outputs=int(np.count_nonzero(counts >= 2)),
                 raters=len(ratings.raters),
-                compared=len(parts[name]) - skipped,
-                skipped=skipped,
                 failure=_explain_missing(ratings, name) if math.isnan(value) else None,
             )
         )
@@ -285,7 +246,6 @@ def needs_names(name: str) -> bool:
 
 
 def _compare_raters(ratings: Ratings, compare: Comparison, purpose: str = "Cohen's kappa") -> list[Statistic]:
-    """Compare each two raters on the outputs that both rated."""
     table = ratings.table(purpose)
 
     def compared(first: int, second: int) -> Statistic:
@@ -301,7 +261,6 @@ def _compare_raters(ratings: Ratings, compare: Comparison, purpose: str = "Cohen
 
 
 def _tie_shares_of_raters(ratings: Ratings) -> list[Statistic]:
-    """Return each rater's share of ties."""
     table = ratings.table("the tie share of raters")
 
     def ties(values: Floats) -> Statistic:
@@ -348,7 +307,6 @@ def _mean(parts: Sequence[Statistic], weights: Floats) -> Floats:
 
 
 def _explain_missing(ratings: Ratings, name: str) -> str:
-    """Say why a coefficient is undefined."""
     if not (ratings.counts() >= 2).any() and name != "ties":
         return "no output was rated twice"
     if len(np.unique(ratings.value)) < 2:

@@ -36,12 +36,11 @@ _CHUNK = 1 << 20
 
 class SignTest(NamedTuple):
     """The difference of two accuracies (first minus second) and its p-value. `standard_error` is that of p: 0 if it is
-    exact. `decided` counts the pairs of outputs where exactly one metric was right."""
+    exact."""
 
     difference: float
     p: float
     standard_error: float
-    decided: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,10 +64,9 @@ def sign_test(
     up, down = wins.wins[:, first, second], wins.wins[:, second, first]
     groups = int(wins.groups.sum())
     if not groups:
-        return SignTest(math.nan, math.nan, math.nan, 0)
+        return SignTest(math.nan, math.nan, math.nan)
     difference = float(((up - down) / wins.pairs).sum()) / groups
-    p, error = _p_value(up, down, wins.pairs, rng, alternative)
-    return SignTest(difference, p, error, int((up + down).sum()))
+    return SignTest(difference, *_p_value(up, down, wins.pairs, rng, alternative))
 
 
 def pair_wins(human: Floats, metrics: Floats, epsilons: Floats, groups: NDArray[np.intp] | None = None) -> PairWins:
@@ -149,7 +147,14 @@ def _tail(lead: int, weights: list[int], tosses: list[int], rng: np.random.Gener
     unit = weights[largest]
     if not others:
         return coin_tail(-(-(lead + unit * tosses[largest]) // (2 * unit)), tosses[largest]), 0.0
-    tail_of = _TailTable(tosses[largest])
+    all_heads, chances = _coin(tosses[largest])
+    tails = np.append(np.minimum(np.cumsum(chances[::-1])[::-1], 1.0), 0.0)
+
+    def tail_of(heads: Counts | Floats) -> Floats:
+        """P(at least so many heads) for many numbers of heads at once."""
+        shares: Floats = tails[np.clip(heads - all_heads[0], 0, len(tails) - 1).astype(np.intp)]
+        return shares
+
     fits = sum(w * n for w, n in zip(weights, tosses, strict=True)) < 2**60
     outcomes = _outcomes([(weights[c], tosses[c]) for c in others]) if fits else None
     if outcomes is not None:
@@ -180,19 +185,6 @@ def _outcomes(classes: list[tuple[int, int]]) -> tuple[Counts, Floats] | None:
         values = distinct.astype(np.int64)
         shares = np.bincount(index.ravel(), weights=(shares[:, None] * chances[None, :]).ravel()).astype(np.float64)
     return values, shares
-
-
-class _TailTable:
-    """P(at least so many heads) for many numbers of heads at once."""
-
-    def __init__(self, tosses: int) -> None:
-        heads, chances = _coin(tosses)
-        self._first = int(heads[0])
-        self._shares = np.append(np.minimum(np.cumsum(chances[::-1])[::-1], 1.0), 0.0)
-
-    def __call__(self, heads: Counts | Floats) -> Floats:
-        place = np.clip(heads - self._first, 0, len(self._shares) - 1).astype(np.intp)
-        return self._shares[place]
 
 
 def _coin(tosses: int) -> tuple[Counts, Floats]:
@@ -283,21 +275,14 @@ def williams_from_values(
     rows = np.stack([human, first, second])
     outputs = len(human)
     if groups is not None and outputs:
-        _, group = np.unique(groups, return_inverse=True)
-        sizes = np.bincount(group.reshape(-1))
+        _, first_of, group, sizes = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
         rows = _scale_rows(rows)
-        means = np.stack([np.bincount(group.reshape(-1), weights=row) / sizes for row in rows])
-        constant = np.stack([_is_constant_within(row, group.reshape(-1), len(sizes)) for row in rows])
-        rows = np.where(constant[:, None], 0.0, rows - means[:, group.reshape(-1)])
+        means = np.stack([np.bincount(group, weights=row) / sizes for row in rows])
+        constant = (rows == rows[:, first_of][:, group]).all(axis=1, keepdims=True)
+        rows = np.where(constant, 0.0, rows - means[:, group])
         outputs -= len(sizes) - 1
     between_all = _correlations(rows)
     return williams(float(between_all[0, 1]), float(between_all[0, 2]), float(between_all[1, 2]), outputs, alternative)
-
-
-def _is_constant_within(values: Floats, group: Codes, groups: int) -> bool:
-    first = np.zeros(groups)
-    first[group[::-1]] = values[::-1]
-    return bool((values == first[group]).all())
 
 
 def _scale_rows(rows: Floats) -> Floats:

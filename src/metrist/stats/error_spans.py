@@ -8,8 +8,7 @@ estimation tasks of 2023 to 2025) if they differ; an unstated severity agrees wi
     recall    = credit over the characters that humans mark
     F1        = their harmonic mean
 
-over all outputs together (micro), so that an output counts by its marked characters. With `weights`, a character counts
-as much as its severity: the metric's severity in precision, the humans' in recall. For a single severity, only
+over all outputs together (micro), so that an output counts by its marked characters. For a single severity, only
 characters of that severity count as marked, on either side.
 
 Errors without a position, or of no length, cover no character: they are counted and left out. Errors of several raters
@@ -97,20 +96,18 @@ def error_agreement(
     draws: int,
     rng: np.random.Generator,
     partial: float = 0.5,
-    weights: Sequence[float] | None = None,
     confidence: float = 0.95,
 ) -> ErrorAgreement:
     """Measure the agreement of predicted with human errors, over outputs that both sides examined.
 
-    `origin` holds, per output, the code of what is resampled for intervals: the output itself, or its item. `weights`
-    has a weight per severity code; an unstated severity has weight 1.
+    `origin` holds, per output, the code of what is resampled for intervals: the output itself, or its item.
     """
-    severities = _stated(human, predicted)
-    tables = [error_rows(human, predicted, len(origin), partial, weights)]
-    tables += [severity_rows(human, predicted, len(origin), severity) for severity in severities]
+    stated = np.unique(np.concatenate([human.severity, predicted.severity])).tolist()
+    severities = [code for code in stated if code != UNSTATED]
+    tables = count_characters(human, predicted, len(origin), severities, partial)
     units, unit = np.unique(origin, return_inverse=True)
-    stats = np.zeros((len(tables), len(units), 4))
-    np.add.at(stats.swapaxes(0, 1), unit.reshape(-1), np.stack(tables, axis=1))
+    stats = np.zeros((len(tables), len(units), 3))
+    np.add.at(stats.swapaxes(0, 1), unit, tables.swapaxes(0, 1))
     values = pool_rows(stats, figures)
     resampled = bootstrap_scores(stats, figures, draws, rng).reshape(draws, len(tables), 3)
 
@@ -127,42 +124,29 @@ def error_agreement(
     )
 
 
-def error_rows(
-    human: ErrorColumns,
-    predicted: ErrorColumns,
-    outputs: int,
-    partial: float = 0.5,
-    weights: Sequence[float] | None = None,
+def count_characters(
+    human: ErrorColumns, predicted: ErrorColumns, outputs: int, severities: Sequence[int], partial: float
 ) -> Floats:
-    """Return rows (outputs, 4) for `figures`: the credit and the marked characters by the metric's weights, then both
-    by the humans'."""
-    highest = max(_stated(human, predicted), default=-1)
-    by_severity = [1.0] * (highest + 1) if weights is None else list(weights)
-    weight_of = np.array([0.0, 1.0, *by_severity])
+    """Return rows (tables, outputs, 3) for `figures`: the credit, the characters that the metric marks, and those that
+    humans mark; one table of all severities, and one of each that is named."""
     length, output, by_human, by_metric = _mark_stretches(human, predicted)
     differ = (by_human != by_metric) & (by_human != _UNSTATED) & (by_metric != _UNSTATED)
-    credit = length * ((by_human != _CLEAN) & (by_metric != _CLEAN)) * np.where(differ, partial, 1.0)
-    columns = [part * weight_of[side] for side in (by_metric, by_human) for part in (credit, length)]
-    return np.stack([sum_by_code(column, output, outputs) for column in columns], axis=1)
-
-
-def severity_rows(human: ErrorColumns, predicted: ErrorColumns, outputs: int, severity: int) -> Floats:
-    """Return rows (outputs, 4) for `figures` from characters of one severity only."""
-    length, output, by_human, by_metric = _mark_stretches(human, predicted)
-    marked_human, marked_metric = (side == severity + _SEVERITIES for side in (by_human, by_metric))
-    both = length * (marked_human & marked_metric)
-    columns = [both, length * marked_metric, both, length * marked_human]
-    return np.stack([sum_by_code(column, output, outputs) for column in columns], axis=1)
+    worth = length * np.where(differ, partial, 1.0)
+    marks = [(by_human != _CLEAN, by_metric != _CLEAN)]
+    marks += [(by_human == severity + _SEVERITIES, by_metric == severity + _SEVERITIES) for severity in severities]
+    tables = []
+    for marked_human, marked_metric in marks:
+        columns = (worth * (marked_human & marked_metric), length * marked_metric, length * marked_human)
+        tables.append(np.stack([sum_by_code(column, output, outputs) for column in columns], axis=1))
+    return np.stack(tables)
 
 
 def figures(sums: Floats) -> Floats:
-    """Return precision, recall and F1 (..., 3) of summed rows (..., 4)."""
-    earned_metric, marked_metric, earned_human, marked_human = np.moveaxis(sums, -1, 0)
-    # The harmonic mean of two quotients, multiplied out: 0 rather than undefined if nothing matches.
-    below = earned_metric * marked_human + earned_human * marked_metric
-    harmonic = np.nan_to_num(divide(2 * earned_metric * earned_human, below))
-    f1 = np.where(marked_metric + marked_human > 0, harmonic, np.nan)
-    return np.stack([divide(earned_metric, marked_metric), divide(earned_human, marked_human), f1], axis=-1)
+    """Return precision, recall and F1 (..., 3) of summed rows (..., 3)."""
+    credit, marked_metric, marked_human = np.moveaxis(sums, -1, 0)
+    # The harmonic mean of the two quotients, multiplied out: 0 rather than undefined if nothing matches.
+    f1 = divide(2 * credit, marked_metric + marked_human)
+    return np.stack([divide(credit, marked_metric), divide(credit, marked_human), f1], axis=-1)
 
 
 def _mark_stretches(human: ErrorColumns, predicted: ErrorColumns) -> tuple[Floats, Codes, Codes, Codes]:
@@ -186,16 +170,10 @@ def _mark_stretches(human: ErrorColumns, predicted: ErrorColumns) -> tuple[Float
     return np.diff(cuts).astype(np.float64), cuts[:-1] // width, marks[0], marks[1]
 
 
-def _stated(human: ErrorColumns, predicted: ErrorColumns) -> list[int]:
-    severities: list[int] = np.unique(np.concatenate([human.severity, predicted.severity])).tolist()
-    return [severity for severity in severities if severity != UNSTATED]
-
-
 # ---- Score reductions on gold references, where an error analyst should find nothing wrong (TIGERScore, Table 21)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReductionShares:
+class ReductionShares(NamedTuple):
     """Shares of the references that were scored, NaN if none was.
 
     The paper's second column is headed "> -2" and explained as a reduction of at most 1; the two readings differ if
@@ -213,10 +191,6 @@ def reduction_shares(scores: ArrayLike) -> ReductionShares:
     penalties, and NaN if the analyst failed."""
     values = np.asarray(scores, np.float64).ravel()
     known = values[~np.isnan(values)]
-    shares = [float(mask.mean()) if len(mask) else np.nan for mask in (known == 0, known > -2, known >= -1)]
-    return ReductionShares(
-        unreduced=shares[0],
-        above_minus_two=shares[1],
-        at_most_one=shares[2],
-        scored=len(known),
-    )
+    masks = known == 0, known > -2, known >= -1
+    unreduced, above_minus_two, at_most_one = (float(mask.mean()) if len(mask) else np.nan for mask in masks)
+    return ReductionShares(unreduced, above_minus_two, at_most_one, len(known))

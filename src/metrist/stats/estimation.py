@@ -26,7 +26,6 @@ from metrist.kernels.columns import Places, group_starts, segment_sums
 from metrist.stats import Codes, Floats, resampling
 from metrist.stats.measures import Measure, group_means, group_sums
 from metrist.stats.resampling import (
-    Alternative,
     Over,
     count_extreme,
     explain_missing_interval,
@@ -314,13 +313,12 @@ def _micro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootstrapInterval:
-    """A value with its interval and standard error; it rests on `groups` groups, `undefined` counts those left out.
-    `reason` says why there are no limits."""
+    """A value with its interval; it rests on `groups` groups, `undefined` counts those left out. `reason` says why
+    there are no limits."""
 
     value: float
     low: float
     high: float
-    standard_error: float
     outputs: int
     groups: int
     undefined: int
@@ -329,17 +327,13 @@ class BootstrapInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """By how much the first of two metrics exceeds the second on the `outputs` that both scored, from `items` items.
-    `units` counts what was resampled (of both items and systems, the fewer). `p` is that of the paired bootstrap:
-    resampled differences, centred on zero, represent the null hypothesis."""
+    """By how much the first of two metrics exceeds the second on the outputs that both scored. `units` counts what was
+    resampled; of both items and systems, the fewer. `p` is that of the paired bootstrap: resampled differences, centred
+    on zero, represent the null hypothesis."""
 
     value: float
-    low: float
-    high: float
     p: float
     standard_error: float
-    outputs: int
-    items: int
     units: int
 
 
@@ -366,7 +360,6 @@ def bootstrap(
                 value=value,
                 low=low,
                 high=high,
-                standard_error=_standard_error(own, low),
                 outputs=len(batch.panel.human),
                 groups=int(plain[column].groups[0]),
                 undefined=int(plain[column].undefined[0]),
@@ -385,10 +378,8 @@ def bootstrap_gaps(
     over: Over = "items",
     draws: int = 1000,
     rng: np.random.Generator,
-    confidence: float = 0.95,
-    alternative: Alternative = "two-sided",
 ) -> list[Gap]:
-    """Return the difference between the metrics of each pair, with its interval; both use the same draws."""
+    """Return the difference between the metrics of each pair; both use the same draws."""
     gaps: dict[int, Gap] = {}
     for batch, plain, resampled in _resample_batches(measures, panel, pairs, grouping, average, over, draws, rng):
         units = _units(batch.panel, over)
@@ -396,17 +387,14 @@ def bootstrap_gaps(
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
             observed = values[[first]] - values[[second]]
             differences = resampled[:, [first]] - resampled[:, [second]]
-            low, high = interval(differences[:, 0], confidence, units, float(observed[0]))
             slack = rounding_slack(values[[first]], values[[second]])
-            extreme = count_extreme(differences - observed, observed, alternative, slack)
+            extreme = count_extreme(differences - observed, observed, "two-sided", slack)
+            # Where there are too few draws for an interval, they have no spread either.
+            low, _ = interval(differences[:, 0], 0.95, units, float(observed[0]))
             gaps[position] = Gap(
                 value=float(observed[0]),
-                low=low,
-                high=high,
                 p=float(p_values(extreme, len(resampled), observed, units)[0]),
-                standard_error=_standard_error(differences[:, 0], low),
-                outputs=len(batch.panel.human),
-                items=number_groups(batch.panel.item)[0],
+                standard_error=math.nan if math.isnan(low) else float(np.nanstd(differences, ddof=1)),
                 units=units,
             )
     return [gaps[position] for position in range(len(pairs))]
@@ -462,11 +450,6 @@ def _resample_batches(
         for chunk in draw_resamples(item, system, over, draws if outputs else 0, deepcopy(source), rows):
             chunks.append(np.stack([estimator(chunk).values for estimator in estimators], axis=1))
         yield batch, plain, np.concatenate(chunks)
-
-
-def _standard_error(resampled: Floats, low: float) -> float:
-    """Return the standard deviation of the draws, if there are enough of them for an interval."""
-    return math.nan if math.isnan(low) else float(np.nanstd(resampled, ddof=1))
 
 
 def _units(panel: ScorePanel, over: Over) -> int:

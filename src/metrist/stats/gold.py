@@ -111,20 +111,12 @@ def mean_by_code(values: Floats, codes: Codes, size: int) -> Floats:
 # ---- Gold
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Gold:
-    """One value per output, NaN without ratings; `ratings` counts the ratings behind it."""
-
-    value: Floats
-    ratings: Codes
+def mean_gold(ratings: Ratings) -> Floats:
+    """Return the mean of each output's ratings, NaN without any."""
+    return mean_by_code(ratings.value, ratings.output, ratings.outputs)
 
 
-def mean_gold(ratings: Ratings) -> Gold:
-    """Return the mean of each output's ratings."""
-    return Gold(value=mean_by_code(ratings.value, ratings.output, ratings.outputs), ratings=ratings.counts())
-
-
-def median_gold(ratings: Ratings) -> Gold:
+def median_gold(ratings: Ratings) -> Floats:
     """Return the median of each output's ratings."""
     values = ratings.value[np.lexsort((ratings.value, ratings.output))]
     counts = ratings.counts()
@@ -133,18 +125,17 @@ def median_gold(ratings: Ratings) -> Gold:
     middle = np.full(ratings.outputs, np.nan)
     # Halved first: the sum of two large ratings may overflow.
     middle[rated] = values[starts + (sizes - 1) // 2] / 2 + values[starts + sizes // 2] / 2
-    return Gold(value=middle, ratings=counts)
+    return middle
 
 
-def majority_gold(ratings: Ratings) -> Gold:
+def majority_gold(ratings: Ratings) -> Floats:
     """Return the vote of each output's raters; if undecided, the median."""
     output, value, votes, most = _count_votes(ratings)
     winners = votes == most[output]
     vote = np.full(ratings.outputs, np.nan)
     vote[output[winners]] = value[winners]
     is_decided = np.bincount(output[winners], minlength=ratings.outputs) == 1
-    median = median_gold(ratings)
-    return Gold(value=np.where(is_decided, vote, median.value), ratings=median.ratings)
+    return np.where(is_decided, vote, median_gold(ratings))
 
 
 def majorities(ratings: Ratings) -> Floats:
@@ -166,7 +157,7 @@ def _count_votes(ratings: Ratings) -> tuple[Codes, Floats, Codes, Codes]:
     return output[first], value[first], votes, most
 
 
-def z_gold(ratings: Ratings) -> Gold:
+def z_gold(ratings: Ratings) -> Floats:
     """Return the mean of each output's ratings, normalised by each rater's mean and standard deviation."""
     ratings.check_named("z-normalised gold")
     position = np.searchsorted(ratings.raters, ratings.rater)
@@ -184,7 +175,7 @@ def z_gold(ratings: Ratings) -> Gold:
     return mean_gold(replace(varied, value=centred / spread[position]))
 
 
-def rater_gold(ratings: Ratings, rater: int) -> Gold:
+def rater_gold(ratings: Ratings, rater: int) -> Floats:
     """Return the ratings of one rater."""
     ratings.check_named("the gold of one rater")
     if rater not in ratings.raters:
@@ -192,14 +183,10 @@ def rater_gold(ratings: Ratings, rater: int) -> Gold:
     return mean_gold(ratings.take(ratings.rater == rater))
 
 
-GOLDS: Mapping[str, Callable[[Ratings], Gold]] = MappingProxyType(
+#: How ratings become gold values, by name.
+GOLDS: Mapping[str, Callable[[Ratings], Floats]] = MappingProxyType(
     {"mean": mean_gold, "median": median_gold, "majority": majority_gold, "z": z_gold}
 )
-
-
-def gold(ratings: Ratings, how: str = "mean") -> Gold:
-    """Return the gold value by the named method."""
-    return GOLDS[how](ratings)
 
 
 # ---- The human ceiling: each rater, as if it were a metric, compared with the gold of all others.
@@ -221,14 +208,11 @@ def leave_one_out(ratings: Ratings, item: Codes, system: Codes, how: str = "mean
     `system` hold one code per output."""
     ratings.check_named("the leave-one-rater-out ceiling")
     if len(ratings.raters) < 2:
-        raise RunError(
-            f"the leave-one-rater-out ceiling needs at least two raters, got {len(ratings.raters)}",
-            code="too_little_data",
-        )
+        raise RunError(f"the human ceiling needs two raters, got {len(ratings.raters)}", code="too_little_data")
     left_out = []
     for rater in ratings.raters.tolist():
         own = ratings.take(ratings.rater == rater)
-        others = gold(ratings.take(ratings.rater != rater), how).value
+        others = GOLDS[how](ratings.take(ratings.rater != rater))
         both = ~np.isnan(others[own.output])
         outputs = own.output[both]
         sample = Sample(human=others[outputs], metric=own.value[both], item=item[outputs], system=system[outputs])

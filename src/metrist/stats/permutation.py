@@ -31,7 +31,6 @@ from metrist.stats import Codes, Floats, resampling
 from metrist.stats.estimation import estimate
 from metrist.stats.measures import Measure
 from metrist.stats.resampling import (
-    Alternative,
     Over,
     coin_tosses,
     count_extreme,
@@ -62,7 +61,7 @@ _MARGIN = 2
 
 
 class PermutationTest(NamedTuple):
-    """The difference (first minus second) on the `outputs` that both scored, its p-value, and the number of draws.
+    """The difference (first minus second) on the outputs that both scored, its p-value, and the number of draws.
 
     Where exchanged rows add up, `spread` is the standard deviation of the differences after an exchange, and
     `differing` counts the rows in which the two metrics differ.
@@ -71,7 +70,6 @@ class PermutationTest(NamedTuple):
     difference: float
     p: float
     draws: int
-    outputs: int
     spread: float = math.nan
     differing: int = 0
 
@@ -81,7 +79,6 @@ class _TestPlan:
     average: Average
     exchange: Over
     draws: int
-    alternative: Alternative
     enough: int
 
 
@@ -95,7 +92,6 @@ def permutation_tests(
     exchange: Over = "both",
     draws: int = 1000,
     rng: np.random.Generator,
-    alternative: Alternative = "two-sided",
     alpha: float | None = 0.05,
 ) -> list[PermutationTest]:
     """Test each pair of metrics. All pairs share the draws, so that a pair's numbers do not depend on the others.
@@ -104,7 +100,7 @@ def permutation_tests(
     alpha is the same either way. Metrics may have measures of their own only if whole groups are exchanged.
     """
     enough = draws + 1 if alpha is None else math.ceil(_MARGIN * alpha * (draws + 1))
-    plan = _TestPlan(average=average, exchange=exchange, draws=draws, alternative=alternative, enough=enough)
+    plan = _TestPlan(average=average, exchange=exchange, draws=draws, enough=enough)
     own = match_measures(measures, panel)
     (source,) = rng.spawn(1)
     results: dict[int, PermutationTest] = {}
@@ -132,8 +128,8 @@ def _batch(
         units, unit_of = number_groups(panel.item if plan.exchange == "items" else panel.system)
     if units < 2:
         values = [estimate(m, panel.sample(i), grouping, average=plan.average).values[0] for i, m in enumerate(own)]
-        return [PermutationTest(float(values[a] - values[b]), math.nan, 0, outputs) for a, b in pairs]
-    exchange = partial(exchange_rows, draws=plan.draws, rng=rng, alternative=plan.alternative, outputs=outputs)
+        return [PermutationTest(float(values[a] - values[b]), math.nan, 0) for a, b in pairs]
+    exchange = partial(exchange_rows, draws=plan.draws, rng=rng)
     grouping_of_units = {"items": "item", "systems": "system"}.get(plan.exchange)
     if isinstance(grouping, str) and grouping == grouping_of_units and plan.average == "macro":
         rows, pairs = _share_groups(_group_rows(own, panel, unit_of, units), pairs)
@@ -154,10 +150,7 @@ def _shared(own: Sequence[Measure]) -> Measure:
     for measure in own:
         if measure.name != own[0].name or "epsilon" in measure.name:
             raise RunError(
-                f"{measure.name}: a tie threshold in a metric's own units cannot be used with exchanged, standardised "
-                "values; exchange whole groups (items by item, systems by system, macro), or use the "
-                "sign test of pairs (`test='sign'`)",
-                code="conflict",
+                f"{measure.name}: a threshold needs exchanges of whole groups, or `test='sign'`", code="conflict"
             )
     return own[0]
 
@@ -186,8 +179,6 @@ def exchange_rows(
     *,
     draws: int,
     rng: np.random.Generator,
-    alternative: Alternative = "two-sided",
-    outputs: int = 0,
 ) -> list[PermutationTest]:
     """Exchange rows (metrics, units, k) between the two metrics of each pair, unit by unit."""
     first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
@@ -195,7 +186,7 @@ def exchange_rows(
     observed, slack = values[first] - values[second], rounding_slack(values[first], values[second])
     extreme, squares = np.zeros(len(pairs), dtype=np.intp), np.zeros(len(pairs))
     for null in exchanged_differences(rows, pairs, pool, draws, rng):
-        extreme += count_extreme(null, observed, alternative, slack)
+        extreme += count_extreme(null, observed, "two-sided", slack)
         # Add one by one: otherwise the last digit of the sum depends on the size of the chunk.
         for square in np.nan_to_num(null) ** 2:
             squares += square
@@ -203,7 +194,7 @@ def exchange_rows(
     spread = np.sqrt(squares / draws)
     differing = [int((rows[a] != rows[b]).any(axis=-1).sum()) for a, b in pairs]
     return [
-        PermutationTest(float(observed[i]), float(p[i]), draws, outputs, float(spread[i]), differing[i])
+        PermutationTest(float(observed[i]), float(p[i]), draws, float(spread[i]), differing[i])
         for i in range(len(pairs))
     ]
 
@@ -265,8 +256,6 @@ def _mean(sums: Floats) -> Floats:
 
 @dataclass(slots=True)
 class _SequentialTest:
-    """The state of one pair of metrics during the draws."""
-
     doubled: Sample
     observed: float
     slack: float
@@ -277,7 +266,7 @@ class _SequentialTest:
     def add_block(self, null: Floats, plan: _TestPlan) -> None:
         """Count a block of draws, up to the one that is enough."""
         observed, slack = np.repeat(self.observed, len(null)), np.array([self.slack])
-        reached = count_extreme(null[None, :], observed, plan.alternative, slack)  # 1 or 0 for each draw.
+        reached = count_extreme(null[None, :], observed, "two-sided", slack)  # 1 or 0 for each draw.
         total = self.extreme + np.cumsum(reached)
         self.stopped = bool(len(total) and total[-1] >= plan.enough)
         used = int(np.argmax(total >= plan.enough)) + 1 if self.stopped else len(null)
@@ -313,7 +302,7 @@ def _test_sequentially(
         for test in running:
             values = estimate(measure, test.doubled, doubled, weights, plan.average).values
             test.add_block(values[: len(tosses)] - values[len(tosses) :], plan)
-    return [PermutationTest(test.observed, test.p(), test.draws_used, len(panel.human)) for test in tests]
+    return [PermutationTest(test.observed, test.p(), test.draws_used) for test in tests]
 
 
 def _start_test(
@@ -362,15 +351,11 @@ _CHUNK: Final = 1 << 21
 TieCount = Literal["mid", "strict"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SoftAccuracy:
-    """Soft pairwise accuracy, the value that a metric reaches that cannot distinguish any two systems, and the p-values
-    (systems, systems) that both were computed from."""
+class SoftAccuracy(NamedTuple):
+    """Soft pairwise accuracy, and the value that a metric reaches that cannot distinguish any two systems."""
 
     value: float
     chance: float
-    human_p: Floats
-    metric_p: Floats
 
 
 def soft_pairwise_accuracy(
@@ -385,9 +370,7 @@ def soft_pairwise_accuracy(
     tosses = np.concatenate(list(coin_tosses(len(np.unique(sample.item)), draws, rng, draws or 1)))
     human_p = superiority_p_values(system_by_item(sample, sample.human), tosses, ties)
     metric_p = superiority_p_values(system_by_item(sample, sample.metric), tosses, ties)
-    half = np.full_like(human_p, 0.5)
-    value, chance = soft_agreement(human_p, metric_p), soft_agreement(human_p, half)
-    return SoftAccuracy(value=value, chance=chance, human_p=human_p, metric_p=metric_p)
+    return SoftAccuracy(soft_agreement(human_p, metric_p), soft_agreement(human_p, np.full_like(human_p, 0.5)))
 
 
 def soft_agreement(human_p: Floats, metric_p: Floats) -> float:

@@ -121,12 +121,9 @@ def choose(differences: Floats, threshold: float = 0.0) -> Codes:
     return np.where(differences > threshold, FIRST_CODE, np.where(differences < -threshold, SECOND_CODE, TIE_CODE))
 
 
-def confusion(human: Codes, metric: Codes, weights: Floats | None = None) -> Floats:
-    """Return tables (draws, 3, 3), one if no weights (draws, pairs) are given."""
-    weights = np.ones((1, len(human))) if weights is None else weights
-    cells = (human * 3 + metric)[:, None] == np.arange(9)
-    counts: Floats = weights @ cells.astype(np.float64)
-    return counts.reshape(-1, 3, 3)
+def confusion(human: Codes, metric: Codes) -> Floats:
+    """Return the table (3, 3) of two columns of choices."""
+    return np.bincount(human * 3 + metric, minlength=9).reshape(3, 3).astype(np.float64)
 
 
 def accuracy(tables: Floats) -> Floats:
@@ -215,7 +212,7 @@ def bradley_terry(preferences: Preferences, names: Sequence[str] = ()) -> Bradle
 def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator) -> Floats:
     """Return strengths (draws, systems) on resamples of the items; a row is NaN if they are undetermined."""
     items, item = np.unique(preferences.item, return_inverse=True)
-    preferences = replace(preferences, item=item.reshape(-1), items=len(items))
+    preferences = replace(preferences, item=item, items=len(items))
     rows = max(1, CHUNK // max(1, len(items), 6 * preferences.systems**2))
     chunks = []
     for weights in resample_counts(preferences.items, draws, rng, rows):
@@ -236,7 +233,7 @@ def _counts(preferences: Preferences, weights: Floats) -> Floats:
     kind = (preferences.choice == TIE).astype(np.intp)
     cells, cell = np.unique((kind * systems + winner) * systems + loser, return_inverse=True)
     rows = np.zeros((preferences.items, len(cells)))
-    np.add.at(rows, (preferences.item, cell.reshape(-1)), 1.0)
+    np.add.at(rows, (preferences.item, cell), 1.0)
     flat = np.zeros((len(weights), 2 * systems * systems))
     flat[:, cells] = weights @ rows
     counts = flat.reshape(-1, 2, systems, systems)
@@ -245,7 +242,6 @@ def _counts(preferences: Preferences, weights: Floats) -> Floats:
 
 
 def _find_problem(counts: Floats, names: Sequence[str]) -> str:
-    """Return why these counts have no finite maximum, or an empty text."""
     wins, ties = counts > 0
     if not wins.any():
         return "every preference is a tie" if ties.any() else "there are no preferences"

@@ -60,15 +60,14 @@ def pooled_interval(
 
 def pool_rows(stats: Floats, pool: Pool) -> Floats:
     """Return the scores (s,) of rows (s, n, k), summed exactly as the draws are."""
-    sums = ExactSums(stats)(np.ones((1, stats.shape[1])))
-    scores: Floats = pool(sums)[0]
+    scores: Floats = pool(ExactSums.of(stats)(np.ones((1, stats.shape[1]))))[0]
     return scores
 
 
 def bootstrap_scores(stats: Floats, pool: Pool, draws: int, rng: np.random.Generator) -> Floats:
     """Return scores (draws, s) of s systems on resamples of the n items that they share; rows are (s, n, k)."""
     counts = resample_counts(stats.shape[1], draws, rng, _chunk_rows(stats.shape[1], len(stats), stats.shape[2]))
-    chunks = [pool(sums) for (sums,) in draw_sums(counts, [ExactSums(stats)])]
+    chunks = [pool(sums) for (sums,) in draw_sums(counts, [ExactSums.of(stats)])]
     return np.concatenate(chunks) if chunks else np.empty((0, len(stats)))
 
 
@@ -79,7 +78,7 @@ def exchanged_differences(
 
     They come in chunks, because all draws of all pairs of many systems would not fit into memory.
     """
-    sums = ExactSums(stats)
+    sums = ExactSums.of(stats)
     total = sums(np.ones((1, stats.shape[1])))
     rows = _chunk_rows(stats.shape[1], len(stats), stats.shape[2], len(pairs))
     for (moved,) in draw_sums(coin_tosses(stats.shape[1], draws, rng, rows), [sums]):
@@ -191,24 +190,8 @@ class ExactSums:
     equal columns once, and summed block by block.
     """
 
-    def __init__(self, stats: NDArray[Any]) -> None:
-        systems, items, width = stats.shape
-        self._begin(systems, items, width)
-        for system in range(systems):
-            self._add(stats[system])
-        self._finish()
-
-    @classmethod
-    def of(cls, systems: int, items: int, width: int, read: Callable[[int], NDArray[Any]]) -> ExactSums:
-        """The same of rows that are read system by system: `read(s)` is (n, k)."""
-        sums = cls.__new__(cls)
-        sums._begin(systems, items, width)
-        for system in range(systems):
-            sums._add(read(system))
-        sums._finish()
-        return sums
-
-    def _begin(self, systems: int, items: int, width: int) -> None:
+    def __init__(self, systems: int, items: int, width: int, read: Callable[[int], NDArray[Any]]) -> None:
+        """The rows are read system by system: `read(s)` is (n, k)."""
         self._shape = (systems, width)
         self.items = items
         self._room = _MANTISSA - items.bit_length()
@@ -221,6 +204,22 @@ class ExactSums:
         #: For each statistic: its coarse and its fine column of whole numbers (or -1).
         self._coarse: list[int] = []
         self._fine: list[int] = []
+        for system in range(systems):
+            self._add(read(system))
+        self._places.clear()
+        self.width = len(self._splits)
+        #: All columns of whole numbers, if they are few enough.
+        self.matrix: Floats | None = None
+        if items * self.width <= _MAX_MATRIX:
+            matrix = np.empty((items, self.width), order="F")
+            self.fill(matrix, 0)
+            self.matrix, self._columns = matrix, []
+
+    @classmethod
+    def of(cls, stats: NDArray[Any]) -> ExactSums:
+        """The sums of rows that are in memory."""
+        systems, items, width = stats.shape
+        return cls(systems, items, width, lambda system: stats[system])
 
     def _add(self, rows: NDArray[Any]) -> None:
         for number in range(rows.shape[1]):
@@ -261,16 +260,6 @@ class ExactSums:
             self._split_numbers[split] = len(self._splits)
             self._splits.append(split)
         return self._split_numbers[split]
-
-    def _finish(self) -> None:
-        self._places.clear()
-        self.width = len(self._splits)
-        #: All columns of whole numbers, if they are few enough.
-        self.matrix: Floats | None = None
-        if self.items * self.width <= _MAX_MATRIX:
-            matrix = np.empty((self.items, self.width), order="F")
-            self.fill(matrix, 0)
-            self.matrix, self._columns = matrix, []
 
     @property
     def nbytes(self) -> int:
@@ -464,34 +453,19 @@ def pair_tests(
                 progress(len(moved[0]))
         for n in range(len(contestants)):
             p[n]["randomisation"] = p_values(extreme[n], draws, observed[n], items)
-    return [
-        [
-            _describe_pair(
-                pair, scores[n], resampled[n], confidence, items, {t: float(v[i]) for t, v in p[n].items()}, each.origin
+    results: list[list[PairTest]] = [[] for _ in contestants]
+    for n, each in enumerate(contestants):
+        for i, (a, b) in enumerate(each.pairs):
+            difference = float(observed[n][i])
+            low, high = interval(resampled[n][:, a] - resampled[n][:, b], confidence, items, difference)
+            results[n].append(
+                PairTest(
+                    first=float(scores[n][a]) + each.origin,
+                    second=float(scores[n][b]) + each.origin,
+                    difference=difference,
+                    low=low,
+                    high=high,
+                    p={test: float(values[i]) for test, values in p[n].items()},
+                )
             )
-            for i, pair in enumerate(each.pairs)
-        ]
-        for n, each in enumerate(contestants)
-    ]
-
-
-def _describe_pair(
-    pair: tuple[int, int],
-    scores: Floats,
-    resampled: Floats,
-    confidence: float,
-    items: int,
-    p: dict[Test, float],
-    origin: float,
-) -> PairTest:
-    first, second = pair
-    difference = float(scores[first] - scores[second])
-    low, high = interval(resampled[:, first] - resampled[:, second], confidence, items, difference)
-    return PairTest(
-        first=float(scores[first]) + origin,
-        second=float(scores[second]) + origin,
-        difference=difference,
-        low=low,
-        high=high,
-        p=p,
-    )
+    return results

@@ -6,12 +6,12 @@ form a batch and share all work; usually there is one batch.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.stats import Codes, Floats, Mask
@@ -69,16 +69,6 @@ class Sample:
     def __len__(self) -> int:
         return len(self.human)
 
-    @staticmethod
-    def of(human: ArrayLike, metric: ArrayLike, item: Sequence[Hashable], system: Sequence[Hashable]) -> Sample:
-        """Make a sample from names of items and systems."""
-        return Sample(
-            human=np.asarray(human, np.float64),
-            metric=np.asarray(metric, np.float64),
-            item=codes(item),
-            system=codes(system),
-        )
-
     def take(self, selection: NDArray[np.intp] | NDArray[np.bool_]) -> Sample:
         """Return some of the outputs, by position or mask; items and systems keep their numbers."""
         return Sample(
@@ -121,12 +111,6 @@ def whole_weights(weights: Floats) -> Floats | None:
     return whole
 
 
-def codes(names: Sequence[Hashable]) -> Codes:
-    """Number names from 0 in the order of their first appearance."""
-    number_of = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.fromiter((number_of[name] for name in names), dtype=np.intp, count=len(names))
-
-
 def sort_codes(codes: Codes) -> Codes | None:
     """Return the order that sorts codes and keeps equal ones as they come; None if they are sorted."""
     return None if (codes[1:] >= codes[:-1]).all() else np.argsort(codes, kind="stable")
@@ -144,7 +128,7 @@ def number_groups(codes: Codes) -> tuple[int, Codes]:
         return 0, codes
     if codes.min() < 0 or codes.max() > 4 * len(codes):
         present, numbers = np.unique(codes, return_inverse=True)
-        return len(present), numbers.reshape(-1)
+        return len(present), numbers
     is_present = np.bincount(codes) > 0
     if is_present.all():
         return len(is_present), codes
@@ -223,10 +207,7 @@ def match_measures(measures: Measure | Sequence[Measure], panel: ScorePanel) -> 
     if isinstance(measures, Measure):
         return [measures] * len(panel.metrics)
     if len(measures) != len(panel.metrics):
-        raise RunError(
-            f"one measure for all metrics or one for each, got {len(measures)} for {len(panel.metrics)}",
-            code="invalid_value",
-        )
+        raise RunError(f"got {len(measures)} measures for {len(panel.metrics)} metrics", code="invalid_value")
     return measures
 
 

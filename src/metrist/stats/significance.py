@@ -52,11 +52,6 @@ def normal_tail(z: float) -> float:
     return math.erfc(z / math.sqrt(2)) / 2
 
 
-def normal_quantile(share: float) -> float:
-    """Return the quantile of the standard normal for a probability between 0 and 1."""
-    return NormalDist().inv_cdf(share)
-
-
 def beta_share(a: float, b: float, x: float, rest: float) -> float:
     """Return the regularised incomplete beta function at x. `rest` is 1 - x, given separately for its digits."""
     if x <= 0:
@@ -366,7 +361,8 @@ def estimate_power(
     """Estimate power from a difference and its standard error over `units` items, systems, or (the fewer of) both."""
     needed, reason = None, ""
     name = {"items": "items", "systems": "systems", "both": "items and systems"}[over]
-    reach = normal_quantile(1 - alpha / 2) + normal_quantile(power)
+    normal = NormalDist()
+    reach = normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)
     if math.isnan(difference) or math.isnan(standard_error):
         reason = "unknown: the difference or its standard error is undefined"
     elif difference == 0:

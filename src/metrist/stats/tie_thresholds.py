@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from metrist.stats import Codes, Counts, Floats
 from metrist.stats.estimation import estimate, is_constant_in_groups, split_weights
 from metrist.stats.measures import accuracy_at
 from metrist.stats.samples import Average, Draws, Grouping, Sample, number_groups
-from metrist.stats.significance import normal_quantile, student_t_tail
+from metrist.stats.significance import student_t_tail
 from metrist.stats.ties import Pairing, count_gaps, greatest_gap, pairing, some_gaps
 
 # ---- The best threshold: of 0 and all gaps between two scores, the smallest that makes most pairs right
@@ -446,14 +447,15 @@ def calibrated_interval(
     if units < 2 or math.isnan(low):
         return math.nan, math.nan
     tail = (1 - confidence) / 2
-    wider = math.sqrt(units / (units - 1)) * _student_t_quantile(tail, units - 1) / normal_quantile(1 - tail)
-    spread = (high - low) / 2 / normal_quantile(1 - tail)
+    reach = NormalDist().inv_cdf(1 - tail)
+    wider = math.sqrt(units / (units - 1)) * _student_t_quantile(tail, units - 1) / reach
+    spread = (high - low) / 2 / reach
     centre = value - optimism
     if spread > 0:
         wider *= math.hypot(1, optimism / 2 / spread)
         below, above = (value - low) * wider, (high - value) * wider
     else:  # All resamples agree, and the optimism is all that is in doubt.
-        below = above = wider * normal_quantile(1 - tail) * abs(optimism) / 2
+        below = above = wider * reach * abs(optimism) / 2
     return max(0.0, min(centre - below, value)), min(1.0, max(centre + above, value))
 
 

@@ -22,8 +22,6 @@ from metrist.stats import Codes, Counts, Floats
 from metrist.stats.measures import cut_groups, divide
 from metrist.stats.samples import GROUPINGS, Average, Grouping, Sample, number_groups, sort_codes
 
-#: macro: the mean of the groups' (or slices') accuracies; micro: all their pairs (or groups) in one pool.
-
 #: Maximum worth of all pairs together: far enough from 2^63 for groups that are drawn more than once.
 _MAX_UNITS = 1 << 59
 #: Outputs that are sorted at a time, where whole groups can be.
@@ -50,7 +48,6 @@ class Pairing:
     ranked: Ranked
     pairs: Counts
     units: Counts
-    skipped: int
     _all: Counts
 
     @property
@@ -85,25 +82,27 @@ def pairing(
     slice_average: Average = "macro",
     weights: ArrayLike | None = None,
 ) -> Pairing:
-    """Pair the outputs that share group and slice; all values are finite. Groups with fewer than two outputs have no
-    pair: they are left out of every average and counted in `skipped`.
+    """Pair the outputs that share group and slice, both codes; all values are finite. Groups with fewer than two
+    outputs have no pair: they are left out of every average. macro: the mean of the groups' (or slices') accuracies;
+    micro: all their pairs (or groups) in one pool.
 
     With slices, the accuracies of each slice's groups are averaged first (`average`), then those of the slices
     (`slice_average`); micro over slices averages over all groups or pairs as if there were no slices.
     """
     ratings, scores = np.asarray(human, np.float64), np.asarray(metric, np.float64)
-    block = group = _codes(groups, len(scores))
-    slice_of = None if slices is None else _codes(slices, len(scores))
+    # Numbered without gaps, so that two of them fit into one number.
+    group, slice_of = (
+        np.zeros(len(scores), np.intp) if codes is None else number_groups(np.asarray(codes, np.intp))[1]
+        for codes in (groups, slices)
+    )
     weight = None if weights is None else np.asarray(weights, np.int64)
-    if slice_of is not None:
-        block = slice_of * (group.max(initial=0) + 1) + group
+    block = group if slices is None else slice_of * (group.max(initial=0) + 1) + group
     order = _sort_outputs(block, scores, ratings)
     if weight is not None:
         order = order[weight[order] > 0]
     starts = group_starts(block[order])
     sizes = np.diff(starts)
-    skipped = int(np.count_nonzero(sizes < 2))
-    if skipped:
+    if (sizes < 2).any():
         order = order[np.repeat(sizes >= 2, sizes)]
         starts = group_starts(block[order])
         sizes = np.diff(starts)
@@ -112,15 +111,13 @@ def pairing(
     else:
         own = weight[order]
         pairs = (_sums(own, starts) ** 2 - _sums(own**2, starts)) // 2
-    first = order[starts[:-1]]
-    units = _units(pairs, np.zeros_like(first) if slice_of is None else slice_of[first], average, slice_average)
+    units = _units(pairs, slice_of[order[starts[:-1]]], average, slice_average)
     ranked = Ranked(scores[order], _find_levels(ratings, order, starts), own, starts)
     return Pairing(
         order=order,
         ranked=ranked,
         pairs=pairs,
         units=units,
-        skipped=skipped,
         # All gaps are above -1.
         _all=kernels.beyond_counts(ranked, np.array([-1.0]))[0],
     )
@@ -131,8 +128,7 @@ def group_codes(sample: Sample, grouping: Grouping | Codes) -> Codes:
     if not isinstance(grouping, str):
         if len(grouping) != len(sample):
             raise RunError(
-                f"a column to group by needs one entry per output, got {len(grouping)} for {len(sample)}",
-                code="invalid_value",
+                f"a grouping needs a code per output, got {len(grouping)} for {len(sample)}", code="invalid_value"
             )
         return np.asarray(grouping)
     match grouping:
@@ -143,21 +139,8 @@ def group_codes(sample: Sample, grouping: Grouping | Codes) -> Codes:
         case "system":
             return sample.system
         case "system-level":
-            raise RunError(
-                "tie thresholds cannot be calibrated at system level, which has one value per system",
-                code="unsupported",
-            )
+            raise RunError("there are no tie thresholds between systems: each has one value", code="unsupported")
     raise RunError(f"unknown grouping {grouping!r}{did_you_mean(grouping, GROUPINGS)}", code="unknown_name")
-
-
-def _codes(codes: ArrayLike | None, count: int) -> Codes:
-    if codes is None:
-        return np.zeros(count, np.intp)
-    # Numbered without gaps, so that two of them fit into one number.
-    groups = np.asarray(codes)
-    if groups.dtype.kind in "biu":
-        return number_groups(groups.astype(np.intp, copy=False))[1]
-    return np.unique(groups, return_inverse=True)[1].reshape(-1)
 
 
 def _sums(values: Counts, starts: Counts) -> Counts:
@@ -231,7 +214,6 @@ def greatest_gap(paired: Pairing) -> float:
 
 
 def _count_pairs(paired: Pairing) -> Counts:
-    """Count the pairs of different outputs in each group."""
     sizes: Counts = np.diff(paired.ranked.starts)
     return np.asarray(sizes * (sizes - 1) // 2)
 

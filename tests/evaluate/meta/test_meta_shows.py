@@ -38,21 +38,8 @@ def cell(table: Table, row: str, column: str) -> Any:
 def test_every_analysis_is_listed_and_known(evaluation: Any) -> None:
     with raises_code(RunError, "unknown_name", "'matrx'", "'matrix'"):
         analyse(evaluation, "matrx")
-    plain = {
-        "matrix",
-        "tests",
-        "power",
-        "top-k",
-        "metrics",
-        "bias",
-        "systems",
-        "ratings",
-        "levels",
-        "inflation",
-        "ties",
-        "agreement",
-    }
-    for name in sorted((plain | {"curve", "advice"}) & set(ANALYSES)):
+    # The others need preferences, errors, run folders, or a closed set of answers.
+    for name in set(ANALYSES) - {"label-space", "errors", "reductions", "confusion", "strengths", "cost"}:
         for table in analyse(evaluation, name):
             assert table.text()
 
@@ -122,13 +109,6 @@ def test_the_figures_of_fewer_systems_equal_an_evaluation_of_them(evaluation: An
     assert cell(table, "near", "top 2").value == alone.figure("near").value
     with raises_code(RunError, "invalid_value", "3", "2"):
         analyse(meta_evaluate(ROWS, systems=["a", "b"], draws=0), "top-k")
-
-
-def test_agreement_without_names_leaves_out_coefficients_that_need_them() -> None:
-    unnamed = meta_evaluate(drop_fields(ROWS, "raters"), draws=20)
-    (table,) = analyse(unnamed, "agreement")
-    assert [row[1] for row in table.rows][-1] == "Fleiss' κ"
-    assert "quality: agreement between raters needs named raters" in table.notes[0]
 
 
 def test_an_analysis_of_ratings_is_refused_on_preferences() -> None:
@@ -242,17 +222,6 @@ def test_a_metric_that_ties_most_outputs_does_not_run_against_people(measure: st
     (row,) = meta_evaluate(rows, "quality", measure, draws=200).rows()
     assert row["high"] < row["chance"]
     assert not row["against"]
-
-
-def test_preferences_against_a_metric_are_pointed_out() -> None:
-    rows = [
-        {"item": str(n), "systems": ["a", "b"], "outputs": ["x", "y"], "ratings": {"better": [2 if n % 5 else 1]},
-         "scores": {"judge": 1}}
-        for n in range(40)
-    ]  # fmt: skip
-    result = meta_evaluate(rows, preferences=True, draws=100)
-    assert [bool(row["against"]) for row in result.rows()] == [True, False]
-    assert any("judge runs against people" in note for note in result.notes)
 
 
 def test_mean_ratings_are_listed_by_slice_with_majorities() -> None:
@@ -397,18 +366,6 @@ def test_reductions_are_of_the_systems_that_take_part() -> None:
     assert [row[1] for row in table.rows] == ["b", "c", "d"]
     (best,) = analyse(meta_evaluate(rows, top_k=2, draws=0), "reductions")
     assert [row[1] for row in best.rows] == ["c", "d"]
-
-
-def test_power_counts_the_resampled_units(evaluation: Any) -> None:
-    (table,) = analyse(evaluation, "power")
-    assert table.title == "how many items would separate neighbours"
-    # Six pairs of four metrics: the strictest of Holm's steps asks for .05 / 6.
-    assert "p of at most 0.0083, the strictest of Holm's steps" in table.notes[0]
-    systems = meta_evaluate(ROWS, resample="systems", measures="pearson", group="none", draws=60)
-    (table,) = analyse(systems, "power")
-    assert [column.name for column in table.columns][-2:] == ["systems", "to separate them"]
-    assert {row[-2].value for row in table.rows} == {4}
-    assert all("more items" not in row[-1] for row in table.rows)
 
 
 def test_confidence_reaches_every_interval() -> None:

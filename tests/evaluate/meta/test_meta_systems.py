@@ -26,28 +26,7 @@ from metrist.stats.samples import CorpusStats, Sample
 Row = dict[str, Any]
 CHRF = "chrf(word_order=2)"
 METRICS = ["bleu", CHRF, "ter", "rougeL"]
-WORDS = [
-    "the",
-    "a",
-    "small",
-    "large",
-    "dog",
-    "cat",
-    "house",
-    "tree",
-    "river",
-    "walks",
-    "sees",
-    "likes",
-    "under",
-    "over",
-    "behind",
-    "old",
-    "new",
-    "red",
-    "blue",
-    "and",
-]
+WORDS = [chr(ord("a") + number) * (1 + number % 5) for number in range(20)]
 
 
 def make_rows(systems: int = 5, items: int = 12, seed: int = 4) -> list[Row]:
@@ -113,15 +92,6 @@ def test_a_system_score_is_the_corpus_score(results: metrist.Results, metric: st
     figure = evaluate(results).figure(metric)
     assert figure.value == pytest.approx(expected_pearson(metric), abs=1e-12)
     assert figure.value != pytest.approx(evaluate(results, system_score="mean").figure(metric).value, abs=1e-4)
-
-
-def test_scores_are_those_of_the_table_of_systems(results: metrist.Results) -> None:
-    human = system_columns("bleu", ROWS)[0]
-    for row in METRICS:
-        scores = [score.value for score in results.system_scores(draws=0) if score.metric == row]
-        sign = -1 if row == "ter" else 1
-        expected = float(np.corrcoef(human, [sign * score for score in scores])[0, 1])
-        assert evaluate(results).figure(row).value == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_mean_of_output_scores_on_request(results: metrist.Results) -> None:
@@ -288,8 +258,3 @@ def test_a_micro_average_leaves_no_group_out(results: metrist.Results) -> None:
     assert any("left out of the mean" in note for note in macro.notes)
     assert not any("left out of the mean" in note for note in micro.notes)
     assert micro.figure("bleu").undefined == 1
-
-
-def test_a_correlation_over_all_outputs_is_not_one_of_pairs(results: metrist.Results) -> None:
-    title = evaluate(results, group="none").table().title
-    assert title == "pearson with humans' quality, over all outputs"

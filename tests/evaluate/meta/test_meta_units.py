@@ -40,11 +40,6 @@ def test_an_interval_by_documents_of_two_items_holds_its_value(measure: str) -> 
     assert any("60 values of doc are resampled" in note for note in result.notes)
 
 
-def test_few_groups_are_left_whole_and_their_items_resampled() -> None:
-    result = meta_evaluate(rows(5, 20), ["quality"], ["pearson"], group="doc", draws=100)
-    assert not any("lie whole" in note for note in result.notes)
-
-
 def test_ratings_and_scores_of_different_items_are_refused() -> None:
     scored = [{"item": f"a{n}", "system": "s", "output": "x", "scores": {"m": 1.0 * n}} for n in range(3)]
     rated = [{"item": f"b{n}", "system": "s", "output": "x", "ratings": {"quality": [n]}} for n in range(3)]

@@ -165,11 +165,6 @@ def test_without_a_set_that_of_the_direction_is_tried(rows, direction, size):
 
 
 @pytest.mark.usefixtures("model")
-def test_the_reader_is_warned_that_the_best_was_chosen_here(rows):
-    assert "The best of 3 prompts was chosen on these 20 outputs" in run_search(rows).notes[0]
-
-
-@pytest.mark.usefixtures("model")
 def test_an_output_is_counted_once_however_many_rate_it(rows):
     for number, row in enumerate(rows):
         row["ratings"] = {"fluency": [number % 5, (number * 2) % 5, number % 3]}

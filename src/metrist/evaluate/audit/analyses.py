@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
@@ -16,6 +15,7 @@ from metrist.evaluate.audit.card import (
     build_unmeasured,
     check_card_path,
 )
+from metrist.evaluate.audit.sample import hash_record
 from metrist.io import read_records
 from metrist.io.reader import Reader, check_keywords
 from metrist.llm import base
@@ -191,11 +191,7 @@ def _draw_by_task(reader: Reader, outputs: int) -> list[Record]:
     if not by_task:
         raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output", code="no_data")
 
-    def rank(record: Record) -> bytes:
-        name = f"{record.item}\0{record.system}".encode("utf-8", "surrogatepass")
-        return hashlib.sha256(name).digest()
-
-    return [record for own in by_task.values() for record in sorted(own, key=rank)[:outputs]]
+    return [record for own in by_task.values() for record in sorted(own, key=hash_record)[:outputs]]
 
 
 def _write_error(error: Error) -> WrittenError:

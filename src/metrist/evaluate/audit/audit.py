@@ -17,7 +17,6 @@ from metrist.evaluate.audit.analyses import measure_analyses
 from metrist.evaluate.audit.card import (
     FEWEST,
     Finding,
-    Floats,
     JudgeCard,
     ValueWithLimits,
     build_estimate,
@@ -46,6 +45,7 @@ from metrist.runtime import Runtime
 from metrist.scores import Scores
 from metrist.settings import LLMSettings, select_arguments
 from metrist.spec import Spec
+from metrist.stats import Floats
 
 #: The smallest effects that count: a share of the scale, and a correlation or a difference in standard scores.
 _SMALL_SHIFT, _WEAK_EFFECT = 0.05, 0.1

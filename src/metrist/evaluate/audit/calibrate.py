@@ -183,7 +183,6 @@ def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Reco
 
 
 def _order_records(results: Results, records: Iterable[Record]) -> list[Record]:
-    """The records of the outputs of a run, in their order."""
     by_key = {(record.item, record.system): record for record in records}
     keys = list(zip(results.items, results.systems, strict=True))
     if missing := [key for key in keys if key not in by_key]:

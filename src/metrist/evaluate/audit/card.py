@@ -18,11 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, format_count
+from metrist.evaluate.selection import unknown_name
 from metrist.metrics.llm_metric import describe_replay
+from metrist.names import encode_names, take_names
 from metrist.report.tables import Column, Estimate, Table, or_none, shorten
+from metrist.stats import Floats
+from metrist.stats.measures import divide
 from metrist.stats.resampling import pooled_interval
 
-Floats = NDArray[np.float64]
 #: A value with the ends of its interval.
 ValueWithLimits = tuple[float, float, float]
 FindingVerdict = Literal["found", "not found", "info", "not measured"]
@@ -94,9 +97,7 @@ class JudgeCard:
         for finding in self.findings:
             if finding.name == name:
                 return finding
-        raise RunError(
-            f"this card has no finding {name!r}; it has {', '.join(f.name for f in self.findings)}", code="unknown_name"
-        )
+        raise unknown_name("finding", name, (finding.name for finding in self.findings))
 
     @property
     def verdict(self) -> str:
@@ -421,8 +422,6 @@ def build_estimate(
 
 def wilson_interval(hits: int, n: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share."""
-    if not n:
-        return math.nan, math.nan
     share, shrink = hits / n, 1 + _Z**2 / n
     middle = (share + _Z**2 / (2 * n)) / shrink
     reach = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2)) / shrink
@@ -434,7 +433,7 @@ def mean_by_item(values: Floats, items: Sequence[str]) -> ValueWithLimits:
     """The mean of the values that are not NaN, with its interval over resamples of the items."""
     known = ~np.isnan(values)
     rows = np.stack([values, np.ones_like(values)], axis=1)[known]
-    return _bootstrap_by_item(rows, _encode_items(items, known), lambda sums: _divide(sums[..., 0], sums[..., 1]))
+    return _bootstrap_by_item(rows, _encode_items(items, known), lambda sums: divide(sums[..., 0], sums[..., 1]))
 
 
 def correlation_by_item(first: Floats, second: Floats, items: Sequence[str]) -> ValueWithLimits:
@@ -443,7 +442,7 @@ def correlation_by_item(first: Floats, second: Floats, items: Sequence[str]) -> 
     codes = _encode_items(items, known)
     x, y = _center(first[known], codes), _center(second[known], codes)
     rows = np.stack([x * x, y * y, x * y], axis=1)
-    return _bootstrap_by_item(rows, codes, lambda sums: _divide(sums[..., 2], np.sqrt(sums[..., 0] * sums[..., 1])))
+    return _bootstrap_by_item(rows, codes, lambda sums: divide(sums[..., 2], np.sqrt(sums[..., 0] * sums[..., 1])))
 
 
 def partial_correlation_by_item(first: Floats, second: Floats, fixed: Floats, items: Sequence[str]) -> ValueWithLimits:
@@ -465,14 +464,10 @@ def _bootstrap_by_item(rows: Floats, codes: NDArray[np.intp], pool: Callable[[Fl
 
 
 def _encode_items(items: Sequence[str], known: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Number the items of the known values, in order of first appearance."""
-    names = [item for item, is_known in zip(items, known, strict=True) if is_known]
-    numbers = {item: i for i, item in enumerate(dict.fromkeys(names))}
-    return np.array([numbers[item] for item in names], dtype=np.intp)
+    return take_names(encode_names(items), np.flatnonzero(known)).codes.astype(np.intp)
 
 
 def _center(values: Floats, codes: NDArray[np.intp]) -> Floats:
-    """Subtract each item's mean."""
     means = np.bincount(codes, weights=values) / np.maximum(np.bincount(codes), 1)
     centered: Floats = values - means[codes]
     return centered
@@ -485,10 +480,4 @@ def _pool_partial(sums: Floats) -> Floats:
     res_xx, res_yy, res_xy = xx - xz * xz * slope, yy - yz * yz * slope, xy - xz * yz * slope
     # Grades that follow z exactly have no residual; rounding errors must not be correlated.
     no_residual = (res_xx <= _ROUNDING * xx) | (res_yy <= _ROUNDING * yy)
-    return np.where(no_residual, 0.0, _divide(res_xy, np.sqrt(np.where(no_residual, 1.0, res_xx * res_yy))))
-
-
-def _divide(numerator: Floats, denominator: Floats) -> Floats:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio: Floats = np.where(denominator > 0, numerator / denominator, math.nan)
-    return ratio
+    return np.where(no_residual, 0.0, divide(res_xy, np.sqrt(np.where(no_residual, 1.0, res_xx * res_yy))))

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import RunError, did_you_mean
-from metrist.evaluate.audit.card import Floats
+from metrist.errors import RunError
+from metrist.evaluate.selection import unknown_name
 from metrist.io import Reader
 from metrist.llm.messages import Sampling
 from metrist.metrics.base import Shard
@@ -30,6 +30,7 @@ from metrist.records import Pair, Record
 from metrist.run.prefer import Votes
 from metrist.run.tasks import describe_missing, score_shard
 from metrist.scores import Scores
+from metrist.stats import Floats
 
 _Key = tuple[str, str]
 
@@ -103,20 +104,13 @@ def draw_sample(reader: Reader, items: int, outputs: int, own: str | None, aspec
         raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output", code="no_data")
     systems = list(dict.fromkeys(record.system for records in by_item.values() for record in records))
     if own is not None and own not in systems:
-        raise RunError(
-            f"no system named {own!r}{did_you_mean(own, systems)} (there are {', '.join(systems[:10])})",
-            code="unknown_name",
-        )
+        raise unknown_name("system", own, systems)
 
     def rank(item: str) -> tuple[bool, bool, bytes]:
         return len(by_item[item]) < 2, _lacks_own(by_item[item], own), _hash_names(item)
 
     if missing := [aspect for aspect in aspects if aspect not in ratings]:
-        known = ", ".join(ratings) or "none"
-        raise RunError(
-            f"the data have no ratings of {missing[0]!r}{did_you_mean(missing[0], ratings)} (they have {known})",
-            code="unknown_name",
-        )
+        raise unknown_name("ratings of", missing[0], ratings)
     sampled = []
     chosen = set(sorted(by_item, key=rank)[:items])
     for records in [by_item[item] for item in by_item if item in chosen]:

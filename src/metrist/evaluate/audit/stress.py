@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Outcome = Literal["pass", "blind", "rises", "over-sensitive", "fail", "too few"]
+TestGroup = Literal["fault", "harmless", "series", "severity"]
 
 #: Faults of the longest series.
 MOST_FAULTS = 4
@@ -45,7 +46,7 @@ class StressTest:
 
     metric: str
     test: str
-    group: Literal["fault", "harmless", "series", "severity"]
+    group: TestGroup
     outcome: Outcome
     items: int
     falls: float = math.nan
@@ -237,92 +238,54 @@ def judge(metric: str, rows: dict[str, Floats], kinds: Sequence[str], least: flo
     """The tests of one metric; rows have its scores by variant and item, NaN where there is none, larger for better."""
     original = rows[_ORIGINAL]
     spread = float(np.nanstd(original)) or 1.0
-    nothing = np.full(original.shape, np.nan)
-
-    def changes(name: str) -> Floats:
-        change = rows.get(name, nothing) - original
-        return change[~np.isnan(change)]
-
+    changes = {name: rows[name] - original for name in kinds if name in rows}
+    known = {name: changes[name][~np.isnan(changes[name])] if name in changes else np.empty(0) for name in kinds}
     tests = []
-    faults = [name for name in kinds if name in KINDS]
-    for name in faults:
-        change = changes(name)
-        shares = _shares(change, spread)
-        if len(change) < _LEAST_ITEMS:
-            outcome: Outcome = "too few"
-        elif shares["falls"] >= least:
+    drops: dict[str | None, list[float]] = {"minor": [], "major": []}
+    for name in (name for name in kinds if name in KINDS):
+        change = known[name]
+        rises, falls = int((change > 0).sum()), int((change < 0).sum())
+        outcome: Outcome = "rises" if rises > falls and coin_tail(rises, rises + falls) < 0.05 else "blind"
+        if len(change) and falls / len(change) >= least:
             outcome = "pass"
-        else:
-            rises, falls = int((change > 0).sum()), int((change < 0).sum())
-            outcome = "rises" if rises > falls and coin_tail(rises, rises + falls) < 0.05 else "blind"
-        tests.append(StressTest(metric=metric, test=name, group="fault", outcome=outcome, items=len(change), **shares))
-    drops = {
-        severity: [float(-changes(name).mean()) for name in faults
-                   if KINDS[name].severity == severity and len(changes(name)) >= _LEAST_ITEMS]
-        for severity in ("minor", "major")
-    }  # fmt: skip
+        tests.append(_make_test(metric, name, "fault", outcome, change, spread))
+        if len(change) >= _LEAST_ITEMS:
+            drops[KINDS[name].severity].append(float(-change.mean()))
     if drops["minor"] and drops["major"]:
-        tests.append(_judge_severity(metric, rows, faults, least, spread))
-    tests += _judge_series(metric, rows, least, spread)
-    major = float(np.mean(drops["major"])) if drops["major"] else math.nan
-    for name in kinds:
-        if name in HARMLESS:
-            change = changes(name)
-            few = len(change) < _LEAST_ITEMS or math.isnan(major)
-            moved = float(np.abs(change).mean()) if len(change) else math.nan
-            outcome = "too few" if few else "pass" if moved < 0.5 * major else "over-sensitive"
-            tests.append(
-                StressTest(
-                    metric=metric, test=name, group="harmless", outcome=outcome, items=len(change),
-                    **_shares(change, spread),
+        # Whether major faults cost more than minor ones, over the faults that an item took.
+        with np.errstate(all="ignore"):
+            minor, major = (
+                np.nanmean(
+                    [own for name, own in changes.items() if name in KINDS and KINDS[name].severity == severity], 0
                 )
-            )  # fmt: skip
+                for severity in ("minor", "major")
+            )
+        change = (major - minor)[~np.isnan(major - minor)]
+        outcome = "pass" if len(change) and (change < 0).mean() >= least else "fail"
+        tests.append(_make_test(metric, SEVERITY_TEST, "severity", outcome, change, spread))
+    names = [_ORIGINAL, *(format_count(count, "fault") for count in range(1, MOST_FAULTS + 1))]
+    if all(name in rows for name in names):
+        # Whether each further fault lowers the mean, and the last one is below the first for a share of the items.
+        series = np.array([rows[name] for name in names])
+        series = series[:, ~np.isnan(series).any(axis=0)]
+        change = series[-1] - series[1]
+        passed = len(change) and (change < 0).mean() >= least and (np.diff(series.mean(axis=1)) < 0).all()
+        tests.append(_make_test(metric, SERIES_TEST, "series", "pass" if passed else "fail", change, spread))
+    for name in (name for name in kinds if name in HARMLESS):
+        outcome = "too few"
+        if drops["major"] and len(known[name]):
+            limit = 0.5 * float(np.mean(drops["major"]))
+            outcome = "pass" if np.abs(known[name]).mean() < limit else "over-sensitive"
+        tests.append(_make_test(metric, name, "harmless", outcome, known[name], spread))
     return tests
 
 
-def _shares(change: Floats, spread: float) -> dict[str, float]:
-    if not len(change):
-        return {}
-    return {
-        "falls": float((change < 0).mean()),
-        "same": float((change == 0).mean()),
-        "rises": float((change > 0).mean()),
-        "change": float(change.mean() / spread),
-    }
-
-
-def _judge_severity(
-    metric: str, rows: dict[str, Floats], faults: Sequence[str], least: float, spread: float
-) -> StressTest:
-    """Whether major faults cost more than minor ones, over the faults that an item took."""
-    with np.errstate(all="ignore"):
-        means = {
-            severity: np.nanmean(
-                [rows[name] - rows[_ORIGINAL] for name in faults if name in rows and KINDS[name].severity == severity],
-                axis=0,
-            )
-            for severity in ("minor", "major")
-        }
-    change = means["major"] - means["minor"]
-    change = change[~np.isnan(change)]
-    shares = _shares(change, spread)
-    outcome: Outcome = "too few" if len(change) < _LEAST_ITEMS else "pass" if shares["falls"] >= least else "fail"
-    return StressTest(metric=metric, test=SEVERITY_TEST, group="severity", outcome=outcome, items=len(change), **shares)
-
-
-def _judge_series(metric: str, rows: dict[str, Floats], least: float, spread: float) -> list[StressTest]:
-    """Whether each further fault lowers the score: the mean at every step, and a share of the items from one fault to
-    four."""
-    names = [_ORIGINAL, *(format_count(count, "fault") for count in range(1, MOST_FAULTS + 1))]
-    if any(name not in rows for name in names):
-        return []
-    series = np.array([rows[name] for name in names])
-    series = series[:, ~np.isnan(series).any(axis=0)]
-    change = series[-1] - series[1]
-    shares = _shares(change, spread)
-    if len(change) < _LEAST_ITEMS:
-        outcome: Outcome = "too few"
-    else:
-        falling = bool((np.diff(series.mean(axis=1)) < 0).all())
-        outcome = "pass" if falling and shares["falls"] >= least else "fail"
-    return [StressTest(metric=metric, test=SERIES_TEST, group="series", outcome=outcome, items=len(change), **shares)]
+def _make_test(metric: str, test: str, group: TestGroup, outcome: Outcome, change: Floats, spread: float) -> StressTest:
+    """The outcome counts if enough items took the change."""
+    shares: dict[str, float] = {}
+    if len(change):
+        signs = {"falls": change < 0, "same": change == 0, "rises": change > 0}
+        shares = {name: float(own.mean()) for name, own in signs.items()}
+        shares["change"] = float(change.mean() / spread)
+    outcome = outcome if len(change) >= _LEAST_ITEMS else "too few"
+    return StressTest(metric=metric, test=test, group=group, outcome=outcome, items=len(change), **shares)

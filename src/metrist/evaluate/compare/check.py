@@ -6,15 +6,15 @@ import math
 import os
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, did_you_mean, format_count
-from metrist.evaluate.compare.comparison import PairFacts, align_scores, set_up_tests
+from metrist.evaluate.compare.comparison import PairFacts, align_scores, check_draws, set_up_tests
 from metrist.evaluate.compare.results import describe_sources
 from metrist.evaluate.selection import (
     check_signatures,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from metrist.run.results import Results
 
 CheckKind = Literal["minimum", "maximum", "coverage", "regression", "missing", "input"]
-ThresholdKind = Literal["minimum", "maximum"]
 
 _NOW, _BEFORE = "this run", "the baseline"
 
@@ -96,9 +95,9 @@ class CheckReport:
     @property
     def summary(self) -> str:
         """One line: how many checks there were and how many failed."""
-        count, failed = len(self.verdicts), len(self.failures)
-        checks = format_count(count, "check")
-        return f"{checks}, {failed} failed" if failed else f"{checks}, {agree(count, 'passed', 'all passed')}"
+        total, failed = len(self.verdicts), len(self.failures)
+        checks = format_count(total, "check")
+        return f"{checks}, {failed} failed" if failed else f"{checks}, {agree(total, 'passed', 'all passed')}"
 
     def table(self) -> Table:
         """One row per verdict, failures first."""
@@ -202,14 +201,16 @@ def check(
     excused = dict[str, NDArray[np.bool_]]()
     if against is not None:
         baseline = _open_baseline(against, results, [*named, *(chosen_metrics or ())])
-        found = _check_regressions(results, baseline, chosen, chosen_metrics, alpha, draws, seed)
-        verdicts += found.verdicts
-        notes += found.notes
+        regressions, remarks, tested, unscored = _check_regressions(
+            results, baseline, chosen, chosen_metrics, alpha, draws, seed
+        )
+        verdicts += regressions
+        notes += remarks
         if systems is None and not isinstance(baseline, str):
-            verdicts += _find_lost_systems(results, baseline, found.metrics)
+            verdicts += _find_lost_systems(results, baseline, tested)
         limited = {metric.label for metric in checked}
-        excused = {label: outputs for label, outputs in found.excused.items() if label not in limited}
-        checked += found.metrics
+        excused = {label: outputs for label, outputs in unscored.items() if label not in limited}
+        checked += tested
     covered = [*checked, *(metric for metric in results.metrics if results.scores[metric.label].pending)]
     if min_coverage is not None:
         covered, excused = select_metrics(results.metrics, chosen_metrics, results.unfinished), {}
@@ -223,18 +224,10 @@ def check(
         for system in chosen
     ]
     changed, unknown = find_changes(results)
-    verdicts += [
-        Verdict(
-            kind="input",
-            system="all",
-            metric="all",
-            passed=False,
-            requirement="as it was scored",
-            observed="changed",
-            why=f"{shorten(change.name, 40)} has changed: score it again",
-        )
-        for change in changed
-    ]
+    for change in changed:
+        why = f"{shorten(change.name, 40)} has changed: score it again"
+        failed = _missing("all", "all", "as it was scored", why)
+        verdicts.append(replace(failed, kind="input", observed="changed", coverage=math.nan))
     notes = [*(change.message for change in changed), *unknown, *results.notes, *notes]
     return CheckReport(verdicts=tuple(verdicts), notes=tuple(dict.fromkeys(notes)))
 
@@ -242,7 +235,6 @@ def check(
 def _open_baseline(
     against: Results | str | os.PathLike[str], results: Results, metrics: Sequence[str]
 ) -> Results | str:
-    """The run to check against, or the name of a system of this run."""
     if not isinstance(against, str) or against not in results.systems:
         if isinstance(against, str) and not (is_remote(against) or os.path.exists(against)):
             known = list_distinct(results.systems)
@@ -270,10 +262,7 @@ def _check_numbers(
                 raise RunError(f"the {word} of {name} must be a number, got {value!r}", code="invalid_value")
     if coverage is not None and not 0 <= coverage <= 1:
         raise RunError(f"the minimal coverage must be a share between 0 and 1, got {coverage!r}", code="invalid_value")
-    if not 0 < alpha < 1 or draws < 1:
-        raise RunError(
-            f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}", code="invalid_value"
-        )
+    check_draws(draws, alpha)
 
 
 def _missing(system: str, metric: str, requirement: str, why: str) -> Verdict:
@@ -307,40 +296,38 @@ def _check_thresholds(
     results: Results, systems: Sequence[str], minimum: Mapping[str, float], maximum: Mapping[str, float]
 ) -> tuple[list[Verdict], list[str]]:
     verdicts, notes = list[Verdict](), list[str]()
-    thresholds: list[tuple[ThresholdKind, str, float]] = [
-        *(("minimum", name, value) for name, value in minimum.items()),
-        *(("maximum", name, value) for name, value in maximum.items()),
-    ]
-    for kind, name, threshold in thresholds:
-        metric = find_metric(results.metrics, name, results.unfinished)
-        known = []
-        for system in systems:
-            score, coverage = _score_system(results, metric, system)
-            observed = Number(score, choose_decimals(metric, score))
-            # Comparisons with NaN are false, so a system without a score never passes.
-            passed, why = score >= threshold if kind == "minimum" else score <= threshold, ""
-            if math.isnan(score):
-                why = "no output has a score"
-            else:
-                known.append(score)
-            if not passed and not why:
-                side = "below" if kind == "minimum" else "above"
-                why = f"{observed} is {abs(score - threshold):.3g} {side} the {kind} {threshold:g}"
-            verdicts.append(
-                Verdict(
-                    kind=kind,
-                    system=system,
-                    metric=metric.label,
-                    passed=passed,
-                    requirement=f"{'>=' if kind == 'minimum' else '<='} {threshold:g}",
-                    observed=observed,
-                    coverage=coverage,
-                    why=why,
-                    value=score,
+    kinds: tuple[Literal["minimum", "maximum"], ...] = ("minimum", "maximum")
+    for kind, limits in zip(kinds, (minimum, maximum), strict=True):
+        sign, side = (">=", "below") if kind == "minimum" else ("<=", "above")
+        for name, threshold in limits.items():
+            metric = find_metric(results.metrics, name, results.unfinished)
+            scores = []
+            for system in systems:
+                score, coverage = _score_system(results, metric, system)
+                scores.append(score)
+                observed = Number(score, choose_decimals(metric, score))
+                # Comparisons with NaN are false, so a system without a score never passes.
+                passed, why = score >= threshold if kind == "minimum" else score <= threshold, ""
+                if math.isnan(score):
+                    why = "no output has a score"
+                elif not passed:
+                    why = f"{observed} is {abs(score - threshold):.3g} {side} the {kind} {threshold:g}"
+                verdicts.append(
+                    Verdict(
+                        kind=kind,
+                        system=system,
+                        metric=metric.label,
+                        passed=passed,
+                        requirement=f"{sign} {threshold:g}",
+                        observed=observed,
+                        coverage=coverage,
+                        why=why,
+                        value=score,
+                    )
                 )
-            )
-        if note := warn_off_scale(metric, kind, threshold, float(np.median(known)) if known else math.nan):
-            notes.append(note)
+            known = [score for score in scores if not math.isnan(score)]
+            if note := warn_off_scale(metric, kind, threshold, float(np.median(known)) if known else math.nan):
+                notes.append(note)
     return verdicts, notes
 
 
@@ -349,8 +336,8 @@ def _check_coverage(
     systems: Sequence[str],
     metrics: Sequence[Metric],
     least: float | None,
-    checked: Sequence[Metric] = (),
-    excused: Mapping[str, NDArray[np.bool_]] = MappingProxyType({}),
+    checked: Sequence[Metric],
+    excused: Mapping[str, NDArray[np.bool_]],
 ) -> list[Verdict]:
     """A verdict per metric and system; without a minimal coverage only failures, but for `checked` metrics without any
     score, which fail anyway. `excused` marks outputs that need no score, by metric."""
@@ -402,25 +389,15 @@ def _excuse_outputs(
     return excused
 
 
-@dataclass(frozen=True, slots=True)
-class _Regression:
-    """The one-sided test that a system got worse, on the items that both runs share."""
+class _Regression(NamedTuple):
+    """The one-sided test that a system got worse, on the items that both runs share; `changed` of them have another
+    score."""
 
     metric: Metric
     system: str
     test: PairTest
     facts: PairFacts
-    #: How many of the shared items have another score.
     changed: int
-
-
-class _Regressions(NamedTuple):
-    """Verdicts, notes on what is in one run only, the metrics, and by metric the outputs that need no score."""
-
-    verdicts: list[Verdict]
-    notes: list[str]
-    metrics: list[Metric]
-    excused: dict[str, NDArray[np.bool_]]
 
 
 def _check_regressions(
@@ -431,16 +408,14 @@ def _check_regressions(
     alpha: float,
     draws: int,
     seed: int,
-) -> _Regressions:
-    """Test systems against a baseline, which is a run, or a system of this one."""
+) -> tuple[list[Verdict], list[str], list[Metric], dict[str, NDArray[np.bool_]]]:
+    """Test systems against a baseline, which is a run, or a system of this one. Return verdicts, notes, the metrics,
+    and by metric the outputs that need no score."""
     if isinstance(baseline, str):
         before, name, worse = now, baseline, f"worse than {baseline}"
         pairs, notes = [(system, baseline) for system in systems if system != baseline], list[str]()
         if not pairs:
-            raise RunError(
-                f"there is no system to check against {baseline!r}: name others, or check against a run",
-                code="conflict",
-            )
+            raise RunError(f"there is no system to check against {baseline!r}: name others", code="conflict")
     else:
         before, name, worse = baseline, "the baseline", "got worse"
         pairs, notes = _pair_systems(before, systems)
@@ -479,7 +454,7 @@ def _check_regressions(
             )
     if before is not now:
         notes += [f"The baseline: {note}" for note in before.notes]
-    return _Regressions(verdicts, notes, metrics, _excuse_outputs(now, before, metrics, pairs))
+    return verdicts, notes, metrics, _excuse_outputs(now, before, metrics, pairs)
 
 
 def _count_needed_items(tests: int, alpha: float, draws: int) -> int | None:
@@ -491,12 +466,11 @@ def _count_needed_items(tests: int, alpha: float, draws: int) -> int | None:
     """
     if max(tests, 1) / (draws + 1) > alpha:
         return None
-    items = 2
-    while True:
+    for items in count(2):
         expected = draws * smallest_p("randomisation", items, "less")
         if tests * (math.floor(expected + 3 * math.sqrt(expected)) + 1) / (draws + 1) <= alpha:
-            return items
-        items += 1
+            break
+    return items
 
 
 def _find_lost_systems(now: Results, before: Results, metrics: Sequence[Metric]) -> list[Verdict]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, did_you_mean
+from metrist.errors import RunError
 from metrist.evaluate.compare.results import Comparison, ComparisonPlan, Contest
 from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import (
@@ -26,6 +26,7 @@ from metrist.evaluate.selection import (
     pools_to_mean,
     select_metrics,
     select_systems,
+    unknown_name,
 )
 from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
@@ -127,14 +128,16 @@ def compare(
 def plan_comparison(test: ComparisonTest, draws: int, seed: int, baseline: str | None, alpha: float) -> ComparisonPlan:
     """The settings of a comparison; those that make no sense are refused."""
     if test not in _TESTS:
-        raise RunError(
-            f"no test {test!r}; known are {', '.join(_TESTS)}{did_you_mean(test, _TESTS)}", code="unknown_name"
-        )
+        raise unknown_name("test", test, _TESTS)
+    check_draws(draws, alpha)
+    return ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
+
+
+def check_draws(draws: int, alpha: float) -> None:
     if draws < 1 or not 0 < alpha < 1:
         raise RunError(
             f"draws must be at least 1 and alpha between 0 and 1, got {draws} and {alpha}", code="invalid_value"
         )
-    return ComparisonPlan(tests=_TESTS[test], draws=draws, seed=seed, alpha=alpha, baseline=baseline)
 
 
 def _find_copies(metrics: Sequence[Metric], runs: Sequence[Results]) -> dict[str, str]:
@@ -200,7 +203,7 @@ def _run_notes(runs: Mapping[str, Results]) -> list[str]:
         changed, unknown = find_changes(run)
         by_run[name] = [*(change.message for change in changed), *unknown, *run.notes]
     if len(runs) == 1:
-        return [note for notes in by_run.values() for note in notes]
+        return by_run.popitem()[1]
     notes = [f"{name}: {note}" for name, own in by_run.items() for note in own]
     return ["Runs are joined by the names of their items.", *notes]
 
@@ -231,24 +234,20 @@ def _test_pairs(
     contests = list[Contest]()
     for metric in metrics:
         ready.append(_prepare_pairs(metric, runs, pairs))
-        size += sum(group.contestants.sums.nbytes for group in ready[-1].groups)
+        size += sum(contestants.sums.nbytes for _, contestants in ready[-1].groups)
         if size > _MAX_BYTES or metric is metrics[-1]:
             contests += _test_together(ready, pairs, plan, progress)
             ready, size = [], 0
     return contests
 
 
-class _PairGroup(NamedTuple):
-    """Pairs with the same shared items, by their numbers: one set of draws and one matrix product for all of them."""
-
-    numbers: list[int]
-    contestants: Contestants
-
-
 class _MetricPairs(NamedTuple):
+    """The pairs of a metric. Groups are pairs with the same shared items, by their numbers: one set of draws and one
+    matrix product for all of them."""
+
     metric: Metric
     facts: list[PairFacts]
-    groups: list[_PairGroup]
+    groups: list[tuple[list[int], Contestants]]
 
 
 def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tuple[str, str]]) -> _MetricPairs:
@@ -266,7 +265,7 @@ def _prepare_pairs(metric: Metric, runs: Sequence[Results], pairs: Sequence[tupl
         shared = np.frombuffer(mask, np.bool_)
         members = sorted({system for number in numbers for system in indices[number]})
         local = [(members.index(indices[n][0]), members.index(indices[n][1])) for n in numbers]
-        groups.append(_PairGroup(numbers, set_up_tests(metric, aligned, members, shared, local)))
+        groups.append((numbers, set_up_tests(metric, aligned, members, shared, local)))
     return _MetricPairs(metric, facts, groups)
 
 
@@ -276,7 +275,7 @@ def set_up_tests(
     """Systems on items for which all have a score, and pairs of their positions; means are tested about an origin."""
     count = int(np.count_nonzero(items))
     origin = find_origin(aligned.grid.values[list(systems)][:, items]) if pools_to_mean(metric) else 0.0
-    sums = ExactSums.of(len(systems), count, aligned.width, lambda n: aligned.read(systems[n], items, origin))
+    sums = ExactSums(len(systems), count, aligned.width, lambda n: aligned.read(systems[n], items, origin))
     return Contestants(sums=sums, pairs=pairs, pool=metric.pool, origin=origin)
 
 
@@ -286,11 +285,11 @@ def _test_together(
     plan: ComparisonPlan,
     progress: Callable[..., None] | None,
 ) -> list[Contest]:
-    by_items: dict[int, list[tuple[int, _PairGroup]]] = {}
-    for number, one in enumerate(prepared):
-        for group in one.groups:
-            by_items.setdefault(group.contestants.sums.items, []).append((number, group))
+    by_items: dict[int, list[tuple[dict[int, PairTest], list[int], Contestants]]] = {}
     tests: list[dict[int, PairTest]] = [{} for _ in prepared]
+    for one, by_pair in zip(prepared, tests, strict=True):
+        for numbers, contestants in one.groups:
+            by_items.setdefault(contestants.sums.items, []).append((by_pair, numbers, contestants))
     names = ", ".join(one.metric.label for one in prepared)
     done, total = 0, plan.draws * len(plan.tests) * len(by_items)
 
@@ -304,15 +303,15 @@ def _test_together(
     for members in by_items.values():
         # A new generator each time: a pair's numbers depend on the count of its items and the seed, not on other pairs.
         results = pair_tests(
-            [group.contestants for _, group in members],
+            [contestants for *_, contestants in members],
             plan.draws,
             np.random.default_rng(plan.seed),
             plan.tests,
             confidence=plan.confidence,
             progress=report_draws,
         )
-        for (number, group), own in zip(members, results, strict=True):
-            tests[number].update(zip(group.numbers, own, strict=True))
+        for (by_pair, numbers, _), own in zip(members, results, strict=True):
+            by_pair.update(zip(numbers, own, strict=True))
     contests = list[Contest]()
     for one, by_pair in zip(prepared, tests, strict=True):
         contests += _judge_pairs(one, pairs, [by_pair[number] for number in range(len(pairs))], plan)
@@ -436,7 +435,8 @@ class _RunStats:
 
 def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]]]) -> AlignedScores:
     """Align the metric's scores in one or more runs by item; each run comes with labels for its systems to use."""
-    chosen: list[_ChosenRows] = []
+    #: Of each run: labels of systems, items, values, and digests of sources, empty for none.
+    chosen: list[tuple[NameColumn, NameColumn, Floats, NameColumn]] = []
     stats: list[_RunStats] = []
     start = 0
     for results, names in runs:
@@ -446,28 +446,20 @@ def align_scores(metric: Metric, runs: Sequence[tuple[Results, Mapping[str, str]
         values = np.asarray(scores.values[rows])
         if unfinished := find_unfinished(results, metric):
             values = np.where(np.isin(rows, select_names(systems, unfinished)), np.nan, values)
-        labels = take_names(systems, rows)
-        items = take_names(encode_names(results.items), rows)
-        labels = NameColumn(labels.codes, tuple(names[system] for system in labels.names))
-        sources = results.sources if len(results.sources) else NameColumn(np.zeros(len(results), np.intp), ("",))
-        chosen.append(_ChosenRows(labels, items, values, take_names(encode_names(sources), rows)))
+        own = take_names(systems, rows)
+        own = NameColumn(own.codes, tuple(names[system] for system in own.names))
+        digests = results.sources if len(results.sources) else NameColumn(np.zeros(len(results), np.intp), ("",))
+        columns = (take_names(encode_names(column), rows) for column in (results.items, digests))
+        chosen.append((own, next(columns), values, next(columns)))
         stats.append(_RunStats(scores, rows, start))
         start += len(rows)
-    labels, items = concatenate_names([one.labels for one in chosen]), concatenate_names([one.items for one in chosen])
-    grid = Grid.of(metric.label, labels, items, np.concatenate([one.values for one in chosen]))
-    sources = concatenate_names([one.sources for one in chosen])
+    all_labels, all_items, all_values, all_sources = zip(*chosen, strict=True)
+    labels, items, sources = map(concatenate_names, (all_labels, all_items, all_sources))
+    grid = Grid.of(metric.label, labels, items, np.concatenate(all_values))
     is_known = np.fromiter(map(bool, sources.names), np.bool_)
     by_cell = np.zeros(grid.rows.shape, np.intp)
     by_cell[labels.codes, items.codes] = np.where(is_known[sources.codes], sources.codes + 1, 0)
     return AlignedScores(grid, tuple(stats), by_cell)
-
-
-class _ChosenRows(NamedTuple):
-    labels: NameColumn
-    items: NameColumn
-    values: Floats
-    #: Digests, empty for none.
-    sources: NameColumn
 
 
 def find_unfinished(run: Results, metric: Metric) -> dict[str, int]:

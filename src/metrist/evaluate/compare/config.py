@@ -298,7 +298,6 @@ def _open_baseline(config: Config, metrics: Sequence[str]) -> Results | str | No
 
 
 def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
-    """Report a misspelt metric in [check] or [compare] before the scoring."""
     checks, comparison = config.check or {}, config.compare or {}
     for name in (*checks.get("min", ()), *checks.get("max", ()), *comparison.get("metrics", ())):
         metric = find_metric(metrics, name)

@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from metrist.errors import MetristError, RunError, SpecError, did_you_mean, escape_controls, format_count
+from metrist.errors import MetristError, RunError, SpecError, escape_controls, format_count
 from metrist.evaluate.compare.comparison import open_runs, plan_comparison
 from metrist.evaluate.compare.results import TEST_CITATIONS, TEST_NAMES, ComparisonPlan, Marks
 from metrist.evaluate.plans import ComparisonTest
-from metrist.evaluate.selection import find_signature, list_names, list_owners, pools_to_mean, select_systems
+from metrist.evaluate.selection import (
+    find_signature,
+    list_names,
+    list_owners,
+    pools_to_mean,
+    select_systems,
+    unknown_name,
+)
 from metrist.metrics.base import Metric
 from metrist.metrics.cards import citation_keys, name_in_papers, short_citation
 from metrist.models.weights import SHIPPED, distribution_name
@@ -61,9 +68,7 @@ def describe_methods(
     paragraph lacks, such as a metric that is not finished, is noted below it: as a comment in Markdown and LaTeX."""
     forms = get_args(MethodsFormat)
     if form not in forms:
-        raise RunError(
-            f"no format {form!r}; known are {', '.join(forms)}{did_you_mean(form, forms)}", code="unknown_name"
-        )
+        raise unknown_name("format", form, forms)
     plan = plan_comparison(test, draws, seed, baseline, alpha)
     marks = plan.choose_marks(marks)
     if interval_draws < 0:
@@ -292,7 +297,6 @@ def _list_models(metric: Metric, spec: Spec | None, signature: str) -> list[str]
 
 
 def _find_models(spec: Spec) -> Iterator[tuple[str, str]]:
-    """The models of a metric's text with their revisions, LLMs aside."""
     if isinstance(model := spec.settings.get("model"), str):
         yield model, f"revision {revision}" if (revision := spec.settings.get("revision")) else ""
     for name, inner in _list_inner_specs(spec):

@@ -11,10 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, agree, format_count
-from metrist.evaluate.selection import (
-    choose_decimals,
-    list_owners,
-)
+from metrist.evaluate.selection import choose_decimals, list_owners
 from metrist.metrics.base import Metric
 from metrist.report.scores import score_column, sign_metrics
 from metrist.report.tables import (
@@ -139,12 +136,12 @@ class Comparison:
 
     def table(self) -> Table:
         """One row per metric and pair."""
-        return make_pair_table(self)
+        return _make_pair_table(self)
 
     def system_table(self, marks: Marks | None = None) -> Table:
         """One row per system and one column per metric, with marks of significance: by default letters, or daggers
         where each system was compared with a baseline only."""
-        return make_system_table(self, marks)
+        return _make_system_table(self, marks)
 
     def bibliography(self, marks: Marks | None = None) -> str:
         """What to cite for the metrics, the tests and the marks of significance, as BibTeX; what `describe_methods`
@@ -183,8 +180,7 @@ class Comparison:
         return self.table().render("html")
 
 
-def make_pair_table(comparison: Comparison) -> Table:
-    """One row per metric and pair."""
+def _make_pair_table(comparison: Comparison) -> Table:
     tests = comparison.plan.tests
     # A paper has the scores in the table of systems, and the better one in bold.
     outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
@@ -215,9 +211,7 @@ def make_pair_table(comparison: Comparison) -> Table:
     )
 
 
-def make_system_table(comparison: Comparison, marks: Marks | None = None) -> Table:
-    """One row per system and one column per metric, with marks of significance: by default letters, or daggers
-    where each system was compared with a baseline only."""
+def _make_system_table(comparison: Comparison, marks: Marks | None) -> Table:
     plan, metrics = comparison.plan, comparison.metrics
     marks = plan.choose_marks(marks)
     systems = list(comparison.scores)
@@ -314,8 +308,7 @@ def _find_unbeaten(metric: Metric, scores: Mapping[str, SystemScore], comparison
 
 
 def _table_notes(comparison: Comparison) -> list[str]:
-    plan, contests = comparison.plan, comparison.contests
-    pairs = count_pairs(contests)
+    plan, contests, pairs = comparison.plan, comparison.contests, count_pairs(comparison.contests)
     tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
     both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
     corrected = f", Holm-corrected over the {pairs:,} pairs of each metric" if pairs > 1 else ""
@@ -356,7 +349,6 @@ def _table_remarks(comparison: Comparison) -> list[str]:
 
 
 def _sign(comparison: Comparison) -> list[Signature]:
-
     return sign_metrics(comparison.metrics, comparison.signatures, comparison.reference_counts)
 
 
@@ -434,12 +426,11 @@ def gather_pairs(comparison: Comparison) -> dict[tuple[str, str], PairRecord]:
 
 def rank_systems(comparison: Comparison) -> list[tuple[str, int, int, int]]:
     """The systems by wins minus losses over all pairs and metrics: name, wins, losses and undecided."""
-    counts: dict[str, list[int]] = {system: [0, 0, 0] for system in comparison.scores}
+    counts = {system: np.zeros(3, np.intp) for system in comparison.scores}
     for record in gather_pairs(comparison).values():
         for side in (record, record.turn()):
-            own = counts[side.first]
-            own[0], own[1], own[2] = own[0] + len(side.wins), own[1] + len(side.losses), own[2] + len(side.undecided)
-    ranked = [(system, wins, losses, undecided) for system, (wins, losses, undecided) in counts.items()]
+            counts[side.first] += [len(side.wins), len(side.losses), len(side.undecided)]
+    ranked = [(system, int(wins), int(losses), int(undecided)) for system, (wins, losses, undecided) in counts.items()]
     return sorted(ranked, key=lambda row: (row[2] - row[1], row[2]))
 
 

@@ -50,10 +50,7 @@ class AspectDraft:
 def draft_aspects(task: str, llm: str | LLM) -> AspectDraft:
     """Ask an LLM for the aspects of a task."""
     if not task.strip():
-        raise RunError(
-            "describe the task with `task`, such as 'Write a product description from a list of features'",
-            code="missing_value",
-        )
+        raise RunError("describe the task with `task`, such as 'Write a product description'", code="missing_value")
     client = build_llm(llm)
     conversation, answer = _request_object(client, (), _candidates_question(task))
     candidates = _parse_names(answer, "the candidates")
@@ -147,7 +144,6 @@ def _parse_aspects(answer: dict[str, Any]) -> tuple[ErrorAspect, ...]:
 
 
 def _review_draft(candidates: Sequence[str], chosen: Sequence[str], aspects: Sequence[ErrorAspect]) -> list[str]:
-    """Notes on where the answers differ from what was requested."""
     notes = []
     if len(candidates) != CANDIDATES:
         notes.append(f"{CANDIDATES} candidates were requested, the LLM gave {len(candidates)}.")

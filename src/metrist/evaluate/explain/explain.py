@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import MetristError, RunError, SpecError, agree, did_you_mean, format_count
-from metrist.evaluate.selection import find_metric, holds_results, open_run
+from metrist.evaluate.selection import find_metric, holds_results, open_run, unknown_name
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import base as llms
@@ -264,10 +264,7 @@ def _explain_run(
         chosen = chosen.metric
         parts = results.scores[chosen.label].parts
         if part not in parts:
-            known = ", ".join(parts) or "none"
-            raise RunError(
-                f"{chosen.label} has no part {part!r}{did_you_mean(part, parts)} (parts: {known})", code="unknown_name"
-            )
+            raise unknown_name(f"part of {chosen.label}", part, parts)
     if chosen is None or (chosen not in marking and chosen not in giving_reasons):
         names = chosen.label if chosen else ", ".join(metric.label for metric in results.metrics)
         raise RunError(f"{source} has no errors and no reasons by {names}: nothing to explain", code="no_data")

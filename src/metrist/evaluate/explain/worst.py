@@ -21,6 +21,7 @@ from metrist.evaluate.selection import (
     open_run,
     select_metrics,
     select_systems,
+    unknown_name,
 )
 from metrist.grid import pair_outputs
 from metrist.io.reader import RowProgress, check_keywords
@@ -214,15 +215,9 @@ def _check_arguments(n: int, vs: Any, by: By | None, order: Order | None) -> By:
     by = by or ("score" if vs is None else "difference")
     for name, value, known in (("order", order, get_args(Order)), ("by", by, get_args(By))):
         if value is not None and value not in known:
-            raise RunError(
-                f"{name} must be one of {', '.join(known)}, got {value!r}{did_you_mean(value, known)}",
-                code="unknown_name",
-            )
+            raise unknown_name(name, value, known)
     if order is not None and by != "difference":
-        raise RunError(
-            "an order is one of differences between two systems: name the other system or run with `vs`",
-            code="missing_value",
-        )
+        raise RunError("an order is one of differences: name the other system or run with `vs`", code="missing_value")
     if vs is not None and by != "difference":
         raise RunError(f"vs shows differences between two systems: leave out either vs or by={by!r}", code="conflict")
     return by
@@ -372,11 +367,7 @@ def _rank_by_people(
             "there are no ratings by people in the files that the run read: name files that hold some", code="no_data"
         )
     if aspect is not None and aspect not in ratings:
-        listed = ", ".join(ratings)
-        raise RunError(
-            f"no ratings of {aspect!r}; there are ratings of {listed}{did_you_mean(aspect, ratings)}",
-            code="unknown_name",
-        )
+        raise unknown_name("ratings of", aspect, ratings)
     aspects = [aspect] if aspect is not None else list(ratings)
     means = np.stack(
         [(-1 if name in lower_is_better else 1) * ratings[name].mean(len(results))[rows] for name in aspects]
@@ -494,7 +485,6 @@ def _rank_by_difference(
 
 
 def _match_systems(results: Results, vs: str | None, systems: Sequence[str] | None) -> dict[str, str]:
-    """The two systems of a run to compare."""
     present = select_systems(results.systems, None)
     named = select_systems(results.systems, systems) if systems else []
     if vs is not None:
@@ -549,11 +539,7 @@ def _open_texts(results: Results, texts: Any, progress: RowProgress | None, read
     if isinstance(texts, OutputTexts):
         return texts
     if texts is None and results.inputs is None:
-        raise RunError(
-            "the results hold no texts, and their records could be read only once or were not stored with them: "
-            "pass the records with texts=RECORDS",
-            code="no_data",
-        )
+        raise RunError("the results hold no texts: pass the records with texts=RECORDS", code="no_data")
     try:
         return OutputTexts.open(results, texts, progress=progress, **reading)
     except MetristError as error:

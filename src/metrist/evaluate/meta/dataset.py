@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.stats import Codes, Floats, Mask
-from metrist.stats.gold import GOLDS, Ratings, gold, mean_by_code, rater_gold
+from metrist.stats.gold import GOLDS, Ratings, mean_by_code, rater_gold
 from metrist.stats.samples import GROUPINGS, CorpusStats, Grouping, Sample
 
 #: Derived columns: the number of characters of a text. `--slice` cuts them into classes.
@@ -127,9 +127,7 @@ class ErrorSpans:
     output: Codes
     start: Codes
     end: Codes
-    rater: Codes
     severity: Labels
-    aspect: Labels
     on_output: Mask
 
 
@@ -254,9 +252,12 @@ def to_number(name: str) -> float:
 
 def describe_unknown(kind: str, name: str, known: Sequence[str]) -> str:
     """Return the error message for a name that the data do not have."""
-    more = f" and {len(known) - _MAX_LISTED} more" if len(known) > _MAX_LISTED else ""
-    listed = ", ".join(map(repr, known[:_MAX_LISTED])) + more
-    return f"no {kind} {name!r} in the data, which has {listed or 'none'}{did_you_mean(name, known)}"
+    return f"no {kind} {name!r} in the data, which has {_list_names(known) or 'none'}{did_you_mean(name, known)}"
+
+
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(map(repr, names[:_MAX_LISTED])) + more
 
 
 def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -320,9 +321,9 @@ def compute_gold(dataset: JudgedDataset, aspect: str, method: str) -> Floats:
         raise RunError(describe_unknown("aspect", aspect, list(dataset.ratings)), code="unknown_name")
     ratings = dataset.ratings[aspect]
     if method in GOLDS:
-        return gold(ratings, method).value
+        return GOLDS[method](ratings)
     if method in dataset.raters:
-        return rater_gold(ratings, dataset.raters.index(method)).value
+        return rater_gold(ratings, dataset.raters.index(method))
     raise RunError(describe_unknown("gold or rater", method, [*GOLDS, *dataset.raters]), code="unknown_name")
 
 
@@ -421,9 +422,7 @@ def filter_outputs(dataset: JudgedDataset, conditions: Sequence[str]) -> JudgedD
             known = ""
             if operator == "=" and name not in dataset.lengths:
                 names = dataset.column(name).names
-                more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-                listed = ", ".join(map(repr, names[:_MAX_LISTED]))
-                known = f"; {name} is {listed}{more}{did_you_mean(value, names)}"
+                known = f"; {name} is {_list_names(names)}{did_you_mean(value, names)}"
             raise RunError(f"`where='{condition}'`: none of the outputs{earlier} meets it{known}")
     note = f"Only outputs where {' and '.join(conditions)}: {mask.sum():,} of {len(mask):,}."
     number = np.cumsum(mask) - 1
@@ -468,20 +467,12 @@ def _meets(dataset: JudgedDataset, name: str, operator: str, value: str) -> Mask
             codes = [code for code, known in enumerate(labels.names) if known == value or to_number(known) == number]
             equal = np.isin(labels.codes, codes)
         return equal if operator == "=" else ~equal
-    if number != number:
-        raise RunError(
-            f"`where='{name}{operator}{value}'`: expected a number after {operator}, got {value!r}",
-            code="invalid_value",
-        )
-    numbers = dataset.numbers(name)
+    if np.isnan(number):
+        raise RunError(f"`where`: expected a number after {operator}, got {value!r}", code="invalid_value")
+    compare = {"<": np.less, ">": np.greater, "<=": np.less_equal, ">=": np.greater_equal}[operator]
     with np.errstate(invalid="ignore"):
-        compared = {
-            "<": numbers < number,
-            ">": numbers > number,
-            "<=": numbers <= number,
-            ">=": numbers >= number,
-        }
-    return compared[operator]
+        compared: Mask = compare(dataset.numbers(name), number)
+    return compared
 
 
 def _filter_choices(choices: Mapping[str, Choices], mask: Mask, number: Codes) -> dict[str, Choices]:
@@ -499,9 +490,7 @@ def _filter_errors(spans: ErrorSpans, mask: Mask, number: Codes) -> ErrorSpans:
         output=number[spans.output[inside]],
         start=spans.start[inside],
         end=spans.end[inside],
-        rater=spans.rater[inside],
         severity=spans.severity.at(inside),
-        aspect=spans.aspect.at(inside),
         on_output=spans.on_output[inside],
     )
 
@@ -514,7 +503,7 @@ def select_outputs(
     included = set(known if systems is None else check_names("system", systems, known))
     included -= set(check_names("system", exclude_systems, known))
     if not included:
-        raise RunError(f"no system is left of {', '.join(map(repr, known[:12]))}: keep at least one")
+        raise RunError(f"no system is left of {_list_names(known)}: keep at least one")
     mask: Mask = np.isin(dataset.systems.codes, [code for code, name in enumerate(known) if name in included])
     return np.flatnonzero(mask)
 
@@ -530,10 +519,7 @@ def system_means(dataset: JudgedDataset, values: Floats, outputs: Codes) -> Floa
 
 def resolve_grouping(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Grouping | Codes:
     """Return the name of a built-in grouping, or a code per output of the sample."""
-    for known in GROUPINGS:
-        if group == known:
-            return known
-    return group_codes(dataset, group, selected)
+    return group if group in GROUPINGS else group_codes(dataset, group, selected)
 
 
 def group_codes(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Codes:

@@ -24,7 +24,7 @@ from metrist.evaluate.meta.dataset import (
 )
 from metrist.evaluate.plans import GROUPS, MetaPlan
 from metrist.stats import Codes, Floats, resampling, ties
-from metrist.stats.estimation import Estimated, Estimator, draw_resamples, estimate
+from metrist.stats.estimation import Estimator, draw_resamples, estimate
 from metrist.stats.gold import LeftOut, leave_one_out
 from metrist.stats.measures import Measure, accuracy_at, measure
 from metrist.stats.resampling import explain_missing_interval, interval
@@ -327,8 +327,7 @@ def check_groups(data: AspectData) -> None:
     if data.plan.group == "system-level" and systems < 2:
         name = data.dataset.systems.names[int(selected.sample.system[0])]
         raise RunError(
-            f"system-level agreement needs at least two systems with ratings, found only {name!r}",
-            code="too_little_data",
+            f"system-level agreement needs two systems with ratings, found only {name!r}", code="too_little_data"
         )
     codes = group_codes(data.dataset, data.plan.group, selected)
     if np.bincount(number_groups(codes)[1]).max(initial=0) < 2:
@@ -381,14 +380,10 @@ class MeasuredSample:
     selected: SelectedSample
     thresholds: Thresholds | None = None
 
-    def estimate(self) -> Estimated | None:
-        if not len(self.sample):
-            return None
-        return estimate(self.measure, self.sample, self.grouping, average=self.average)
-
     def value(self) -> float:
-        estimated = self.estimate()
-        return float(estimated.values[0]) if estimated else math.nan
+        if not len(self.sample):
+            return math.nan
+        return float(estimate(self.measure, self.sample, self.grouping, average=self.average).values[0])
 
     def baselines(self) -> tuple[float, float]:
         """Return what guessing, and calling every pair a tie, would reach; NaN if that is undefined."""

@@ -28,7 +28,7 @@ from metrist.evaluate.meta.dataset import (
 from metrist.evaluate.meta.estimates import AspectData, check_groups
 from metrist.evaluate.meta.figures import SOFT, RatingAspect, check_test, soft_ties
 from metrist.evaluate.meta.join import describe_case, join
-from metrist.evaluate.meta.notes import direction_notes, opposed_metrics, opposition_notes, plan_notes, reversal_notes
+from metrist.evaluate.meta.notes import direction_notes, opposition_notes, plan_notes, reversal_notes
 from metrist.evaluate.meta.preferences import (
     PREFERENCE_GOLDS,
     PreferenceAspect,
@@ -126,7 +126,6 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         return replace(evaluation, plan=plan, notes=(PREFERENCE_GOLDS[plan.gold], *evaluation.notes))
     golds: dict[str, Floats] = {}
     outputs: dict[str, Codes] = {}
-    opposed: list[str] = []
     metrics: Sequence[MetricScores] = tuple(dataset.scores.values())
     aspects: Sequence[RatingAspect | PreferenceAspect]
     if plan.preferences:
@@ -138,7 +137,6 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         metrics = _select_metrics(dataset, plan.metrics)
         rated = [_aspect_data(dataset, plan, aspect, metrics) for aspect in _rating_aspects(dataset, plan)]
         golds, outputs = {data.aspect: data.gold for data in rated}, {data.aspect: data.outputs for data in rated}
-        opposed = [name for data in rated for name in opposed_metrics(data)]
         aspects = [RatingAspect(data) for data in rated]
     figures: list[Figure] = []
     tests: list[Tests] = []
@@ -160,7 +158,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         *plan_notes(plan, figures, tests),
         *reversal_notes(tests, plan.alpha),
         *notes,
-        *direction_notes(metrics, opposed, {figure.metric for figure in figures if figure.against}),
+        *direction_notes(metrics),
         *dataset.notes,
     ]
     return MetaEvaluation(
@@ -175,7 +173,6 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
 
 
 def _weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
-    """Say that outputs or pairs count by their sampling weights."""
     if plan.preferences:
         weights = [choices.weight for choices in dataset.preferences.values() if choices.weight is not None]
     else:
@@ -184,20 +181,9 @@ def _weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
         return []
     ratio = max(float(weight.max() / weight.min()) for weight in weights)
     what = "Pairs" if plan.preferences else "Outputs"
-    notes = [
+    return [
         f"{what} count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other; `weighted=False`: all alike."
     ]
-    if plan.group == "item" and not plan.preferences:
-        rated = np.zeros(len(dataset), bool)
-        for ratings in dataset.ratings.values():
-            rated[ratings.output] = True
-        distinct = np.unique(np.stack([dataset.items.codes[rated], weights[0][rated]]), axis=1)
-        if len(np.unique(distinct[0])) < distinct.shape[1]:
-            notes.append(
-                "Outputs of one item have different weights: items with two or more of them are no fair sample of all "
-                "items. `group=none` and `group=system` are right; so is a sample of whole items."
-            )
-    return notes
 
 
 def _split_names(dataset: JudgedDataset, names: Sequence[str]) -> tuple[str, ...]:
@@ -279,15 +265,11 @@ def _participating_outputs(dataset: JudgedDataset, plan: MetaPlan, gold: Floats)
         return outputs
     ranked = best_first(system_means(dataset, gold, outputs))  # Of equal systems, the first come first.
     if not 1 <= plan.top_k <= len(ranked):
-        raise RunError(
-            f"`top_k={plan.top_k}`: {len(ranked)} systems have ratings; expected a number from 1 to {len(ranked)}",
-            code="invalid_value",
-        )
+        raise RunError(f"`top_k={plan.top_k}`: expected 1 to {len(ranked)} systems", code="invalid_value")
     return outputs[np.isin(dataset.systems.codes[outputs], ranked[: plan.top_k])]
 
 
 def _select_metrics(dataset: JudgedDataset, names: Sequence[str] | None) -> tuple[MetricScores, ...]:
-    """Return the named metrics, or all."""
     known = list(dataset.scores)
     if not known:
         raise RunError(
@@ -310,7 +292,6 @@ def _rating_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
 
 
 def _check_rated(dataset: JudgedDataset) -> list[str]:
-    """Return the rated aspects; raise RunError if there are none."""
     if not dataset.ratings:
         raise RunError(
             f"the data hold no ratings to agree with: give the file that has them too{_preferences_hint(dataset)}"

@@ -267,7 +267,6 @@ def _metric_figure(data: AspectData, panel: SlicePanel, number: int, estimated: 
 
 
 def _count_systems(sample: Sample) -> int:
-    """Count the systems that have a score."""
     return int(np.count_nonzero(system_scores(sample)[2])) if len(sample) else 0
 
 
@@ -297,10 +296,7 @@ def _human_figure(
 def _soft_figure(data: AspectData, part: Slice, number: int, name: str) -> Figure:
     metric = data.metrics[number]
     if data.dataset.weight is not None:
-        raise RunError(
-            f"{name} has no form for outputs with sampling weights: leave it out, or use `weighted=False`",
-            code="conflict",
-        )
+        raise RunError(f"{name} has no form for sampling weights: use `weighted=False`", code="conflict")
     selected = select_sample(data.dataset, data.gold, metric.signed(), part.outputs)
     draws = data.plan.draws or 1000
     sample, counted = selected.sample, soft_ties(name) or "mid"

@@ -249,9 +249,7 @@ def _collect_error_spans(errors: Iterable[tuple[int, Error]]) -> ErrorSpans:
         output=np.array(outputs, np.intp),
         start=start,
         end=end,
-        rater=Labels.of(error.rater for error in marked).codes,
         severity=Labels.of(error.severity for error in marked),
-        aspect=Labels.of(error.aspect for error in marked),
         on_output=np.array([error.side == "output" for error in marked]),
     )
 
@@ -278,14 +276,11 @@ class _StatisticsRows:
 def _select_parts(
     label: str, values: Floats, parts: Mapping[str, Floats], names: Sequence[str], metrics: Sequence[str]
 ) -> Iterator[tuple[str, Floats]]:
-    # Parts of a run are read when they are asked for.
-    if not names and not metrics:
-        yield label, values
-        return
     replacing = [part for part in names if part in parts]
     if not replacing or label in metrics:
         yield label, values
-    added = [part for part in parts if f"{label}{PART}{part}" in metrics]
+    # Parts of a run are read when they are asked for.
+    added = [part for part in parts if f"{label}{PART}{part}" in metrics] if metrics else []
     for part in dict.fromkeys([*replacing, *added]):
         yield f"{label}{PART}{part}", parts[part]
 

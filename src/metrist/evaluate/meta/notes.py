@@ -23,13 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from metrist.errors import agree, format_count
-from metrist.evaluate.meta.dataset import MetricScores, Slice, select_sample
+from metrist.evaluate.meta.dataset import MetricScores, Slice
 from metrist.evaluate.meta.estimates import AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, Tests
 from metrist.evaluate.plans import MetaPlan
 from metrist.report.tables import Number, PValue, Table, format_number, name_columns
-from metrist.stats import Floats
 from metrist.stats.estimation import FEW_UNITS
 from metrist.stats.significance import wins
 
@@ -244,11 +243,8 @@ def data_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
     return notes
 
 
-def direction_notes(
-    metrics: Sequence[MetricScores], opposed: Sequence[str] = (), warned: Collection[str] = ()
-) -> list[str]:
-    """Say for which metrics "higher is better" is assumed, and where that looks wrong; `opposed` metrics correlate
-    negatively with humans, and `warned` are those that another note says this of."""
+def direction_notes(metrics: Sequence[MetricScores]) -> list[str]:
+    """Say for which metrics "higher is better" is assumed, and where a name suggests the opposite."""
     assumed = {metric.name for metric in metrics if metric.higher_is_better is None}
     notes = []
     if assumed:
@@ -260,44 +256,12 @@ def direction_notes(
     if suspicious:
         listed = ", ".join(suspicious[:_MAX_LISTED])
         notes.append(f"The name suggests that lower is better: {listed}. If so: `lower_is_better={suspicious[:1]}`.")
-    against = [name for name in dict.fromkeys(opposed) if name in assumed and name not in {*suspicious, *warned}]
-    if against:
-        listed = ", ".join(against[:_MAX_LISTED])
-        notes.append(
-            f"Over all outputs, ungrouped, scores fall as ratings rise: {listed}. If lower is better, use "
-            f"`lower_is_better={against[:1]}`."
-        )
     return notes
 
 
-def opposed_metrics(data: AspectData) -> list[str]:
-    """Return the metrics whose correlation over all outputs lies more than three standard errors below 0."""
-    opposed = []
-    for metric in data.metrics:
-        sample = select_sample(data.dataset, data.gold, metric.signed(), data.outputs).sample
-        if len(sample) > 3 and _correlate(sample.human, sample.metric) < -3 / math.sqrt(len(sample)):
-            opposed.append(metric.name)
-    return opposed
-
-
-def _correlate(first: Floats, second: Floats) -> float:
-    """Return Pearson's correlation, NaN if a side is constant. Not to the last digit, unlike the measure, but without
-    its many copies of the columns."""
-    centred = []
-    for column in (first, second):
-        # A power of two, so that nothing overflows, and a difference first: many scores differ by little.
-        scaled = np.ldexp(column, -np.frexp(np.abs(column).max())[1])
-        scaled -= scaled[0]
-        scaled -= scaled.mean()
-        centred.append(scaled)
-    size = math.sqrt(np.dot(centred[0], centred[0]) * np.dot(centred[1], centred[1]))
-    is_constant = any((column == column[0]).all() for column in (first, second))
-    return math.nan if is_constant or not size else float(np.dot(*centred)) / size
-
-
-def _list(entries: Sequence[str], unit: str = "") -> str:
-    more = f" and {len(entries) - _MAX_LISTED} more{unit}" if len(entries) > _MAX_LISTED else ""
-    return ", ".join(entries[:_MAX_LISTED]) + more
+def _list(entries: Sequence[str], unit: str = "", most: int = _MAX_LISTED) -> str:
+    more = f" and {len(entries) - most} more{unit}" if len(entries) > most else ""
+    return ", ".join(entries[:most]) + more
 
 
 # ---- Advice
@@ -389,11 +353,9 @@ def _advise(evaluation: MetaEvaluation, group: FigureGroup) -> str:
         order = "above" if best.value >= group.human.value else "below"
         human = format_number(group.human.value, 3)
         sentences += f" One rater against the others reaches {human}: the best metric is {order} that."
-    against = [figure.metric for figure in group.metrics if figure.against]
-    if against:
-        more = f" and {len(against) - _MAX_NAMED} more" if len(against) > _MAX_NAMED else ""
-        names = f"{', '.join(against[:_MAX_NAMED])}{more}"
-        sentences += f" Do not use {names}: {'they run' if len(against) > 1 else 'it runs'} against people."
+    if against := [figure.metric for figure in group.metrics if figure.against]:
+        runs = "they run" if len(against) > 1 else "it runs"
+        sentences += f" Do not use {_list(against, most=_MAX_NAMED)}: {runs} against people."
     if 0 < best.groups < _SMALL_SLICE and best.group == "item":
         sentences += f" The slice is small ({format_count(best.groups, 'group')})."
     return sentences
@@ -421,9 +383,8 @@ def _name_equals(evaluation: MetaEvaluation, best: Figure, group: FigureGroup) -
         if savings := _describe_savings(evaluation, fastest, best):
             sentences = f" {fastest.metric} ({format_number(fastest.value, 3)}) is on a par with it at {savings}."
         else:
-            names = ", ".join(f"{figure.metric} ({format_number(figure.value, 3)})" for figure in equals[:_MAX_NAMED])
-            more = f" and {len(equals) - _MAX_NAMED} more" if len(equals) > _MAX_NAMED else ""
-            sentences = f" On a par with it: {names}{more}."
+            names = [f"{figure.metric} ({format_number(figure.value, 3)})" for figure in equals]
+            sentences = f" On a par with it: {_list(names, most=_MAX_NAMED)}."
     elif different and not better and len(different) == len(known):
         others = "all others that could be tested" if len(known) < len(compared) else "all others"
         sentences = f" It is significantly better than {others}."

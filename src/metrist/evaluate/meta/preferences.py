@@ -49,7 +49,7 @@ from metrist.stats.measures import MEASURES, divide
 from metrist.stats.permutation import exchange_p_values, exchange_rows
 from metrist.stats.preferences import Preferences, bradley_terry, shares_won
 from metrist.stats.resampling import Pool, bootstrap_scores, explain_missing_interval, interval, pool_rows
-from metrist.stats.significance import coin_tail
+from metrist.stats.significance import best_first, coin_tail
 
 _TESTS = ("auto", "permutation", "none")
 _CELLS = 9
@@ -91,12 +91,9 @@ def _select_best_systems(dataset: JudgedDataset, choices: Choices, count: int) -
     """Return the choices between the `count` systems with the highest win rates (of equal systems, the first)."""
     codes = dataset.systems.codes
     rates = shares_won(codes[choices.first], codes[choices.second], choices.choice, len(dataset.systems.names))
-    ranked = [code for code in np.argsort(-rates, kind="stable") if not np.isnan(rates[code])]
+    ranked = best_first(rates)
     if not 2 <= count <= len(ranked):
-        raise RunError(
-            f"`top_k={count}`: {len(ranked)} systems have preferences; expected 2 to {len(ranked)}",
-            code="invalid_value",
-        )
+        raise RunError(f"`top_k={count}`: expected 2 to {len(ranked)} systems", code="invalid_value")
     best = np.isin(codes, ranked[:count])
     selected = best[choices.first] & best[choices.second]
     if not selected.any():
@@ -226,8 +223,8 @@ def make_choosers(dataset: JudgedDataset, pairs: Choices, names: Sequence[str] |
 
 def choice_table(human: Floats, leaning: Floats, epsilon: float = 0.0) -> Floats:
     """Return the confusion table (3, 3), humans by metric in the order first, second, tie, where both chose."""
-    rows = choice_rows(human, leaning, epsilon, np.zeros(len(human), dtype=np.intp), 1)
-    return rows.reshape(3, 3)
+    known = ~np.isnan(leaning)
+    return tables.confusion(tables.choose(human[known]), tables.choose(leaning[known], epsilon))
 
 
 def choice_rows(
@@ -235,8 +232,7 @@ def choice_rows(
 ) -> Floats:
     """Return each item's confusion table, flattened (items, 9); a pair counts as often as its weight says."""
     known = ~np.isnan(leaning)
-    chosen = np.where(human > 0, tables.FIRST_CODE, np.where(human < 0, tables.SECOND_CODE, tables.TIE_CODE))
-    cell = chosen[known] * 3 + tables.choose(leaning[known], epsilon)
+    cell = tables.choose(human[known]) * 3 + tables.choose(leaning[known], epsilon)
     counted = None if weight is None else weight[known]
     counts = np.bincount(item[known] * _CELLS + cell, weights=counted, minlength=items * _CELLS)
     return counts.reshape(items, _CELLS).astype(np.float64)

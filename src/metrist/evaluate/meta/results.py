@@ -373,7 +373,7 @@ def _replace_words(text: str, names: Mapping[str, str]) -> str:
 
 
 #: How the notes begin that are about the data and the settings rather than the figures.
-_FOR_AUTHOR = ("Warning:", "Near ", "With ", "The name suggests", "Over all outputs, ungrouped", "Higher is assumed")
+_FOR_AUTHOR = ("Warning:", "Near ", "With ", "The name suggests", "Higher is assumed")
 #: The names of measures in papers.
 MEASURE_TITLES = {
     "pearson": "Pearson's r",

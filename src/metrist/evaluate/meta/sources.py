@@ -19,7 +19,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, label_item
-from metrist.evaluate.meta.dataset import LENGTHS, Choices, ErrorSpans, JudgedDataset, Labels, LabelSets, MetricScores
+from metrist.evaluate.meta.dataset import (
+    LENGTHS,
+    Choices,
+    ErrorSpans,
+    JudgedDataset,
+    Labels,
+    LabelSets,
+    MetricScores,
+    are_all,
+)
 from metrist.io import ParsedRow, Reader
 from metrist.io.row_model import Location
 from metrist.io.writer import encodable
@@ -38,7 +47,7 @@ _RECORDS = ("item", "system", *TAG_FIELDS, "extra", "output", "source", "referen
 _JUDGED = {
     "ratings": ("item", "system", "aspect", "value"),
     "preferences": ("item", "first", "second", "aspect", "choice"),
-    "errors": ("item", "system", "aspect", "severity", "side", "start", "end"),
+    "errors": ("item", "system", "severity", "side", "start", "end"),
     "given": ("item", "system", "second", "metric", "choice", "columns", "value"),
 }
 _NUMBERS = {"at": pa.int64(), "value": pa.float64(), "start": pa.int64(), "end": pa.int64()}
@@ -257,15 +266,14 @@ def build_dataset(
         preferences=_read_preferences(preferences, rater_codes[2], outputs),
         weight=_read_weights(ratings, given, outputs),
         choices=_read_choices(given, chosen, outputs),
-        errors=_read_errors(errors, rater_codes[1], outputs.of["errors"]) if len(errors) else None,
+        errors=_read_errors(errors, outputs.of["errors"]) if len(errors) else None,
         label_sets=tables.labels.closed(),
         notes=tuple(_describe_repeats(ratings, preferences, rater_codes, outputs)),
     )
     numbers: list[Codes | None] = []
     for number, (run, _) in enumerate(others):
         own = outputs.of["records"][tables.run_rows[run]] if run in tables.run_rows else outputs.of.get(str(number))
-        is_all = own is None or (len(own) == len(outputs) and bool((own[1:] > own[:-1]).all()))
-        numbers.append(None if is_all else own)
+        numbers.append(None if own is None or are_all(own, len(outputs)) else own)
     return dataset, numbers
 
 
@@ -478,16 +486,14 @@ def _read_choices(given: pa.Table, chosen: pa.Table, outputs: _Outputs) -> dict[
     }
 
 
-def _read_errors(table: pa.Table, raters: Codes, outputs: Codes) -> ErrorSpans:
+def _read_errors(table: pa.Table, outputs: Codes) -> ErrorSpans:
     start, end = table["start"].to_numpy(), table["end"].to_numpy()
     unknown = np.isnan(start) | np.isnan(end)
     return ErrorSpans(
         output=outputs,
         start=np.where(unknown, -1, start).astype(np.intp),
         end=np.where(unknown, -1, end).astype(np.intp),
-        rater=raters,
         severity=_encode_column(table["severity"]),
-        aspect=_encode_column(table["aspect"]),
         on_output=pc.equal(table["side"].cast(pa.string()), "output").to_numpy(),
     )
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from metrist._version import __version__
 from metrist.documents import read_json
-from metrist.errors import RunError, did_you_mean, format_count, quote_word
+from metrist.errors import RunError, format_count, quote_word
 from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.report import agreement, outputs, systems
 from metrist.evaluate.report.data import ReportData, ReportOptions
+from metrist.evaluate.selection import unknown_name
 from metrist.names import list_distinct
 from metrist.report.page import Block, CommandBlock, Fold, Prose, Report, Section, TableBlock
 from metrist.report.scores import sign_metrics
@@ -98,10 +99,9 @@ def build_report(
         sentences += agreement.trust_sentence(evaluation)
     total = len(data.results)
     counts = {m.label: (total - len(data.results.scores[m.label].failures), total) for m in data.results.metrics}
-    items = len(list_distinct(data.results.items))
     facts = [
         format_count(total, "output"),
-        format_count(items, "item"),
+        format_count(len(list_distinct(data.results.items)), "item"),
         format_count(len(data.systems), "system"),
         format_count(len(data.results.metrics), "metric"),
     ]
@@ -109,11 +109,6 @@ def build_report(
         facts.append(f"rated by people for {', '.join(data.texts.ratings)}")
     names = [Path(source).name for source in sources if isinstance(source, str | os.PathLike)]
     cautions = systems.describe_coverage(counts)
-    cautions += systems.describe_limits(comparison) if comparison else []
-    if comparison is not None and items < 30:
-        cautions.append(
-            f"Only {format_count(items, 'item')}: intervals and p-values are rough, and small differences stay unseen."
-        )
     cautions += [*data.notes, *data.results.notes]
     basis = [systems.describe_basis(comparison)] if comparison else []
     basis += [agreement.describe_measure(evaluation)] if evaluation else []
@@ -139,22 +134,15 @@ def plot(
     """One figure of the report, with the size and the type of a paper's column. `metric` is that of `levels`, `aspect`
     that of `levels`, `scatter` and `curves`."""
     if kind not in KINDS:
-        raise RunError(
-            f"no kind of figure {kind!r}; known are {', '.join(KINDS)}{did_you_mean(kind, KINDS)}", code="unknown_name"
-        )
+        raise unknown_name("kind of figure", kind, KINDS)
     if width not in WIDTHS:
-        raise RunError(
-            f"no width {width!r}; known are {', '.join(WIDTHS)}{did_you_mean(width, WIDTHS)}", code="unknown_name"
-        )
+        raise unknown_name("width", width, WIDTHS)
     data = ReportData(sources, ReportOptions(**options))
     chosen: dict[str, Any] = {}
     if kind in ("levels", "scatter", "curves") and aspect is not None:
         known = data.evaluation.golds if data.evaluation else {}
         if aspect not in known:
-            raise RunError(
-                f"no ratings of {aspect!r}; there are {', '.join(known) or 'none'}{did_you_mean(aspect, known)}",
-                code="unknown_name",
-            )
+            raise unknown_name("ratings of", aspect, known)
         chosen["aspect"] = aspect
     if kind == "levels" and metric is not None:
         chosen["metric"] = data.results.metric(metric).label

@@ -71,7 +71,6 @@ def agreement_section(data: ReportData) -> Section | None:
 
 
 def _scatter_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]:
-    """Scores beside ratings, and ε curves, aspect by aspect."""
     left_out, metrics = "", order_metrics(evaluation)
     if others := metrics[_MAX_PANELS:]:
         mean = ", on average over aspects" if len(evaluation.outputs) > 1 else ""
@@ -152,9 +151,7 @@ _MAJORITY = "The share of outputs, of those with two or more ratings, on which m
 
 def recommend(evaluation: MetaEvaluation) -> list[str]:
     """The advice in words: all outputs first, then the slices where another metric is best."""
-    sentences = advice(evaluation)
-    overall = [sentence for sentence in sentences if "On all outputs" in sentence]
-    return [*overall, *(sentence for sentence in sentences if sentence not in overall)][:30]
+    return sorted(advice(evaluation), key=lambda sentence: "On all outputs" not in sentence)[:30]
 
 
 def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
@@ -190,11 +187,8 @@ def describe_measure(evaluation: MetaEvaluation) -> str:
 
 
 def _on_all(evaluation: MetaEvaluation, aspect: str) -> list[Figure]:
-    return [
-        f
-        for f in evaluation.figures
-        if f.aspect == aspect and f.slice == ALL and f.measure == evaluation.plan.measures[0]
-    ]
+    key = aspect, evaluation.plan.measures[0], ALL
+    return [figure for figure in evaluation.figures if figure.key == key]
 
 
 def order_metrics(evaluation: MetaEvaluation) -> list[str]:
@@ -324,7 +318,6 @@ def _level_blocks(data: ReportData) -> list[Block]:
 
 
 def _level_column(data: ReportData) -> str:
-    """The column of data by which levels are shown."""
     return "task+language" if "task+language" in data.slices else data.slices[0]
 
 

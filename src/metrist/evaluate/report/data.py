@@ -104,7 +104,6 @@ class ReportData:
     # ---- Opening
 
     def _open(self, sources: Sequence[Any]) -> tuple[dict[str, Results], list[Any]]:
-        """The runs by their names, and the files with texts and ratings."""
         names, reading = list_names(self.options.metrics) or [], self.options.reading
         runs: dict[str, Results] = {}
         files: list[Any] = []
@@ -151,10 +150,8 @@ class ReportData:
             else column
             for column, names in zip(columns, self._names.values(), strict=True)
         ]
-        systems, items = (
-            concatenate_names(renamed),
-            concatenate_names([encode_names(run.items) for run in self.runs.values()]),
-        )
+        systems = concatenate_names(renamed)
+        items = concatenate_names([encode_names(run.items) for run in self.runs.values()])
         kept = set(select_systems(systems, self.options.systems))
         if self.options.baseline is not None:
             kept |= set(select_systems(systems, [self.options.baseline]))

@@ -178,7 +178,6 @@ def disagreements_section(data: ReportData) -> Section | None:
 
 
 def _fold(lists: Sequence[WorstOutputs]) -> list[Block]:
-    """A closed fold per list."""
     return [Fold(title=outputs.title, blocks=[OutputsBlock(outputs=outputs)]) for outputs in lists]
 
 

@@ -358,18 +358,13 @@ def describe_comparison(comparison: Comparison) -> list[str]:
 
 
 def _name_best(comparison: Comparison) -> list[str]:
-    """Which system each metric puts first, if metrics differ about that."""
     best: dict[str, list[str]] = {}
     for metric in comparison.metrics:
         if metric.higher_is_better is None:
             continue
         sign = -1 if metric.higher_is_better is False else 1
-        values = {
-            system: sign * score.value
-            for system, own in comparison.scores.items()
-            for score in own
-            if score.metric == metric.label and not math.isnan(score.value)
-        }
+        scores = (score for own in comparison.scores.values() for score in own if score.metric == metric.label)
+        values = {score.system: sign * score.value for score in scores if not math.isnan(score.value)}
         if values:
             best.setdefault(max(values, key=values.__getitem__), []).append(metric.label)
     if len(best) == 1:
@@ -506,25 +501,13 @@ def describe_basis(comparison: Comparison) -> str:
     return f"Not luck: {tests} p ≤ {plan.alpha:g} ({draws}{corrected}). Each metric is tested by itself."
 
 
-def describe_limits(comparison: Comparison) -> list[str]:
-    """A caution where so few draws for so many pairs cannot call any difference one."""
-    pairs, plan = len(gather_pairs(comparison)), comparison.plan
-    if pairs / (plan.draws + 1) <= plan.alpha:
-        return []
-    needed = math.ceil(pairs / plan.alpha)
-    return [
-        f"With {format_count(pairs, 'pair')} of systems, {plan.draws:,} draws cannot reach p ≤ {plan.alpha:g}, so that "
-        f"no difference counts, however large: use at least {needed:,} draws."
-    ]
-
-
 def describe_coverage(counts: Mapping[str, tuple[int, int]]) -> list[str]:
     """Cautions about metrics that did not score all outputs: scored and all, by metric."""
-    incomplete = {name: pair for name, pair in counts.items() if pair[0] < pair[1]}
     return [
         f"{name} scored {scored:,} of {format_count(total, 'output')} ({scored / total:.1%}): its means are over "
         f"{agree(scored, 'that one', 'those')}, and its failures are listed below."
-        for name, (scored, total) in incomplete.items()
+        for name, (scored, total) in counts.items()
+        if scored < total
     ]
 
 

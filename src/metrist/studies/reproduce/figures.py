@@ -246,7 +246,7 @@ def _compute_figure(block: PublishedBlock, folder: DataFolder, data: str, aspect
         choices = judged.preferences[aspect]
         leads = values[choices.first] - values[choices.second]
         counts = pair_counts(confusion(choose(choices.choice), choose(leads)))
-        return float(measure(name).pool(counts)[0]), len(leads)
+        return float(measure(name).pool(counts)), len(leads)
     outputs = select_outputs(judged, exclude_systems=block.exclude)
     figures = []
     for rated in judged.ratings if aspect == MEAN else (aspect,):

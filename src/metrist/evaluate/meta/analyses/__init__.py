@@ -6,59 +6,43 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from metrist.errors import RunError, did_you_mean
-from metrist.evaluate.meta.analyses.judgments import (
-    agreement_tables,
-    confusion_tables,
-    error_tables,
-    reduction_tables,
-    strength_tables,
-)
-from metrist.evaluate.meta.analyses.metrics import (
-    correlation_tables,
-    cost_tables,
-    curve_tables,
-    matrix_tables,
-    power_tables,
-    tested_tables,
-    tie_tables,
-    top_k_tables,
-)
-from metrist.evaluate.meta.analyses.systems import (
-    bias_tables,
-    inflation_tables,
-    label_space_tables,
-    level_agreement_tables,
-    level_tables,
-    rating_tables,
-)
+from metrist.errors import RunError
+from metrist.evaluate.meta.analyses import judgments, metrics, systems
 from metrist.evaluate.meta.evaluate import RATERS_ONLY
 from metrist.evaluate.meta.notes import advice_tables
 from metrist.evaluate.meta.results import MetaEvaluation
+from metrist.evaluate.selection import unknown_name
 from metrist.report.tables import Table
 
+_Analysis = Callable[[MetaEvaluation], list[Table]]
+
+
+def _each_aspect(make_table: Callable[[MetaEvaluation, str], Table]) -> _Analysis:
+    return lambda evaluation: [make_table(evaluation, aspect) for aspect in evaluation.golds]
+
+
 #: The function that makes the tables of each analysis.
-ANALYSES: Mapping[str, Callable[[MetaEvaluation], list[Table]]] = MappingProxyType(
+ANALYSES: Mapping[str, _Analysis] = MappingProxyType(
     {
-        "matrix": matrix_tables,
-        "tests": tested_tables,
-        "power": power_tables,
-        "top-k": top_k_tables,
-        "metrics": correlation_tables,
-        "bias": bias_tables,
-        "systems": level_tables,
-        "ratings": rating_tables,
-        "levels": level_agreement_tables,
-        "inflation": inflation_tables,
-        "label-space": label_space_tables,
-        "ties": tie_tables,
-        "curve": curve_tables,
-        "agreement": agreement_tables,
-        "errors": error_tables,
-        "reductions": reduction_tables,
-        "confusion": confusion_tables,
-        "strengths": strength_tables,
-        "cost": cost_tables,
+        "matrix": metrics.matrix_tables,
+        "tests": metrics.tested_tables,
+        "power": metrics.power_tables,
+        "top-k": metrics.top_k_tables,
+        "metrics": metrics.correlation_tables,
+        "bias": _each_aspect(systems.bias_table),
+        "systems": _each_aspect(systems.mean_level_table),
+        "ratings": systems.rating_tables,
+        "levels": systems.level_agreement_tables,
+        "inflation": _each_aspect(systems.inflation_table),
+        "label-space": systems.label_space_tables,
+        "ties": _each_aspect(metrics.tie_table),
+        "curve": _each_aspect(metrics.curve_table),
+        "agreement": judgments.agreement_tables,
+        "errors": judgments.error_tables,
+        "reductions": judgments.reduction_tables,
+        "confusion": judgments.confusion_tables,
+        "strengths": judgments.strength_tables,
+        "cost": metrics.cost_tables,
         "advice": advice_tables,
     }
 )
@@ -71,10 +55,7 @@ _ITEM_INTERVALS = ("ratings", "levels", "agreement", "errors", "strengths")
 def analyse(evaluation: MetaEvaluation, name: str) -> list[Table]:
     """Return the tables of one analysis."""
     if name not in ANALYSES:
-        raise RunError(
-            f"unknown analysis {name!r}; known are {', '.join(ANALYSES)}{did_you_mean(name, ANALYSES)}",
-            code="unknown_name",
-        )
+        raise unknown_name("analysis", name, ANALYSES)
     if not evaluation.figures and name not in RATERS_ONLY:
         raise RunError(f"{name} analyses metrics, and there are none; without metrics: {', '.join(RATERS_ONLY)}")
     if evaluation.plan.preferences and name not in PREFERENCE_ANALYSES:

@@ -114,10 +114,6 @@ def _iterate_ratings(evaluation: MetaEvaluation) -> Iterator[tuple[str, Ratings,
 def confusion_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect and metric: what humans chose, by what the metric chose."""
     dataset, plan = evaluation.dataset, evaluation.plan
-    if not dataset.preferences:
-        raise RunError(
-            "the data hold no preferences: a confusion table needs choices between two outputs", code="no_data"
-        )
     rows: list[list[Any]] = []
     for aspect in preference_aspects(dataset, plan.aspects):
         pairs = compute_gold_pairs(dataset, plan, aspect)
@@ -134,8 +130,6 @@ def confusion_tables(evaluation: MetaEvaluation) -> list[Table]:
 def strength_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect: each system's win rate, and its strength by the Bradley-Terry model with ties."""
     dataset, plan = evaluation.dataset, evaluation.plan
-    if not dataset.preferences:
-        raise RunError("the data hold no preferences: win rates need choices between two outputs", code="no_data")
     names = plan.aspects if plan.preferences or plan.gold in PREFERENCE_GOLDS else ()
     return [_strength_table(dataset, plan, aspect) for aspect in preference_aspects(dataset, names)]
 
@@ -176,12 +170,12 @@ def _estimate_strengths(
         return [Estimate(math.nan, math.nan, math.nan, 2)] * len(names), [str(error)]
     resampled = bootstrap_strengths(preferences, plan.draws, plan.rng())
     items = len(np.unique(preferences.item))
-    undetermined = np.isnan(resampled).any(axis=1).mean() if len(resampled) else 0.0
     estimates = [
         Estimate(float(strength), *interval(resampled[:, i], plan.confidence, items, float(strength)), 2)
         for i, strength in enumerate(fitted.strength)
     ]
-    if math.isnan(estimates[0].low) and plan.draws > 0 and undetermined:
+    undetermined = np.isnan(resampled).any(axis=1).mean() if len(resampled) else 0.0
+    if undetermined and math.isnan(estimates[0].low):
         reason = f"{undetermined:.1%} of the resamples do not determine the strengths"
         return estimates, [f"Log strengths have no interval: {reason}."]
     return estimates, []

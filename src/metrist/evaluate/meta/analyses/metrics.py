@@ -38,8 +38,11 @@ _CURVE_POINTS = 12
 
 def matrix_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Metric × slice: one table per aspect and measure, with the mean rank over the slices."""
-    keys = dict.fromkeys((figure.aspect, figure.measure) for figure in evaluation.figures)
-    return [_matrix(evaluation, aspect, name) for aspect, name in keys]
+    return [_matrix(evaluation, aspect, name) for aspect, name in _list_tables(evaluation)]
+
+
+def _list_tables(evaluation: MetaEvaluation) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((figure.aspect, figure.measure) for figure in evaluation.figures))
 
 
 def _matrix(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
@@ -107,7 +110,7 @@ def correlation_tables(evaluation: MetaEvaluation) -> list[Table]:
         row: list[Any] = [name]
         for second in columns:
             both = np.isfinite(first) & np.isfinite(second)
-            row.append(Number(spearman.value(first[both], second[both]) if both.any() else math.nan, 2))
+            row.append(Number(spearman.value(first[both], second[both]), 2))
         rows.append(row)
     return [
         Table(title="Spearman's correlation between metrics", columns=name_columns("metric", right=names), rows=rows)
@@ -214,13 +217,9 @@ def _aspect_data(evaluation: MetaEvaluation, aspect: str) -> AspectData:
 # ---- Ties
 
 
-def tie_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect: the share of output pairs that humans and each metric tie (at its ε), over all outputs, or as mean
-    and standard deviation over the slices (Doostmohammadi et al. 2024, Table 1)."""
-    return [_tie_table(evaluation, aspect) for aspect in evaluation.golds]
-
-
-def _tie_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+def tie_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+    """The share of output pairs that humans and each metric tie (at its ε), over all outputs, or as mean and standard
+    deviation over the slices (Doostmohammadi et al. 2024, Table 1)."""
     data = _aspect_data(evaluation, aspect)
     slices = make_slices(evaluation.dataset, evaluation.plan.slices, data.outputs)
     slices = slices[1:] or slices
@@ -269,16 +268,6 @@ def _mean_and_deviation(shares: Sequence[float]) -> list[Number]:
     return [Number(mean), Number(float(known.std(ddof=1)) if len(known) > 1 else np.nan)]
 
 
-def curve_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect: accuracy and tie share of each metric as its threshold grows from 0 to the widest gap, over all
-    outputs; the best threshold is among those shown."""
-    if evaluation.plan.group == "system-level":
-        raise RunError(
-            "ε curves need pairs of outputs: `group` must be item, none, system or a column", code="invalid_value"
-        )
-    return [_curve_table(evaluation, aspect) for aspect in evaluation.golds]
-
-
 def compute_curve(evaluation: MetaEvaluation, aspect: str, metric: str, points: int) -> TieCurve:
     """Return a metric's accuracy and tie share at thresholds from 0 to the widest gap."""
     dataset, plan = evaluation.dataset, evaluation.plan
@@ -288,7 +277,13 @@ def compute_curve(evaluation: MetaEvaluation, aspect: str, metric: str, points: 
     return tie_curve(pairing(selected.sample.human, selected.sample.metric, groups, average=plan.group_average), points)
 
 
-def _curve_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+def curve_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+    """Accuracy and tie share of each metric as its threshold grows from 0 to the widest gap, over all outputs; the best
+    threshold is among those shown."""
+    if evaluation.plan.group == "system-level":
+        raise RunError(
+            "ε curves need pairs of outputs: `group` must be item, none, system or a column", code="invalid_value"
+        )
     rows: list[list[Any]] = []
     for metric in evaluation.metrics():
         curve = compute_curve(evaluation, aspect, metric, _CURVE_POINTS)
@@ -311,8 +306,7 @@ def cost_tables(evaluation: MetaEvaluation) -> list[Table]:
         raise RunError(
             "no run recorded what its metrics cost: give run folders (`metrist score … -o run/`), not flat files"
         )
-    keys = dict.fromkeys((figure.aspect, figure.measure) for figure in evaluation.figures)
-    return [_cost_table(evaluation, aspect, name) for aspect, name in keys]
+    return [_cost_table(evaluation, aspect, name) for aspect, name in _list_tables(evaluation)]
 
 
 def pareto_front(points: Sequence[tuple[float, ...]]) -> list[bool]:

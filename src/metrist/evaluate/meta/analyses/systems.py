@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,12 +40,6 @@ from metrist.stats.significance import ranks
 # ---- Systems
 
 
-def bias_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect: each system's rank by humans minus its rank by each metric; then the same averaged over the values of
-    the sliced columns where each system has a single value (say, extractive or abstractive)."""
-    return [_bias_table(evaluation, aspect) for aspect in evaluation.golds]
-
-
 def rank_differences(
     dataset: JudgedDataset, human: Floats, metric: Floats, outputs: Codes, corpus: CorpusStats | None = None
 ) -> Floats:
@@ -62,7 +56,9 @@ def rank_differences(
     return ranks(system_means(dataset, human, both)) - ranks(scores)
 
 
-def _bias_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+def bias_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+    """Each system's rank by humans minus its rank by each metric; then the same averaged over the values of the sliced
+    columns where each system has a single value (say, extractive or abstractive)."""
     dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
     metrics = evaluation.metrics()
     human = ranks(system_means(dataset, gold, outputs))
@@ -102,22 +98,15 @@ def _systems_by_value(dataset: JudgedDataset, column: str, outputs: Codes) -> di
     return {labels.names[value]: systems[values == value].tolist() for value in np.unique(values)}
 
 
-def level_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect: each system's mean rating and mean score on a scale of 0 to 100, for metrics that use the raters'
-    scale, with the average gap between the two (Doostmohammadi et al. 2024, Table 2)."""
-    return [_mean_level_table(evaluation, aspect) for aspect in evaluation.golds]
-
-
-def _mean_level_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+def mean_level_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+    """Each system's mean rating and mean score on a scale of 0 to 100, for metrics that use the raters' scale, with the
+    average gap between the two (Doostmohammadi et al. 2024, Table 2)."""
     dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
     values = dataset.ratings[aspect].value
     scale = (float(values.min()), float(values.max()))
     metrics = metrics_on_scale(evaluation, outputs, scale)
     if not metrics or scale[0] == scale[1]:
-        raise RunError(
-            f"no metric gives scores on the raters' scale of {aspect!r}, {scale[0]:g} to {scale[1]:g}: "
-            "mean levels can only be compared on the same scale"
-        )
+        raise RunError(f"no metric gives scores on the raters' scale of {aspect!r}, {scale[0]:g} to {scale[1]:g}")
     codes = dataset.systems.codes[outputs]
     levels = [system_levels(gold[outputs], dataset.scores[m].signed()[outputs], codes, scale) for m in metrics]
     human = levels[0].human
@@ -162,12 +151,8 @@ def system_levels(human: Floats, judge: Floats, system: Codes, scale: tuple[floa
         for values in (human, judge)
     ]
     differences = (means[1] - means[0])[outputs > 0]
-    return SystemLevels(
-        human=means[0],
-        judge=means[1],
-        gap=float(np.abs(differences).mean()) if len(differences) else np.nan,
-        bias=float(differences.mean()) if len(differences) else np.nan,
-    )
+    gap, bias = (float(own.mean()) if len(own) else np.nan for own in (np.abs(differences), differences))
+    return SystemLevels(human=means[0], judge=means[1], gap=gap, bias=bias)
 
 
 def rating_tables(evaluation: MetaEvaluation) -> list[Table]:
@@ -256,8 +241,7 @@ def metrics_on_scale(evaluation: MetaEvaluation, outputs: Codes, scale: tuple[fl
 _MAX_LEVELS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Confusion:
+class Confusion(NamedTuple):
     """Counts (human levels, judge levels); `agreement` is the share of each human level that the judge puts at that
     level, with its bootstrap interval."""
 
@@ -300,8 +284,7 @@ def confusion(
     resampled = bootstrap_scores(stats, share, draws, rng)
     shares = share(stats.sum(axis=1))
     limits = [interval(resampled[:, r], confidence, len(units), float(value)) for r, value in enumerate(shares)]
-    low, high = np.array(limits).reshape(-1, 2).T
-    return Confusion(human=rows, judge=columns, counts=counts, agreement=shares, low=low, high=high)
+    return Confusion(rows, columns, counts, shares, *np.array(limits).reshape(-1, 2).T)
 
 
 def level_agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
@@ -313,11 +296,7 @@ def level_agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
         metrics = metrics_on_scale(evaluation, outputs, (float(values.min()), float(values.max())))
         tables += [_level_table(evaluation, aspect, metric) for metric in metrics]
     if not tables:
-        raise RunError(
-            "agreement at each level needs a metric with scores on the raters' scale; none has them "
-            f"(aspects: {', '.join(evaluation.golds)})",
-            code="invalid_value",
-        )
+        raise RunError("agreement at each level needs a metric with scores on the raters' scale", code="invalid_value")
     return tables
 
 
@@ -348,14 +327,10 @@ def _level_table(evaluation: MetaEvaluation, aspect: str, metric: str) -> Table:
     )
 
 
-def inflation_tables(evaluation: MetaEvaluation) -> list[Table]:
-    """Per aspect: a metric's mean score of the outputs that humans rate lowest and highest, on each slice, and their
-    ratio, both counted from the worst score of the metric's scale. If wrong answers share words with right ones, the
-    ratio comes close to 1, and the metric's mean says little (Doostmohammadi et al. 2024, Task 1615)."""
-    return [_inflation_table(evaluation, aspect) for aspect in evaluation.golds]
-
-
-def _inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+def inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
+    """A metric's mean score of the outputs that humans rate lowest and highest, on each slice, and their ratio, both
+    counted from the worst score of the metric's scale. If wrong answers share words with right ones, the ratio comes
+    close to 1, and the metric's mean says little (Doostmohammadi et al. 2024, Task 1615)."""
     dataset, gold = evaluation.dataset, evaluation.golds[aspect]
     rows: list[list[Any]] = []
     worst = {metric: _worst_score(dataset.scores[metric]) for metric in evaluation.metrics()}
@@ -371,10 +346,7 @@ def _inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
             levels = f"{rated.min():g} and {rated.max():g}"
             rows.append([part.name, metric, levels, Number(wrong), Number(right), Number(inflation, 2)])
     if not rows:
-        raise RunError(
-            f"humans give all outputs the same {aspect}: there are no wrong answers to compare with right ones",
-            code="too_little_data",
-        )
+        raise RunError(f"humans give all outputs the same {aspect}: none is wrong", code="too_little_data")
     return Table(
         title=f"scores of the outputs that humans rate lowest by {aspect}",
         columns=name_columns("slice", "metric", right=("levels", "mean at lowest", "mean at highest", "ratio")),
@@ -414,10 +386,7 @@ def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
     if not sets:
         raise RunError("no task has a closed set of answers: at most 20 distinct references, each of two items or more")
     if not metrics:
-        raise RunError(
-            "no metric can score the answers: expected one of metrist's metrics that needs only references",
-            code="invalid_value",
-        )
+        raise RunError("no metric can score the answers: expected one that needs only references", code="invalid_value")
     rows: list[list[Any]] = []
     for task, labels in sets.items():
         for metric in metrics:
