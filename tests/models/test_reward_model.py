@@ -21,7 +21,7 @@ from metrist.errors import ModelError
 from metrist.models.devices import Options
 from metrist.models.loading import load_reward
 from metrist.models.reward_layout import RewardInput, RewardLayout, build_rows, token_encoder
-from metrist.models.reward_model import TorchReward
+from metrist.models.reward_model import RewardModel, TorchReward
 from metrist.models.weights import find_weights
 from tiny_models import WORDS
 
@@ -207,24 +207,24 @@ def test_when_memory_runs_out_less_is_computed_at_once(
     untrained: Callable[..., TorchReward], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reward, inputs = untrained("bert"), questions(6)
-    expected, plain = reward.rewards(inputs).values, TorchReward._forward
+    expected, plain = reward.rewards(inputs).values, RewardModel.forward
 
-    def small(self: TorchReward, rows: Any, starts: Any) -> Any:
-        if len(rows) > 2:
+    def small(self: RewardModel, ids: Any, *rest: Any) -> Any:
+        if len(ids) > 2:
             raise RuntimeError("CUDA out of memory")
-        return plain(self, rows, starts)
+        return plain(self, ids, *rest)
 
     freed: list[Any] = []
     monkeypatch.setattr("metrist.models.devices.free_memory", freed.append)
-    monkeypatch.setattr(TorchReward, "_forward", small)
+    monkeypatch.setattr(RewardModel, "forward", small)
     monkeypatch.setattr(reward, "budget", type(reward.budget)(512))
     assert np.abs(reward.rewards(inputs).values - expected).max() < 1e-5
     assert freed
 
-    def never(_self: TorchReward, _rows: Any, _starts: Any) -> Any:
+    def never(*_: Any) -> Any:
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr(TorchReward, "_forward", never)
+    monkeypatch.setattr(RewardModel, "forward", never)
     with raises_code(ModelError, "model_unusable", "50"):
         reward.rewards(inputs)
 

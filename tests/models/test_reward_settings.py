@@ -33,7 +33,7 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"metrist_reward": 2}, "$.metrist_reward"),
+        ({"metrist_reward": 2}, "metrist_reward"),
         ({"pooling": "sum"}, "$.pooling"),
         ({"spread": -1}, "$.spread"),
         ({"spread": float("inf")}, "$.spread"),

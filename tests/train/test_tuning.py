@@ -199,8 +199,8 @@ def test_torch_computes_the_rewards_of_a_text_encoder(kind: str, tmp_path: Path)
     """Up to the rounding of the runtime's products; padding and the other rows change nothing."""
     import torch
 
+    from metrist.models.batching import pad_rows
     from metrist.models.reward_layout import build_rows, token_encoder
-    from metrist.models.reward_model import pad_rows
     from metrist.models.trainable_encoder import TrainableEncoder, TrainableReward
 
     base = write_preference_encoder(tmp_path, kind)

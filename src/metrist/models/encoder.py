@@ -192,7 +192,6 @@ class Encoder:
         starts = np.cumsum([0, *map(len, ids)])
         vectors = np.empty((int(starts[-1]), int(self.model.config.hidden_size)), np.float32)
         windows = [window for text, row in enumerate(ids) for window in split_tokens(text, row, self._format)]
-        windows.sort(key=lambda window: -len(window.ids))
 
         def work(batch: list[int]) -> None:
             selected = [windows[at] for at in batch]
@@ -214,18 +213,10 @@ class Encoder:
         """Return the last layer's vectors, (sequence, token, dimension)."""
         import torch
 
-        # Without a padding token any token will do, as padding is masked.
-        known = (self.tokenizer.pad_token_id, getattr(self.model.config, "pad_token_id", None), 0)
-        padding = next(number for number in known if number is not None)
-        longest = max(len(window.ids) for window in windows)
-        ids = np.full((len(windows), longest), padding, np.int64)
-        mask = np.zeros((len(windows), longest), np.int64)
-        for row, window in enumerate(windows):
-            ids[row, : len(window.ids)] = window.ids
-            mask[row, : len(window.ids)] = 1
+        tables = batching.pad_rows([window.ids for window in windows], padding_id(self.model.config, self.tokenizer))
         with torch.inference_mode():
-            tensors = (torch.from_numpy(array).to(self.place.device) for array in (ids, mask))
-            outputs = self.model(**dict(zip(("input_ids", "attention_mask"), tensors, strict=True)))
+            ids, mask = (torch.from_numpy(table).to(self.place.device) for table in tables)
+            outputs = self.model(input_ids=ids, attention_mask=mask)
             vectors: NDArray[np.float32] = outputs[0].float().cpu().numpy()
         return vectors
 
@@ -254,6 +245,13 @@ def _expand_states(
         starts=np.cumsum([0, *sizes]).astype(np.int64),
         cut=cut,
     )
+
+
+def padding_id(config: Any, tokenizer: Any) -> int:
+    """Return the padding token. Some models count positions by it, so the model's own setting comes first; without one,
+    any token will do, as padding is masked."""
+    known = (getattr(config, "pad_token_id", None), tokenizer.pad_token_id, 0)
+    return int(next(number for number in known if number is not None))
 
 
 def token_limit(model: Any, tokenizer: Any) -> int:

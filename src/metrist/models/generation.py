@@ -29,7 +29,7 @@ from metrist.llm.messages import (
     has_chat_template,
 )
 from metrist.models import devices, tokenization, weights
-from metrist.models.batching import TokenBudget, longest_first, run_in_batches
+from metrist.models.batching import TokenBudget, run_in_batches
 from metrist.models.devices import Options
 from metrist.models.lora import load_adapter
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
@@ -138,10 +138,8 @@ class Generator:
     def _complete_group(
         self, group: Sequence[_EncodedPrompt], sampling: Sampling, completions: dict[int, Completion], call: Call
     ) -> None:
-        ordered = [group[position] for position in longest_first([len(prompt.ids) for prompt in group])]
-
         def work(batch: list[int]) -> None:
-            prompts = [ordered[position] for position in batch]
+            prompts = [group[position] for position in batch]
             for prompt, completion in zip(prompts, self._generate(prompts, sampling), strict=True):
                 completions[prompt.number] = completion
                 call.deliver(prompt.number, completion)
@@ -149,10 +147,10 @@ class Generator:
         batch_tokens = call.runtime.batch_tokens
         tokens = (batch_tokens or self._default_tokens) * _TOKENS_FACTOR
         budget = self._budgets.setdefault(batch_tokens, TokenBudget(tokens))
-        lengths = [len(prompt.ids) + prompt.max_new for prompt in ordered]
+        lengths = [len(prompt.ids) + prompt.max_new for prompt in group]
         for position, reason in run_in_batches(lengths, budget, work, self._free).items():
             failure = Failure(FailureKind.transient, f"the conversation {reason}")
-            number = ordered[position].number
+            number = group[position].number
             completions[number] = Completion(failure=failure)
             call.deliver(number, completions[number])
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.models.reward_layout import RewardInput, RewardSettings
+from metrist.models.reward_layout import RewardInput, Rewards, RewardSettings
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -136,15 +136,6 @@ class EncoderModel(Protocol):
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Return tokens as text. A piece that continues a word starts with ##, whatever the tokenizer."""
         ...
-
-
-class Rewards(NamedTuple):
-    """The reward of each answer, the number of tokens cut from its row, and the number of the answer's tokens that the
-    model knows: if it knows none, the reward says nothing about the answer."""
-
-    values: NDArray[np.float64]
-    cut: NDArray[np.int64]
-    read: NDArray[np.int64]
 
 
 class RewardScorer(Protocol):

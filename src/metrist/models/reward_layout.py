@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.documents import read_json
+from metrist.documents import read_json_object
 from metrist.errors import ModelError
 from metrist.models.numpy_inference import storage
 from metrist.models.tokenization import replace_surrogates
@@ -98,6 +98,31 @@ def build_rows(
     read = [sum(token != unknown for token in answer) for answer in answers]
     tokens, cut, starts = zip(*rows, strict=True) if rows else ((), (), ())
     return RewardRows([np.array(row, np.int32) for row in tokens], list(cut), list(starts), read)
+
+
+class Rewards(NamedTuple):
+    """The reward of each answer, the number of tokens cut from its row, and the number of the answer's tokens that the
+    model knows: if it knows none, the reward says nothing about the answer."""
+
+    values: NDArray[np.float64]
+    cut: NDArray[np.int64]
+    read: NDArray[np.int64]
+
+
+def score_rows(
+    encode: Encode,
+    settings: RewardSettings,
+    inputs: Sequence[RewardInput],
+    unknown: int | None,
+    compute: Callable[[list[NDArray[np.int32]], list[int]], NDArray[np.float64]],
+) -> Rewards:
+    """Return one reward per input, in order. `compute` gets the row of each distinct one, and where its answer
+    begins."""
+    numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
+    rows = build_rows(encode, settings.frame, settings.layout, list(numbers), unknown)
+    values = compute(rows.ids, rows.starts)
+    order = np.array([numbers[item] for item in inputs], np.int64)
+    return Rewards(values[order], np.array(rows.cut, np.int64)[order], np.array(rows.read, np.int64)[order])
 
 
 def pooled_span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
@@ -254,6 +279,10 @@ def _find_part(part: list[int], tokens: list[int]) -> int:
 
 # ---- Settings
 
+_LARGEST = sys.float_info.max
+#: What a file must have beside pooling and frame.
+_REQUIRED = ("labelled", "max_length", "keep", "criteria", "centre", "spread")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSettings:
@@ -265,9 +294,10 @@ class RewardSettings:
     layout: RewardLayout
     frame: RewardFrame
     criteria: Mapping[str, str] = field(default_factory=dict)
-    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    centre: float = 0.0
-    spread: float = 1.0
+    fields: Mapping[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]] = field(default_factory=dict)
+    centre: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] = 0.0
+    #: 0 if the model gives all answers the same reward.
+    spread: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)] = 1.0
 
     def write(self, folder: Path) -> None:
         facts = {KEY: 1, **asdict(self)}
@@ -284,45 +314,16 @@ class RewardSettings:
                 code="invalid_value",
             )
         try:
-            return RewardSettings.from_json(read_json(path, ModelError))
+            facts = read_json_object(path, ModelError)
+            if facts.get(KEY) != 1:
+                raise ModelError(f"`{KEY}` must be 1, got {facts.get(KEY)!r:.50}")
+            settings = msgspec.convert(facts, RewardSettings)
+            # A default for a lost setting would change the rewards.
+            if lost := [name for name in _REQUIRED if name not in {**facts, **facts["layout"]}]:
+                raise ModelError(f"`{lost[0]}` is missing")
+            return settings
         except (ModelError, msgspec.ValidationError) as fault:
             # Trainings write folders for torch, exports those for numpy.
             exported = (folder / storage.WEIGHTS).is_file()
             repair = storage.suggest_repair(folder) if exported else "train the model again"
             raise ModelError(f"{path} cannot be used ({fault}); {repair}", code="unreadable") from None
-
-    @staticmethod
-    def from_json(facts: Any) -> RewardSettings:
-        stored = msgspec.convert(facts, _StoredSettings)
-        return RewardSettings(
-            pooling=stored.pooling,
-            layout=RewardLayout(**msgspec.structs.asdict(stored.layout)),
-            frame=stored.frame,
-            criteria=stored.criteria,
-            fields=stored.fields,
-            centre=stored.centre,
-            spread=stored.spread,
-        )
-
-
-_LARGEST = sys.float_info.max
-
-
-class _StoredLayout(msgspec.Struct):
-    labelled: bool
-    max_length: int | None
-    keep: Keep
-
-
-class _StoredSettings(msgspec.Struct, kw_only=True):
-    """The content of `reward.json`. All but one are required: a default for a lost one would change the rewards."""
-
-    metrist_reward: Literal[1]
-    pooling: Pooling
-    layout: _StoredLayout
-    frame: RewardFrame
-    criteria: dict[str, str]
-    fields: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]] = {}
-    centre: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
-    # A model that gives all answers the same reward has a spread of 0.
-    spread: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]

@@ -31,9 +31,16 @@ from metrist.models.numpy_inference.encoder_network import (
     read_reward_head,
 )
 from metrist.models.numpy_inference.storage import Floats
-from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import NAME as REWARD_SETTINGS
-from metrist.models.reward_layout import RewardInput, RewardSettings, build_rows, pooled_span, token_encoder, unknown_id
+from metrist.models.reward_layout import (
+    RewardInput,
+    Rewards,
+    RewardSettings,
+    pooled_span,
+    score_rows,
+    token_encoder,
+    unknown_id,
+)
 from metrist.models.tokenization import replace_surrogates
 from metrist.runtime import Runtime
 
@@ -262,16 +269,12 @@ class EncoderReward:
     def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
         """Return one reward per input, in order. In float32, the rest of the batch changes a reward by less than
         1e-5."""
-        numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
-        rows = build_rows(self._encode, self.settings.frame, self.settings.layout, list(numbers), self._unknown)
+        return score_rows(self._encode, self.settings, inputs, self._unknown, self._compute)
+
+    def _compute(self, rows: Sequence[Ids], starts: Sequence[int]) -> NDArray[np.float64]:
         # An answer is read in one part with what comes before it.
-        sequences = [(ids, len(ids)) for ids in rows.ids]
-        spans = [
-            [pooled_span(self.settings.pooling, len(ids), start)]
-            for ids, start in zip(rows.ids, rows.starts, strict=True)
-        ]
+        sequences = [(ids, len(ids)) for ids in rows]
+        pooling = self.settings.pooling
+        spans = [[pooled_span(pooling, len(ids), start)] for ids, start in zip(rows, starts, strict=True)]
         outputs = self._encoder.score_spans(self.HEAD, sequences, spans)
-        values = np.array([output[0, 0] for output in outputs], np.float64)
-        order = np.array([numbers[item] for item in inputs], np.int64)
-        cut, known = (np.array(counts, np.int64)[order] for counts in (rows.cut, rows.read))
-        return Rewards(values[order], cut, known)
+        return np.array([output[0, 0] for output in outputs], np.float64)

@@ -20,6 +20,7 @@ from metrist.data.rules import Aim, Rules
 from metrist.data.splits import parse_share, split_pairs
 from metrist.errors import InputError, agree, format_count
 from metrist.io.rows import open_source
+from metrist.models.batching import pad_rows
 from metrist.models.protocols import RewardScorer
 from metrist.models.reward_layout import Encode, RewardInput, RewardSettings, build_rows
 from metrist.models.weights import file_digest
@@ -242,8 +243,6 @@ class AnswerPairs:
     def collate(self, indices: NDArray[np.int64]) -> dict[str, Tensor]:
         """Stack all good answers and then all bad ones: one pass through the model covers both."""
         import torch
-
-        from metrist.models.reward_model import pad_rows
 
         ids, mask = pad_rows([side[number] for side in (self.good, self.bad) for number in indices], self.pad)
         numbers = {"certainty": self.certainty, "ratings": self.ratings.T, "shares": self.shares}

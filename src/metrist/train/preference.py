@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from metrist.models.numpy_inference.export import default_group, export_reward
 from metrist.models.numpy_inference.storage import TEXT_ENCODER
 from metrist.models.pretrained import read_shape, read_tokenizer
 from metrist.models.reward_layout import NAME as REWARD
-from metrist.models.reward_layout import Encode, Pooling, RewardFrame, RewardLayout, RewardSettings, token_encoder
+from metrist.models.reward_layout import Encode, RewardFrame, RewardLayout, RewardSettings, token_encoder
 from metrist.models.text_encoder import EncoderReward, TextEncoder
 from metrist.models.weights import Weights, find_weights
 from metrist.train.answer_pairs import (
@@ -227,7 +227,8 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
 
     def _read_base(self, weights: Weights) -> tuple[RewardSettings, Encode, int]:
         """Return the settings, tokenizer and padding token of a base for transformers."""
-        from metrist.models.reward_model import make_settings, padding_id, resolve_pooling
+        from metrist.models.encoder import padding_id
+        from metrist.models.reward_model import make_settings, resolve_pooling
 
         tuned = read_reward_settings(weights)
         if weights.runs_on_numpy and tuned is None:
@@ -246,7 +247,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         sizes = encoder.sizes
         begin, end = (sizes.begin_token,), (sizes.end_token,)
         settings = read_reward_settings(weights) or RewardSettings(
-            pooling=_check_pooling(self._pooling(weights)),
+            pooling=self._pooling(weights),  # type: ignore[arg-type]
             layout=self._layout(weights),
             frame=RewardFrame(prefix=begin, separator=end, suffix=end),
         )
@@ -411,14 +412,6 @@ def is_preference_model(weights: Weights) -> bool:
 
 def _is_text_encoder(weights: Weights) -> bool:
     return weights.config.get("architecture") == TEXT_ENCODER
-
-
-def _check_pooling(name: str) -> Pooling:
-    if name not in get_args(Pooling):
-        raise ModelError(
-            f"pooling must be one of {', '.join(map(repr, get_args(Pooling)))}, got {name!r}", code="invalid_value"
-        )
-    return name  # type: ignore[return-value]
 
 
 def _compare_lengths(pair: GoodBad) -> int:

@@ -20,6 +20,7 @@ from metrist.io.fields import as_text, as_texts
 from metrist.io.row_model import RowError, format_value
 from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells, parse_cells
+from metrist.models.batching import pad_rows
 from metrist.models.tokenization import TokenizerSide, token_limit
 from metrist.models.weights import file_digest
 
@@ -264,13 +265,11 @@ class TokenPairs:
     def collate(self, indices: NDArray[np.int64]) -> dict[str, Tensor]:
         import torch
 
-        conditions = [self.conditions[number] for number in indices]
-        ids = _pad_table(conditions, self.pad)
-        mask = np.arange(ids.shape[1]) < np.array([[len(condition)] for condition in conditions])
-        labels = _pad_table([self.targets[number] for number in indices], IGNORED)
+        ids, mask = pad_rows([self.conditions[number] for number in indices], self.pad)
+        labels, _ = pad_rows([self.targets[number] for number in indices], IGNORED)
         return {
             "input_ids": torch.from_numpy(ids),
-            "attention_mask": torch.from_numpy(mask.astype(np.int64)),
+            "attention_mask": torch.from_numpy(mask),
             "labels": torch.from_numpy(labels),
         }
 
@@ -317,13 +316,6 @@ def _encode_side(side: TokenizerSide, texts: Sequence[str], limit: int) -> tuple
             cut, removed = cut + (len(ids) > limit), removed + max(0, len(ids) - limit)
             rows.append(side.cut(ids, limit).astype(np.int32))
     return rows, cut, removed
-
-
-def _pad_table(rows: Sequence[Row], fill: int) -> NDArray[np.int64]:
-    table = np.full((len(rows), max(map(len, rows))), fill, np.int64)
-    for line, row in zip(table, rows, strict=True):
-        line[: len(row)] = row
-    return table
 
 
 def _find_padding_id(tokenizer: Any, config: Any) -> int:
