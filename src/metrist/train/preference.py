@@ -74,7 +74,11 @@ class PairLoss:
         certainty = batch["certainty"]
         losses = certainty * softplus(bad - good) + (1 - certainty) * softplus(good - bad)
         if model.line is not None:
-            losses = losses + self.regression * _squared_errors(model.line, torch.stack([good, bad]), batch["ratings"])
+            ratings = batch["ratings"]
+            expected = model.line[0] * torch.stack([good, bad]) + model.line[1]
+            # The mean over both answers; one without a rating has no error.
+            errors = torch.where(ratings.isnan(), 0.0, expected - ratings.nan_to_num())
+            losses = losses + self.regression * (errors**2).mean(0)
         total: Tensor = losses.sum()
         return total
 
@@ -84,18 +88,7 @@ class PairLoss:
         return correct
 
 
-def _squared_errors(line: Tensor, rewards: Tensor, ratings: Tensor) -> Tensor:
-    """Return each pair's mean squared error over its two answers; an answer without a rating has none."""
-    import torch
-
-    known = ~ratings.isnan()
-    errors = torch.where(known, line[0] * rewards + line[1] - ratings.nan_to_num(), 0.0)
-    return (errors**2).mean(0)
-
-
 class PreferencePairs(NamedTuple):
-    """Training and development pairs, with instructions filled in."""
-
     train: list[GoodBad]
     dev: list[GoodBad]
 
@@ -169,14 +162,12 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         }
 
     def _layout(self, weights: Weights) -> RewardLayout:
-        """Return the layout to train with; raise an error if it is not that of the model to tune."""
         tuned = read_reward_settings(weights)
         if tuned is None:
             return self.layout or RewardLayout()
         if self.layout is not None and self.layout != tuned.layout:
             raise RunError(
-                f"{weights.name} is tuned as it was trained, with {_describe_layout(tuned.layout)}; "
-                "leave out `labelled`, `keep` and `max_length`",
+                f"{weights.name} has its own {tuned.layout}; leave out `labelled`, `keep` and `max_length`",
                 code="conflict",
             )
         return tuned.layout
@@ -187,8 +178,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
             return _ENCODER_BITS if is_encoder else 16
         if is_encoder and (self.bits is None or not 2 <= self.bits <= _ENCODER_BITS):
             raise RunError(
-                f"{weights.name} is a text encoder, which is stored in at most {_ENCODER_BITS} bits, got "
-                f"{self.bits or 'float32'}; leave out `bits`, or give 6 or 4",
+                f"a text encoder is stored in 2 to {_ENCODER_BITS} `bits`, got {self.bits or 'float32'}",
                 code="conflict",
             )
         return self.bits
@@ -251,8 +241,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
             layout=self._layout(weights),
             frame=RewardFrame(prefix=begin, separator=end, suffix=end),
         )
-        limit = min(settings.layout.max_length or encoder.max_tokens, encoder.max_tokens)
-        return replace(settings, layout=replace(settings.layout, max_length=limit))
+        return settings.within(encoder.max_tokens)
 
     def build(self, weights: Weights, plan: PreferencePlan, placement: Placement) -> Learner:
         from metrist.models.reward_model import PairwiseRewardModel, RewardModel, init_reward_model, load_reward_model
@@ -331,10 +320,11 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
             return {"by_criterion": None}
         after = score_pairs(load_reward(Options(model=str(self.out))), dev)
         by_criterion = accuracy_by_criterion(dev, after)
+        longer = [np.sign(len(good) - len(bad)) for good, bad in (pair.answers for pair in dev)]
         stored: dict[str, Any] = {
             "after": sum(by_criterion.values()) / len(by_criterion),
             "pairs": len(dev),
-            "longer_is_better": float(0.5 + 0.5 * np.mean([_compare_lengths(pair) for pair in dev])),
+            "longer_is_better": float(0.5 + 0.5 * np.mean(longer)),
         }
         if is_preference_model(base):
             before = score_pairs(load_reward(Options(model=str(base.folder))), dev)
@@ -414,14 +404,7 @@ def _is_text_encoder(weights: Weights) -> bool:
     return weights.config.get("architecture") == TEXT_ENCODER
 
 
-def _compare_lengths(pair: GoodBad) -> int:
-    """Return 1 if the better answer is the longer one in characters, -1 if it is the shorter one."""
-    good, bad = map(len, pair.answers)
-    return (good > bad) - (good < bad)
-
-
 def base_instructions(options: Options) -> Mapping[str, str]:
-    """Return the instructions of the criteria that the base has learned."""
     settings = read_reward_settings(find_weights(options))
     return settings.criteria if settings else {}
 
@@ -431,11 +414,6 @@ def _sign_test(gained: int, lost: int) -> float:
     changed = gained + lost
     tail = sum(math.comb(changed, count) for count in range(min(gained, lost) + 1))
     return min(1.0, float(2 * tail / 2**changed))
-
-
-def _describe_layout(layout: RewardLayout) -> str:
-    labels = "labels" if layout.labelled else "no labels"
-    return f"{labels}, keep {layout.keep!r} and at most {layout.max_length} tokens"
 
 
 def _without_ties(pairs: Sequence[GoodBad]) -> list[GoodBad]:
@@ -454,7 +432,6 @@ def _common_fields(pairs: Iterable[GoodBad]) -> tuple[str, ...]:
 
 
 def _measure_padding(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
-    """Return the share of padding among the tokens that the first epoch computes."""
     batches = sampler.batches(0)
     max_tokens = recipe.max_tokens or int(examples.spaces.sum())
     parts = [part for batch in batches for part in split_parts(batch, examples.spaces, max_tokens)]

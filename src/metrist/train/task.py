@@ -28,25 +28,29 @@ if TYPE_CHECKING:
 Batch = Mapping[str, Any]
 
 
-class Examples(Protocol):
-    """Training or development data. `lengths` are the examples' numbers of tokens, `spaces` the same with padding
-    inside the example, and `weights` their weights in the mean loss: target tokens for a mean over tokens, 1 for a mean
-    over examples."""
+class Examples(ABC):
+    """Training or development data. `lengths` are the examples' numbers of tokens, and `weights` their weights in the
+    mean loss: target tokens for a mean over tokens, 1 for a mean over examples."""
+
+    lengths: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
 
     @property
-    def lengths(self) -> NDArray[np.int64]: ...
+    def spaces(self) -> NDArray[np.int64]:
+        """The numbers of tokens with padding inside an example."""
+        return self.lengths
 
     @property
-    def spaces(self) -> NDArray[np.int64]: ...
+    def packed(self) -> bool:
+        """Whether examples share rows."""
+        return False
 
-    @property
-    def weights(self) -> NDArray[np.float64]: ...
-
-    def __len__(self) -> int: ...
-
+    @abstractmethod
     def collate(self, indices: NDArray[np.int64]) -> Mapping[str, Tensor]:
         """Return these examples as padded tensors on the CPU."""
-        ...
 
 
 class Objective(Protocol):
@@ -158,7 +162,6 @@ class TrainingTask(ABC):
         """Write the trained model into its folder; return the facts that only this kind of card has."""
 
     def fingerprint(self) -> str:
-        """Return the hash of the model that was written."""
         return find_weights(Options(model=str(self.out))).fingerprint
 
 
@@ -192,8 +195,6 @@ class TrainingCallback(Protocol):
 
 
 class NoCallback:
-    """Ignores all events."""
-
     def on_progress(self, progress: TrainingProgress) -> None:
         pass
 
