@@ -124,7 +124,6 @@ class Causal:
         return None if self._context is None else max(1, self._context * 3 // 4)
 
     def _ids(self, texts: set[str]) -> dict[str, _TokenIds]:
-        """Return the texts' tokens without special tokens."""
         ordered = sorted(texts)
         before, after = self._side.before, self._side.after
         return {
@@ -162,7 +161,6 @@ class Causal:
         return windows
 
     def _score(self, texts: Sequence[Sequence[_TokenPair]]) -> Likelihoods:
-        """Score texts, each given as consecutive token pairs; return one entry per text."""
         rows = list(dict.fromkeys(pair.row for parts in texts for pair in parts if pair.row))
         with quiet_transformers(), torch.inference_mode():
             logprobs, failed = self._schedule.log_probs(rows)
@@ -183,7 +181,6 @@ class Causal:
 
 
 def _make_row(before: _TokenIds, target: _TokenIds) -> tuple[Row | None, str]:
-    """Return the row to score, or None and the reason."""
     if not target:
         return None, "the text to score has no tokens"
     if before:
@@ -333,7 +330,6 @@ class Passes:
         return logits
 
     def _score(self, outputs: torch.Tensor, rows: Sequence[Row], starts: Sequence[int]) -> list[Floats]:
-        """Return log-probabilities; row r's target is predicted from position `starts[r]` on."""
         sizes = [len(row.target) for row in rows]
         parts = [outputs[r, start : start + size] for r, (start, size) in enumerate(zip(starts, sizes, strict=True))]
         labels = torch.tensor([token for row in rows for token in row.target], device=outputs.device)
@@ -410,8 +406,6 @@ _CACHED_PER_TOKEN = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """Runs a model's passes within a token budget."""
-
     passes: Passes
     budget: TokenBudget
     free: Callable[[], None]

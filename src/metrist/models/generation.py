@@ -82,7 +82,6 @@ class Generator:
         runtime: Runtime | None = None,
         adapter: Adapter | None = None,
     ) -> Generator:
-        """Load the model on the device of the runtime, and add the adapter to its weights."""
         files = weights.find_weights(options)
         if files.runs_on_numpy or files.config.get("is_encoder_decoder"):
             kind = files.config.get("model_type", "no model_type")
@@ -198,16 +197,18 @@ class Generator:
             ids, text = ids[: self._count_tokens_before(ids, start)], text[:start]
         is_cut_off = end == len(row) and not stop
         # `steps` also holds the steps after the end of a row that ended before the others.
-        tokens = tuple(self._describe_step(*pair) for pair in zip(ids, steps, strict=False)) if steps else None
+        tokens = []
+        for token, step in zip(ids, steps, strict=False):
+            texts = tokenization.readable_tokens(self._tokenizer, [token, *step.alternatives])
+            tokens.append(TokenChoice(texts[0], step.logprob, tuple(zip(texts[1:], step.logprobs, strict=True))))
         return Completion(
             text=text if self._stops_by_itself else text.strip(),
             finish="length" if is_cut_off else "stop",
-            tokens=tokens,
+            tokens=tuple(tokens) if steps else None,
             usage=Usage(prompt_tokens=len(prompt.ids), completion_tokens=len(ids), seconds=seconds),
         )
 
     def _count_tokens_before(self, ids: list[int], position: int) -> int:
-        """The number of tokens whose text begins before a position."""
         count = len(ids)
         while count > 0 and len(self._decode(ids[: count - 1])) >= position:
             count -= 1
@@ -216,12 +217,7 @@ class Generator:
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
-    def _describe_step(self, token: int, step: _SampledToken) -> TokenChoice:
-        texts = tokenization.readable_tokens(self._tokenizer, [token, *step.alternatives])
-        return TokenChoice(texts[0], step.logprob, tuple(zip(texts[1:], step.logprobs, strict=True)))
-
     def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token ids padded on the left, and the attention mask."""
         longest = max(map(len, sequences))
         ids = np.full((len(sequences), longest), self._padding_id, dtype=np.int64)
         mask = np.zeros_like(ids)
@@ -258,8 +254,6 @@ class Generator:
 
 @dataclass(frozen=True, slots=True)
 class _SampledToken:
-    """The candidates at one token of one answer."""
-
     logprob: float
     alternatives: list[int]
     logprobs: list[float]

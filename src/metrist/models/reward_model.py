@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -179,18 +179,14 @@ def resolve_pooling(files: Weights, pooling: str) -> Pooling:
     kind = files.config.get("model_type")
     if kind in _ENCODER_CLASSES:
         return "answer"
-    return "last" if files.config.get("is_encoder_decoder") or _is_causal(files) else "answer"
-
-
-def _is_causal(files: Weights) -> bool:
     from transformers.models.auto import modeling_auto
 
-    kind = files.config.get("model_type")
-    known = (modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
-    causal, masked = (kind in names for names in known)
-    architecture = str((files.config.get("architectures") or [""])[0])
+    names = (modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
     # BERT and similar models can be configured as causal, but hardly ever are.
-    return (causal and not masked) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
+    is_causal = kind in names[0] and kind not in names[1]
+    architecture = str((files.config.get("architectures") or [""])[0])
+    decodes = files.config.get("is_encoder_decoder") or architecture.endswith(("ForCausalLM", "LMHeadModel"))
+    return "last" if decodes or is_causal else "answer"
 
 
 def _load_body(files: Weights, options: Options, place: Placement, pooling: Pooling) -> Any:
@@ -206,9 +202,7 @@ def _load_body(files: Weights, options: Options, place: Placement, pooling: Pool
     decodes = pooling == "last" and body.config.is_encoder_decoder
     if decodes and body.config.decoder_start_token_id is None:
         raise ModelError(
-            f"{files.name}: its config.json must set decoder_start_token_id; or set "
-            "pooling='mean', which uses only the encoder",
-            code="invalid_value",
+            f"{files.name}: config.json must set decoder_start_token_id; or set pooling='mean'", code="invalid_value"
         )
     return body
 
@@ -271,9 +265,8 @@ class TorchReward:
 
 def make_settings(body: Any, tokenizer: Any, layout: RewardLayout, pooling: Pooling) -> RewardSettings:
     """Return the settings of a base model: the layout, within the model's limit."""
-    limit = token_limit(body, tokenizer)
-    limited = replace(layout, max_length=min(layout.max_length or limit, limit))
-    return RewardSettings(pooling=pooling, layout=limited, frame=read_frame(tokenizer))
+    settings = RewardSettings(pooling=pooling, layout=layout, frame=read_frame(tokenizer))
+    return settings.within(token_limit(body, tokenizer))
 
 
 def make_torch_reward(

@@ -70,7 +70,6 @@ class Seq2Seq:
             return cls(model, set_languages(read_tokenizer(weights, options), options), weights, place)
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        """Return each target's tokens with their log-probabilities, in the order of the pairs."""
         with quiet_transformers(), torch.inference_mode():
             return _PairScorer(self, pairs, max_tokens).run()
 
@@ -415,7 +414,6 @@ class ScoringPath:
         return self.decoder.make_memory(self.encoder.encode(conditions))
 
     def log_probs(self, memory: Any, owners: Sequence[int], labels: Sequence[Ids]) -> Tensor:
-        """Return the log-probabilities of all labels, concatenated, on the device."""
         states = self.decoder.states(memory, owners, [self._shift(ids) for ids in labels])
         return self.head.log_probs(states, to_device(np.concatenate(labels), self._device))
 

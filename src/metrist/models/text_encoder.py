@@ -9,7 +9,6 @@ transformers with a reward head is computed in float32 instead: see `numpy_infer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,7 +195,12 @@ class TextEncoder:
         """Return what `finish` makes of each sequence's number and the states of its tokens; of those in its spans, if
         there are any."""
         for number, (ids, first) in enumerate(sequences):
-            self._check_sequence(number, ids, first)
+            if not 1 <= len(ids) <= self.max_tokens:
+                raise ValueError(f"sequence {number} has {len(ids)} tokens; this model reads 1 to {self.max_tokens}")
+            if not 0 <= first <= len(ids):
+                raise ValueError(f"sequence {number} has {len(ids)} tokens, so its first part cannot have {first}")
+            if np.min(ids) < 0 or np.max(ids) >= len(self._network.words):
+                raise ValueError(f"sequence {number} has a token that is not among {len(self._network.words):,}")
         # Equal sequences are computed once.
         distinct: dict[tuple[bytes, int], list[int]] = {}
         for number, (ids, first) in enumerate(sequences):
@@ -230,14 +234,6 @@ class TextEncoder:
             results |= part
         return [results[number] for number in range(len(sequences))]
 
-    def _check_sequence(self, number: int, ids: Ids, first: int) -> None:
-        if not 1 <= len(ids) <= self.max_tokens:
-            raise ValueError(f"sequence {number} has {len(ids)} tokens; this model reads from 1 to {self.max_tokens}")
-        if not 0 <= first <= len(ids):
-            raise ValueError(f"sequence {number} has {len(ids)} tokens, so its first part cannot have {first}")
-        if np.min(ids) < 0 or np.max(ids) >= len(self._network.words):
-            raise ValueError(f"sequence {number} has a token that is not among {len(self._network.words):,}")
-
 
 class EncoderReward:
     """The preference head of a text encoder as a reward model. Equal answers are computed once."""
@@ -257,8 +253,7 @@ class EncoderReward:
         except ValueError as fault:
             path, repair = files.folder / REWARD_SETTINGS, storage.suggest_repair(files.folder)
             raise ModelError(f"{path}: {fault}; {repair}") from None
-        limit = min(settings.layout.max_length or encoder.max_tokens, encoder.max_tokens)
-        self.settings = replace(settings, layout=replace(settings.layout, max_length=limit))
+        self.settings = settings.within(encoder.max_tokens)
         self._encoder = encoder
         self._encode, self._unknown = token_encoder(encoder.tokenizer), unknown_id(encoder.tokenizer)
 

@@ -26,7 +26,6 @@ _INITIAL_STD = 0.02
 
 
 def _parameter_name(name: str) -> str:
-    """Return the name of an array's parameter, in which dots are not allowed."""
     return name.replace(".", "/")
 
 
