@@ -115,3 +115,14 @@ def test_learned_positions_must_be_there_though_computed_ones_need_not(tiny: Tin
     Seq2Seq.load(Options(model=str(tmp_path / "marian")))
     with raises_code(ModelError, "model_unusable", "lacks 2", "embed_positions"):
         Seq2Seq.load(Options(model=str(tmp_path / "bart")))
+
+
+@pytest.mark.parametrize("remaining", [[], ["tokenizer_config.json"]])
+def test_a_folder_without_a_tokenizer_is_refused(tiny: Tiny, tmp_path: Path, remaining: list[str]) -> None:
+    """transformers would make one without words."""
+    folder = shutil.copytree(tiny("t5"), tmp_path / "model")
+    for path in folder.glob("*token*"):
+        if path.name not in remaining:
+            path.unlink()
+    with raises_code(ModelError, "no_data", "tokenizer.json", str(folder)):
+        Seq2Seq.load(Options(model=str(folder)))

@@ -59,16 +59,13 @@ class Objective(Protocol):
     @property
     def figure(self) -> str:
         """The name of what `judge` measures; higher is better."""
-        ...
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """Return the weighted sum of the examples' losses. The loop divides it by the total weight of the update, so
         the result does not depend on how many examples are computed at once."""
-        ...
 
     def judge(self, model: Any, batch: Batch) -> Tensor:
         """Return one number per example; the development figure is their mean."""
-        ...
 
 
 class Learner(NamedTuple):
@@ -194,12 +191,5 @@ class TrainingCallback(Protocol):
     def on_message(self, text: str) -> None: ...
 
 
-class NoCallback:
-    def on_progress(self, progress: TrainingProgress) -> None:
-        pass
-
-    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
-        pass
-
-    def on_message(self, text: str) -> None:
-        pass
+class NoCallback(TrainingCallback):
+    """Ignores all events."""
