@@ -215,8 +215,8 @@ class Trainer:
     def _plan_passes(self, examples: Examples, own: Indices, batch: Indices) -> list[tuple[Indices, float]]:
         """Return the parts that this process computes at once, each with 1; for a sharded model, of which all processes
         must do equally many, also passes that do not count, with 0."""
-        split = split_parts(own, examples.spaces, self.state.max_tokens, packed=examples.packed)
-        parts = [(part, 1.0) for part in split]
+        packed = getattr(examples, "packed", False)
+        parts = [(part, 1.0) for part in split_parts(own, examples.spaces, self.state.max_tokens, packed=packed)]
         if self._sharded:
             parts += [(batch[:1], 0.0)] * (self.processes.most(len(parts)) - len(parts))
         return parts

@@ -43,11 +43,6 @@ class Examples(ABC):
         """The numbers of tokens with padding inside an example."""
         return self.lengths
 
-    @property
-    def packed(self) -> bool:
-        """Whether examples share rows."""
-        return False
-
     @abstractmethod
     def collate(self, indices: NDArray[np.int64]) -> Mapping[str, Tensor]:
         """Return these examples as padded tensors on the CPU."""
@@ -191,5 +186,14 @@ class TrainingCallback(Protocol):
     def on_message(self, text: str) -> None: ...
 
 
-class NoCallback(TrainingCallback):
+class NoCallback:
     """Ignores all events."""
+
+    def on_progress(self, progress: TrainingProgress) -> None:
+        pass
+
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
+        pass
+
+    def on_message(self, text: str) -> None:
+        pass
