@@ -178,7 +178,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
             return _ENCODER_BITS if is_encoder else 16
         if is_encoder and (self.bits is None or not 2 <= self.bits <= _ENCODER_BITS):
             raise RunError(
-                f"a text encoder is stored in 2 to {_ENCODER_BITS} `bits`, got {self.bits or 'float32'}",
+                f"a text encoder is stored in at most {_ENCODER_BITS} bits, got {self.bits or 'float32'}; leave out `bits`",
                 code="conflict",
             )
         return self.bits
