@@ -177,8 +177,9 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if self.bits == "auto":
             return _ENCODER_BITS if is_encoder else 16
         if is_encoder and (self.bits is None or not 2 <= self.bits <= _ENCODER_BITS):
+            bits = self.bits or "float32"
             raise RunError(
-                f"a text encoder is stored in at most {_ENCODER_BITS} bits, got {self.bits or 'float32'}; leave out `bits`",
+                f"a text encoder is stored in at most {_ENCODER_BITS} bits, got {bits}; leave out `bits`",
                 code="conflict",
             )
         return self.bits
