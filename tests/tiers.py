@@ -35,7 +35,6 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         "tests/models/test_gguf_export.py",
         "tests/models/test_head.py",
         "tests/models/test_languages.py",
-        "tests/models/test_layer_cut.py",
         "tests/models/test_plain_cores.py::test_a_process_forked_*",
         "tests/models/test_plain_reward.py::test_the_real_minilm_*",
         "tests/models/test_reward_layout.py",

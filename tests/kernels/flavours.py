@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,15 +12,11 @@ from numpy.typing import NDArray
 
 from metrist.kernels import Tokens, reference
 
-
-def _compiled() -> ModuleType | None:
-    try:
-        return importlib.import_module("metrist.kernels.compiled")
-    except ImportError:
-        return None
-
-
-compiled = _compiled()
+compiled: Any
+try:
+    compiled = importlib.import_module("metrist.kernels.compiled")
+except ImportError:
+    compiled = None
 needs_compiled = pytest.mark.skipif(compiled is None, reason="the kernels are not compiled here")
 both_flavours = pytest.mark.parametrize(
     "kernels", [pytest.param(reference, id="twin"), pytest.param(compiled, id="compiled", marks=needs_compiled)]

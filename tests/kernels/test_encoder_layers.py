@@ -219,7 +219,6 @@ def test_a_gate_is_up_times_silu(kernels: ModuleType):
 
 @needs_compiled
 def test_wide_and_narrow_instructions_give_the_same_bits():
-    assert compiled is not None
     rng = np.random.default_rng(11)
     layers = [
         (rows, compiled.pack_linear(*make_linear(rng, outputs, size, block))) for rows, size, outputs, block in SIZES
@@ -253,7 +252,6 @@ def test_wide_and_narrow_instructions_give_the_same_bits():
 
 @needs_compiled
 def test_a_row_does_not_depend_on_other_rows():
-    assert compiled is not None
     rng = np.random.default_rng(9)
     layer = compiled.pack_linear(*make_linear(rng, 64, 128, 64))
     rows = rng.standard_normal((9, 128)).astype(np.float32)
@@ -265,7 +263,6 @@ def test_a_row_does_not_depend_on_other_rows():
 
 @needs_compiled
 def test_attention_to_a_text_does_not_depend_on_other_texts():
-    assert compiled is not None
     rng = np.random.default_rng(9)
     lengths = [3, 40, 1, 17]
     starts = np.cumsum([0, *lengths])
@@ -295,7 +292,6 @@ def test_attention_to_a_text_does_not_depend_on_other_texts():
 )
 def test_sizes_that_do_not_fit_are_refused(break_call):
     """Wrong sizes would read or write beyond the arrays."""
-    assert compiled is not None
     if not compiled.has_encoder:
         pytest.skip("this processor lacks the instructions")
     rng = np.random.default_rng(9)
@@ -306,7 +302,6 @@ def test_sizes_that_do_not_fit_are_refused(break_call):
 
 @needs_compiled
 def test_a_processor_without_the_instructions_uses_numpy(monkeypatch):
-    assert compiled is not None
     monkeypatch.setattr(compiled, "has_encoder", False)
     rng = np.random.default_rng(9)
     linear, rows = make_linear(rng, 64, 128, 64), rng.standard_normal((2, 128)).astype(np.float32)

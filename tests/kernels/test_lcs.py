@@ -4,7 +4,6 @@ import random
 from types import ModuleType
 
 import numpy as np
-import pytest
 from flavours import both_flavours, numbers, words
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,19 +77,6 @@ def test_union_hits_of_long_lines_are_those_of_rouge_score(kernels: ModuleType) 
     result = kernels.union_lcs_hits(from_lists(lines), starts, outputs, references)
     expected = [_rouge_score_hits(texts[o], texts[r]) for o, r in zip(outputs, references, strict=True)]
     assert result.tolist() == expected
-
-
-@both_flavours
-def test_the_walk_through_blocks_is_that_through_the_table(
-    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("metrist.kernels.reference.text._WIDTH", 5)
-    rng = random.Random(3)
-    for _ in range(60):
-        texts = [[_random_words(rng, rng.randrange(40), 4)] for _ in range(2)]
-        lines, starts = _lines(texts)
-        result = kernels.union_lcs_hits(from_lists(lines), starts, numbers(0), numbers(1))
-        assert result.tolist() == [_rouge_score_hits(*texts)]
 
 
 @both_flavours

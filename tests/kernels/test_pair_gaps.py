@@ -123,7 +123,6 @@ def test_the_best_prefix_is_the_first_of_the_greatest_sums(kernels, gains, weigh
     ],
 )
 def test_columns_that_would_be_read_past_their_end_are_refused(changes, why):
-    assert compiled is not None
     columns = ranked([(0, 1.0, 0, 1), (0, 2.0, 1, 1), (0, 3.0, 2, 1)])._replace(**changes)
     with pytest.raises(ValueError, match=why):
         compiled.beyond_counts(columns, np.zeros(1))

@@ -49,16 +49,9 @@ def test_a_single_character_is_a_token_alone(kernels: ModuleType) -> None:
 
 @needs_compiled
 @given(given_texts=several)
-def test_compiled_scan_equals_its_twin(given_texts: list[str]) -> None:
-    assert compiled is not None
+def test_compiled_scanners_equal_their_twins(given_texts: list[str]) -> None:
     for classes in (LATIN, SPACES, SCRIPTS):
         assert same(compiled.scan(given_texts, classes), reference.scan(given_texts, classes))
-
-
-@needs_compiled
-@given(given_texts=several)
-def test_the_other_compiled_scanners_equal_their_twins(given_texts: list[str]) -> None:
-    assert compiled is not None
     for name in ("scan_13a", "scan_chrf_words", "characters"):
         assert same(getattr(compiled, name)(given_texts), getattr(reference, name)(given_texts))
 
@@ -117,7 +110,6 @@ def test_many_distinct_words_keep_their_numbers(kernels: ModuleType) -> None:
 
 @needs_compiled
 def test_the_compiled_scanner_refuses_what_is_no_text() -> None:
-    assert compiled is not None
     with pytest.raises(TypeError, match="texts must be str, got bytes"):
         compiled.scan(["fine", b"not"], SPACES)
     with pytest.raises(TypeError, match="texts must be str, got int"):

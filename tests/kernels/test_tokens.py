@@ -8,7 +8,6 @@ from flavours import cut, needs_compiled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist import kernels
 from metrist.kernels import SEPARATOR, WORD, CharClasses, from_lists, relabel
 
 
@@ -49,8 +48,3 @@ def test_the_environment_chooses_the_twin() -> None:
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == output
-
-
-def test_the_interface_is_whole() -> None:
-    for name in kernels.__all__:
-        assert getattr(kernels, name) is not None

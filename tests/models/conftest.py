@@ -11,9 +11,11 @@ from seq2seq_models import MAKERS
 from metrist.models.devices import Options
 from metrist.models.seq2seq import Seq2Seq
 
+Tiny = Callable[[str], Path]
+
 
 @pytest.fixture(scope="session")
-def seq2seq_folder(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def seq2seq_folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """A folder with a tiny model of any kind above."""
     folders: dict[str, Path] = {}
 
@@ -35,7 +37,7 @@ def seq2seq_folder(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="session")
-def loaded(seq2seq_folder: Callable[[str], Path]) -> Callable[[str], Seq2Seq]:
+def loaded(seq2seq_folder: Tiny) -> Callable[[str], Seq2Seq]:
     models: dict[str, Seq2Seq] = {}
 
     def of(kind: str) -> Seq2Seq:

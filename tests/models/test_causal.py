@@ -4,7 +4,6 @@ of metrist's ways to compute less: `Plain`."""
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,7 @@ import transformers
 import real_models
 import tiny_models
 from error_codes import raises_code
-from metrist.errors import MissingExtra, ModelError
+from metrist.errors import ModelError
 from metrist.models import causal, devices, loading
 from metrist.models.causal import Causal
 from metrist.models.devices import Options
@@ -142,8 +141,8 @@ def test_every_token_has_the_log_probability_that_transformers_gives_it_alone(fo
     [("gpt2", True, True), ("mistral", True, True), ("gemma2", True, False), ("mamba", False, True)],
 )
 def test_abilities_are_probed(folder, kind, shares, has_plain_head):
-    abilities = loaded_once(folder(kind))._schedule.passes.abilities
-    assert (abilities.shares, abilities.has_plain_head) == (shares, has_plain_head)
+    passes = loaded_once(folder(kind))._schedule.passes
+    assert (passes.shares, passes.head is not None) == (shares, has_plain_head)
 
 
 @pytest.fixture
@@ -243,10 +242,6 @@ def test_a_target_without_tokens_fails_and_its_neighbours_do_not(folder):
     assert result.starts.tolist() == [0, 0, 1, 1]
 
 
-def test_no_pairs_have_no_values(folder):
-    assert len(loaded_once(folder("gpt2")).log_probs([])) == 0
-
-
 def test_a_text_that_is_no_unicode_is_scored_all_the_same(folder):
     result = loaded_once(folder("gpt2")).log_probs([("the \ud800 cat", "sat \udfff")])
     assert len(result.of(0)) == 2
@@ -271,13 +266,13 @@ def test_a_condition_that_is_too_long_loses_its_middle_and_the_loss_is_counted(f
     assert close(result.of(0), plain.of_ids(context_ids, expected))
 
 
-def test_an_output_of_200_000_tokens_keeps_three_quarters_of_the_context(folder):
+def test_an_output_of_20_000_tokens_keeps_three_quarters_of_the_context(folder):
     model, plain = loaded_once(folder("gpt2")), Plain(folder("gpt2"))
-    long = " ".join(["cat", "sat", "the", "mat"] * 50_000)
+    long = " ".join(["cat", "sat", "the", "mat"] * 5_000)
     result = model.log_probs([("the dog ran", long), (long, "the dog ran"), ("a", "b")])
     context_ids, expected = (plain.tokenizer(text)["input_ids"] for text in ("the dog ran", "cat sat the mat"))
-    assert result.target_cut.tolist() == [200_000 - 96, 0, 0]
-    assert result.condition_cut.tolist() == [0, 200_000 - 120, 0]
+    assert result.target_cut.tolist() == [20_000 - 96, 0, 0]
+    assert result.condition_cut.tolist() == [0, 20_000 - 120, 0]
     assert close(result.of(0), plain.of_ids(context_ids, expected * 24))
     assert len(model.pieces(long)) == 96
     assert not result.failures
@@ -395,17 +390,6 @@ def test_a_pair_that_does_not_fit_even_alone_fails_and_the_others_do_not(folder,
     assert len(result.of(0)) == 1
 
 
-def test_a_fault_that_is_not_memory_is_raised(folder, monkeypatch):
-    model = loaded(folder("gpt2"))
-
-    def broken(*_: Any) -> torch.Tensor:
-        raise RuntimeError("device-side assert")
-
-    monkeypatch.setattr(causal.Passes, "_pad", broken)
-    with pytest.raises(RuntimeError, match="device-side assert"):
-        model.log_probs([("a", "b")])
-
-
 def test_models_of_other_kinds_are_refused(tiny, tmp_path):
     with raises_code(ModelError, "model_unusable", "sequence"):
         loaded(tiny("bart"))
@@ -422,18 +406,14 @@ def test_a_model_without_its_head_is_refused_instead_of_scoring_at_random(tiny, 
         loaded(tmp_path)
 
 
-def test_without_torch_the_extra_to_install_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with raises_code(MissingExtra, "missing_dependency", "'any/one'"):
-        loading.load_causal(Options(model="any/one"))
-
-
 @pytest.mark.usefixtures("onednn_kept")
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # On CPUs without bfloat16.
 def test_a_bfloat16_model_still_shares_beginnings(folder):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder("llama")).bfloat16().eval()
     place = devices.Placement(device=torch.device("cpu"), dtype=torch.bfloat16, tokens=100)
-    assert causal.probe_passes(model, place).abilities == causal.Abilities(shares=True, has_plain_head=True)
+    passes = causal.probe_passes(model, place)
+    assert passes.shares
+    assert passes.head
 
 
 def test_a_model_that_is_spread_over_devices_gives_the_same(folder, monkeypatch):

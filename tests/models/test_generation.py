@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ import transformers
 import real_models
 import tiny_models
 from error_codes import raises_code
-from metrist.errors import MissingExtra, ModelError
+from metrist.errors import ModelError
 from metrist.llm import gateway, messages
 from metrist.llm.base import build_llm
 from metrist.llm.messages import Completion, Message, Sampling
@@ -301,12 +300,6 @@ def test_its_text_reads_back_and_its_facts_name_the_weights(folder):
 def test_models_of_another_kind_are_refused(tiny):
     with raises_code(ModelError, "invalid_value", "language"):
         answered(tiny("bart"), TALKS)
-
-
-def test_without_torch_the_extra_to_install_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with raises_code(MissingExtra, "missing_dependency", "'any/one'"):
-        local._cached_generator(Options(model="any/one"), "chat", "cpu", None)
 
 
 def test_a_real_model_answers_and_its_answer_does_not_depend_on_its_neighbours():

@@ -180,23 +180,16 @@ def test_the_facts_name_the_weights(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"hidden_act": "mish"},
-            "gelu, gelu_new, gelu_pytorch_tanh, relu, got 'mish'",
-        ),
+        ({"hidden_act": "mish"}, "gelu, gelu_new, gelu_pytorch_tanh, relu, got 'mish'"),
         ({"architecture": "t5"}, "is a 't5' model"),
         ({"num_hidden_layers": 9}, "weights.safetensors: has no 'encoder.layer.3.attention"),
         ({"num_hidden_layers": 2}, "weights.safetensors: 'encoder.layer.2.attention"),
         ({"num_hidden_layers": 0}, "config.json: Expected `int` >= 1 - at `$.num_hidden_layers`"),
-        ({"num_hidden_layers": 2.5}, "config.json: Expected `int`, got `float` - at `$.num_hidden_layers`"),
         ({"hidden_size": "32"}, "config.json: Expected `int`, got `str` - at `$.hidden_size`; the folder is"),
         ({"hidden_size": 64}, "weights.safetensors: 'head.weight' has the shape (1, 32)"),
         ({"max_position_embeddings": 80}, "weights.safetensors: 'embeddings.position_embeddings.weight' has the shap"),
         ({"num_attention_heads": 7}, "config.json: num_attention_heads must divide hidden_size"),
-        ({"num_attention_heads": 0}, "config.json: Expected `int` >= 1 - at `$.num_attention_heads`"),
-        ({"layer_norm_eps": "x"}, "config.json: Expected `float`, got `str` - at `$.layer_norm_eps`"),
         ({"layer_norm_eps": -1e-5}, "config.json: Expected `float` >= 0.0 - at `$.layer_norm_eps`"),
-        ({"hidden_act": ["gelu"]}, "config.json: Expected `str`, got `array` - at `$.hidden_act`"),
     ],
 )
 def test_a_damaged_folder_is_refused_with_the_reason(tiny, tmp_path, change, message):
@@ -210,14 +203,11 @@ def test_a_damaged_folder_is_refused_with_the_reason(tiny, tmp_path, change, mes
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("head.weight", (32,)),
         ("head.weight", (2, 32)),
         ("head.bias", ()),
         ("embeddings.word_embeddings.weight", (100, 31)),
         ("embeddings.token_type_embeddings.weight", (0, 32)),
-        ("embeddings.LayerNorm.bias", (1,)),
         ("encoder.layer.0.attention.self.query.bias", (1,)),
-        ("encoder.layer.1.attention.output.dense.weight", (32, 16)),
         ("encoder.layer.2.output.LayerNorm.weight", (1, 32)),
     ],
 )
@@ -294,7 +284,7 @@ def test_a_folder_that_is_not_there_or_cannot_be_read_is_not_exported(tiny, tmp_
         export_reward(trained, tmp_path / "out")
     for wrong in ("{", "[]"):
         (trained / "config.json").write_text(wrong)
-        with pytest.raises(ModelError, match=r"config\.json: (cannot be read as a model's configuration|is not JSON)"):
+        with raises_code(ModelError, "model_unusable", "config.json"):
             export_reward(trained, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

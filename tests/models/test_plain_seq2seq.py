@@ -19,6 +19,8 @@ from metrist.models.numpy_inference.storage import read_arrays
 from metrist.models.numpy_inference.t5 import T5, NumpySeq2Seq
 from metrist.models.weights import Weights
 
+Tiny = Callable[[str], Path]
+
 LONG = "the old cat sat on the mat and she said that it was not very good . " * 12
 PAIRS = [
     ("the cat sat on the mat", "a cat sat"),
@@ -42,7 +44,7 @@ def export(source: Path, out: Path, depths: Depths = exact, **facts: Any) -> Num
 
 
 @pytest.fixture(scope="module")
-def model(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> NumpySeq2Seq:
+def model(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> NumpySeq2Seq:
     return export(tiny("t5"), tmp_path_factory.mktemp("plain"))
 
 
@@ -77,12 +79,12 @@ def assert_close(model: NumpySeq2Seq, expected: Sequence[np.ndarray], pairs: Seq
         assert abs(result.of(number).mean() - row.mean()) < 1e-5
 
 
-def test_log_probabilities_equal_those_of_transformers(model: NumpySeq2Seq, tiny: Callable[[str], Path]) -> None:
+def test_log_probabilities_equal_those_of_transformers(model: NumpySeq2Seq, tiny: Tiny) -> None:
     assert_close(model, score_one_at_a_time(tiny("t5"), PAIRS))
 
 
 @pytest.mark.parametrize("kind", ["tied and scaled", "with a head of its own"])
-def test_every_kind_of_head_is_understood(kind: str, tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_every_kind_of_head_is_understood(kind: str, tiny: Tiny, tmp_path: Path) -> None:
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -101,9 +103,7 @@ def test_every_kind_of_head_is_understood(kind: str, tiny: Callable[[str], Path]
 
 
 @pytest.mark.parametrize("bits", [(8, None), (6, 16)])
-def test_quantized_weights_compute_in_float32(
-    bits: tuple[int, int | None], tiny: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_quantized_weights_compute_in_float32(bits: tuple[int, int | None], tiny: Tiny, tmp_path: Path) -> None:
     model = export(tiny("t5"), tmp_path, lambda name: None if "relative_attention" in name else bits)
     arrays = read_arrays(tmp_path / "weights.safetensors")
     assert len(np.unique(arrays["shared.weight"][4])) < 2 ** bits[0]
@@ -133,9 +133,7 @@ def test_equal_work_is_done_once(model: NumpySeq2Seq, monkeypatch: pytest.Monkey
     assert sum(decoded) == len(set(PAIRS))
 
 
-def test_texts_are_cut_as_the_tokenizer_cuts_and_the_cut_is_counted(
-    model: NumpySeq2Seq, tiny: Callable[[str], Path]
-) -> None:
+def test_texts_are_cut_as_the_tokenizer_cuts_and_the_cut_is_counted(model: NumpySeq2Seq, tiny: Tiny) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tiny("t5"))
@@ -146,11 +144,11 @@ def test_texts_are_cut_as_the_tokenizer_cuts_and_the_cut_is_counted(
     assert result.starts.tolist() == [0, 10, 13]
 
 
-def test_max_tokens_of_the_folder_is_a_limit(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_max_tokens_of_the_folder_is_a_limit(tiny: Tiny, tmp_path: Path) -> None:
     model = export(tiny("t5"), tmp_path, max_tokens=16)
-    result = model.log_probs([("he ran", "cat " * 200_000)])
+    result = model.log_probs([("he ran", "cat " * 20_000)])
     assert len(result.of(0)) == 16
-    assert result.target_cut.tolist() == [200_001 - 16]
+    assert result.target_cut.tolist() == [20_001 - 16]
 
 
 def test_windows_fit_and_cover_the_text(model: NumpySeq2Seq) -> None:
@@ -166,7 +164,7 @@ def test_pieces_are_as_many_as_log_probabilities(model: NumpySeq2Seq) -> None:
     assert len(model.pieces(LONG, 7)) == len(model.log_probs([("a", LONG)], 7).of(0)) == 7
 
 
-def test_the_template_of_a_folder_frames_its_conditions(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_template_of_a_folder_frames_its_conditions(tiny: Tiny, tmp_path: Path) -> None:
     model = export(tiny("t5"), tmp_path, condition_template="in summary , {text} !")
     expected = score_one_at_a_time(tiny("t5"), [("in summary , he ran !", "he ran")])
     assert_close(model, expected, [("he ran", "he ran")])
@@ -197,9 +195,7 @@ def test_facts_name_the_weights(model: NumpySeq2Seq) -> None:
         ({"num_layers": 3}, r"neither config\.json nor weights\.safetensors has 'encoder\.block\.2\.layer\.0\."),
     ],
 )
-def test_a_damaged_configuration_is_named(
-    changed: dict[str, Any], message: str, tiny: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_damaged_configuration_is_named(changed: dict[str, Any], message: str, tiny: Tiny, tmp_path: Path) -> None:
     folder = export_t5(tiny("t5"), tmp_path, exact)
     config = {**json.loads((folder / "config.json").read_text()), **changed}
     (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
@@ -207,7 +203,7 @@ def test_a_damaged_configuration_is_named(
         NumpySeq2Seq(Weights(name="x", folder=folder, fingerprint=""))
 
 
-def test_a_folder_without_files_is_named(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_folder_without_files_is_named(tiny: Tiny, tmp_path: Path) -> None:
     weights = Weights(name="x", folder=tmp_path, fingerprint="")
     with raises_code(ModelError, "model_unusable", "config.json"):
         NumpySeq2Seq(weights)
@@ -217,15 +213,13 @@ def test_a_folder_without_files_is_named(tiny: Callable[[str], Path], tmp_path: 
         NumpySeq2Seq(weights)
 
 
-def test_without_tokenizers_the_extra_is_named(
-    tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_tokenizers_the_extra_is_named(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export_t5(tiny("t5"), tmp_path, exact)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with raises_code(MissingExtra, "missing_dependency", "'metrist[standard]'"):
         NumpySeq2Seq(Weights(name="x", folder=tmp_path, fingerprint=""))
 
 
-def test_only_t5_with_gated_gelu_is_exported(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_only_t5_with_gated_gelu_is_exported(tiny: Tiny, tmp_path: Path) -> None:
     with raises_code(ModelError, "unsupported", "config.json", "'bart'", "'t5'"):
         export_t5(tiny("bart"), tmp_path, exact)

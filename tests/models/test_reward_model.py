@@ -21,9 +21,12 @@ from metrist.errors import ModelError
 from metrist.models.devices import Options
 from metrist.models.loading import load_reward
 from metrist.models.reward_layout import RewardInput, RewardLayout, build_rows, token_encoder
-from metrist.models.reward_model import TorchReward
+from metrist.models.reward_model import RewardModel, TorchReward
 from metrist.models.weights import find_weights
 from tiny_models import WORDS
+
+Tiny = Callable[[str], Path]
+Untrained = Callable[..., TorchReward]
 
 KINDS = ["bert", "mpnet", "roberta", "t5", "bart", "gpt2", "llama"]
 
@@ -38,7 +41,7 @@ def questions(count: int = 24) -> list[RewardInput]:
 
 
 @pytest.fixture(scope="module")
-def untrained(tiny: Callable[[str], Path]) -> Callable[[str], TorchReward]:
+def untrained(tiny: Tiny) -> Callable[[str], TorchReward]:
     models: dict[str, TorchReward] = {}
 
     def of(kind: str, pooling: str = "auto") -> TorchReward:
@@ -75,7 +78,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "pooling"), CASES)
 def test_a_reward_is_the_head_s_product_with_the_pooled_vector_of_transformers(
-    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], kind: str, pooling: str
+    tiny: Tiny, untrained: Untrained, kind: str, pooling: str
 ) -> None:
     """BART's decoder reads the row once more: transformers shifts it right where it is given no other."""
     reward, inputs = untrained(kind, pooling), questions(3)
@@ -99,16 +102,14 @@ def test_a_reward_is_the_head_s_product_with_the_pooled_vector_of_transformers(
         *((kind, "last") for kind in ("bart", "marian", "gpt2", "llama")),
     ],
 )
-def test_auto_pools_as_suits_the_model(untrained: Callable[..., TorchReward], kind: str, pooling: str) -> None:
+def test_auto_pools_as_suits_the_model(untrained: Untrained, kind: str, pooling: str) -> None:
     assert untrained(kind).settings.pooling == pooling
 
 
 @pytest.mark.parametrize(
     ("kind", "pooling"), [*((kind, "auto") for kind in KINDS), ("bert", "mean"), ("gpt2", "answer")]
 )
-def test_a_reward_is_the_same_in_any_batch_and_order(
-    untrained: Callable[..., TorchReward], kind: str, pooling: str
-) -> None:
+def test_a_reward_is_the_same_in_any_batch_and_order(untrained: Untrained, kind: str, pooling: str) -> None:
     reward, inputs = untrained(kind, pooling), questions()
     together = reward.rewards(inputs)
     assert np.ptp(together.values) > 0.01
@@ -123,7 +124,7 @@ def test_a_reward_is_the_same_in_any_batch_and_order(
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_an_answer_without_text_has_a_reward(untrained: Callable[..., TorchReward], kind: str) -> None:
+def test_an_answer_without_text_has_a_reward(untrained: Untrained, kind: str) -> None:
     """That of the token it ends with: here the vector of the last one, as nothing follows it."""
     empty = [RewardInput("is it good ?", (("source", "the cat sat"), ("answer", "")))]
     beside = [*questions(3), *empty]
@@ -132,9 +133,7 @@ def test_an_answer_without_text_has_a_reward(untrained: Callable[..., TorchRewar
     assert mean.rewards(beside).values[-1] == pytest.approx(mean.rewards(empty).values[0], abs=1e-5)
 
 
-def test_the_tokenizer_s_side_of_padding_changes_nothing(
-    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path
-) -> None:
+def test_the_tokenizer_s_side_of_padding_changes_nothing(tiny: Tiny, untrained: Untrained, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny("llama"), tmp_path / "left"))
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "padding_side": "left"}))
@@ -143,7 +142,7 @@ def test_the_tokenizer_s_side_of_padding_changes_nothing(
     assert np.array_equal(left.rewards(inputs).values, untrained("llama").rewards(inputs).values)
 
 
-def test_the_first_head_follows_from_the_seed(tiny: Callable[[str], Path]) -> None:
+def test_the_first_head_follows_from_the_seed(tiny: Tiny) -> None:
     rewards = [TorchReward.untrained(Options(model=str(tiny("bert"))), RewardLayout(), seed=seed) for seed in (1, 1, 2)]
     first, again, other = (reward.model.head.weight for reward in rewards)
     assert torch.equal(first, again)
@@ -158,7 +157,7 @@ def saved(reward: TorchReward, base: Path, folder: Path) -> Path:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_saved_scores_the_same_when_it_is_loaded(
-    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path, kind: str
+    tiny: Tiny, untrained: Untrained, tmp_path: Path, kind: str
 ) -> None:
     reward, inputs = untrained(kind), questions(6)
     folder = saved(reward, tiny(kind), tmp_path / "model")
@@ -169,18 +168,14 @@ def test_what_is_saved_scores_the_same_when_it_is_loaded(
     assert again.facts == {"weights": find_weights(Options(model=str(folder))).fingerprint, "dtype": "float32"}
 
 
-def test_an_encoder_alone_is_kept_of_t5_and_no_pooler_of_bert(
-    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path
-) -> None:
+def test_an_encoder_alone_is_kept_of_t5_and_no_pooler_of_bert(tiny: Tiny, untrained: Untrained, tmp_path: Path) -> None:
     t5, bert = (load_file(saved(untrained(kind), tiny(kind), tmp_path / kind) / "model.safetensors")
                 for kind in ("t5", "bert"))  # fmt: skip
     assert not any(name.startswith("decoder") for name in t5)
     assert not any("pooler" in name for name in bert)
 
 
-def test_the_fingerprint_covers_the_head_and_the_settings(
-    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path
-) -> None:
+def test_the_fingerprint_covers_the_head_and_the_settings(tiny: Tiny, untrained: Untrained, tmp_path: Path) -> None:
     folder = saved(untrained("bert"), tiny("bert"), tmp_path / "model")
     options = Options(model=str(folder))
     seen = {find_weights(options).fingerprint}
@@ -192,7 +187,7 @@ def test_the_fingerprint_covers_the_head_and_the_settings(
     assert len(seen) == 3
 
 
-def test_the_layout_stays_within_what_the_model_takes(tiny: Callable[[str], Path]) -> None:
+def test_the_layout_stays_within_what_the_model_takes(tiny: Tiny) -> None:
     """RoBERTa and MPNet lose two of their 66 positions to the padding token."""
     for kind, limit in (("bert", 64), ("roberta", 64), ("mpnet", 64), ("bart", 128), ("gpt2", 128)):
         for inputs in (None, 500):
@@ -203,35 +198,31 @@ def test_the_layout_stays_within_what_the_model_takes(tiny: Callable[[str], Path
     assert reward.rewards([long]).cut.tolist() == [306 - 64 - 1]
 
 
-def test_when_memory_runs_out_less_is_computed_at_once(
-    untrained: Callable[..., TorchReward], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_memory_runs_out_less_is_computed_at_once(untrained: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
     reward, inputs = untrained("bert"), questions(6)
-    expected, plain = reward.rewards(inputs).values, TorchReward._forward
+    expected, plain = reward.rewards(inputs).values, RewardModel.forward
 
-    def small(self: TorchReward, rows: Any, starts: Any) -> Any:
-        if len(rows) > 2:
+    def small(self: RewardModel, ids: Any, *rest: Any) -> Any:
+        if len(ids) > 2:
             raise RuntimeError("CUDA out of memory")
-        return plain(self, rows, starts)
+        return plain(self, ids, *rest)
 
     freed: list[Any] = []
     monkeypatch.setattr("metrist.models.devices.free_memory", freed.append)
-    monkeypatch.setattr(TorchReward, "_forward", small)
+    monkeypatch.setattr(RewardModel, "forward", small)
     monkeypatch.setattr(reward, "budget", type(reward.budget)(512))
     assert np.abs(reward.rewards(inputs).values - expected).max() < 1e-5
     assert freed
 
-    def never(_self: TorchReward, _rows: Any, _starts: Any) -> Any:
+    def never(*_: Any) -> Any:
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr(TorchReward, "_forward", never)
+    monkeypatch.setattr(RewardModel, "forward", never)
     with raises_code(ModelError, "model_unusable", "50"):
         reward.rewards(inputs)
 
 
-def test_faults_of_a_folder_are_named(
-    tiny: Callable[[str], Path], untrained: Callable[..., TorchReward], tmp_path: Path
-) -> None:
+def test_faults_of_a_folder_are_named(tiny: Tiny, untrained: Untrained, tmp_path: Path) -> None:
     with raises_code(ModelError, "invalid_value", "reward.json"):
         load_reward(Options(model=str(tiny("bert"))))
     with raises_code(ModelError, "invalid_value", "'auto'", "'answer'", "'mean'"):
@@ -249,7 +240,7 @@ def test_faults_of_a_folder_are_named(
         load_reward(options)
 
 
-def test_a_decoder_without_a_first_token_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_decoder_without_a_first_token_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny("bart"), tmp_path / "bart"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "decoder_start_token_id": None}))
@@ -257,7 +248,7 @@ def test_a_decoder_without_a_first_token_is_refused(tiny: Callable[[str], Path],
         TorchReward.untrained(Options(model=str(folder)), RewardLayout())
 
 
-def test_a_model_without_vectors_of_tokens_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_model_without_vectors_of_tokens_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     """CLIP: two towers, each with a size of its own."""
     from transformers import CLIPConfig, CLIPModel
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,27 +17,25 @@ from error_codes import raises_code
 from metrist.errors import ModelError
 from metrist.models import loading
 from metrist.models.devices import Options
-from metrist.models.seq2seq import Seq2Seq
+from metrist.models.seq2seq import Seq2Seq, find_label_shift
+
+Tiny = Callable[[str], Path]
 
 
-def test_facts_name_weights_dtype_and_kind(
-    loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path]
-) -> None:
+def test_facts_name_weights_dtype_and_kind(loaded: Callable[[str], Seq2Seq], seq2seq_folder: Tiny) -> None:
     from metrist.models.weights import find_weights
 
     fingerprint = find_weights(Options(model=str(seq2seq_folder("t5")))).fingerprint
     assert loaded("t5").facts == {"weights": fingerprint, "dtype": "float32", "model_type": "t5"}
 
 
-def test_equal_options_share_one_loaded_model(
-    seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_options_share_one_loaded_model(seq2seq_folder: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("METRIST_CACHE", raising=False)
     options = Options(model=str(seq2seq_folder("bart")))
     assert loading.load_seq2seq(options) is loading.load_seq2seq(Options(model=str(seq2seq_folder("bart"))))
 
 
-def test_a_folder_with_new_weights_is_loaded_anew(seq2seq_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_folder_with_new_weights_is_loaded_anew(seq2seq_folder: Tiny, tmp_path: Path) -> None:
     place = shutil.copytree(seq2seq_folder("bart"), tmp_path / "model")
     old = loading.load_seq2seq(Options(model=str(place))).log_probs(PAIRS).logprobs
     shutil.copytree(seq2seq_folder("marian"), place, dirs_exist_ok=True)
@@ -47,15 +46,8 @@ def test_a_folder_with_new_weights_is_loaded_anew(seq2seq_folder: Callable[[str]
     assert not np.array_equal(new.logprobs, old[: len(new.logprobs)])
 
 
-def test_the_environments_budget_is_kept_to(
-    seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("METRIST_BATCH_TOKENS", "33")
-    assert Seq2Seq.load(Options(model=str(seq2seq_folder("bart"))))._decoding.tokens == 33
-
-
 def test_loading_and_scoring_print_nothing_and_leave_logging_as_it_was(
-    seq2seq_folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+    seq2seq_folder: Tiny, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     from transformers.utils import logging
 
@@ -69,7 +61,7 @@ def test_loading_and_scoring_print_nothing_and_leave_logging_as_it_was(
 
 
 def test_a_device_map_gives_the_same_values(
-    loaded: Callable[[str], Seq2Seq], seq2seq_folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    loaded: Callable[[str], Seq2Seq], seq2seq_folder: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("METRIST_DEVICE", "map")
     engine = Seq2Seq.load(Options(model=str(seq2seq_folder("bart"))))
@@ -77,14 +69,12 @@ def test_a_device_map_gives_the_same_values(
     agree(engine.log_probs(PAIRS), [loaded("bart").log_probs(PAIRS).of(at) for at in range(len(PAIRS))])
 
 
-def test_a_folder_of_another_kind_of_model_is_refused_in_one_line(tiny: Callable[[str], Path]) -> None:
+def test_a_folder_of_another_kind_of_model_is_refused_in_one_line(tiny: Tiny) -> None:
     with raises_code(ModelError, "model_unusable", "gpt2", "BART or T5"):
         Seq2Seq.load(Options(model=str(tiny("gpt2"))))
 
 
-def test_a_model_with_code_of_its_own_is_refused_with_the_settings_name(
-    seq2seq_folder: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_model_with_code_of_its_own_is_refused_with_the_settings_name(seq2seq_folder: Tiny, tmp_path: Path) -> None:
     own = shutil.copytree(seq2seq_folder("bart"), tmp_path / "own")
     (own / "config.json").write_text(
         '{"model_type": "of-its-own", "auto_map": {"AutoConfig": "code.C", "AutoModelForSeq2SeqLM": "code.M"}}'
@@ -93,7 +83,7 @@ def test_a_model_with_code_of_its_own_is_refused_with_the_settings_name(
         Seq2Seq.load(Options(model=str(own)))
 
 
-def test_weights_that_are_damaged_are_refused(seq2seq_folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_weights_that_are_damaged_are_refused(seq2seq_folder: Tiny, tmp_path: Path) -> None:
     damaged = shutil.copytree(seq2seq_folder("bart"), tmp_path / "damaged")
     (damaged / "model.safetensors").write_bytes(b"not weights at all")
     with raises_code(ModelError, "model_unusable", str(damaged), "(bart)"):
@@ -101,20 +91,12 @@ def test_weights_that_are_damaged_are_refused(seq2seq_folder: Callable[[str], Pa
 
 
 def test_a_decoder_without_a_start_token_is_refused() -> None:
-    from types import SimpleNamespace
-
-    from metrist.models.seq2seq import find_label_shift
-
     config = SimpleNamespace(decoder_start_token_id=None, pad_token_id=None)
     with raises_code(ModelError, "invalid_value", "config.json", "decoder_start_token_id"):
         find_label_shift(SimpleNamespace(config=config), "m")
 
 
 def test_labels_are_shifted_as_the_model_does_even_in_an_unknown_way() -> None:
-    from types import SimpleNamespace
-
-    from metrist.models.seq2seq import find_label_shift
-
     def own(labels: Any) -> Any:
         return labels.flip(1)
 
@@ -124,9 +106,7 @@ def test_labels_are_shifted_as_the_model_does_even_in_an_unknown_way() -> None:
     assert find_label_shift(model, "m")(np.array([4, 5, 6, 9])).tolist() == [9, 6, 5, 4]
 
 
-def test_learned_positions_must_be_there_though_computed_ones_need_not(
-    tiny: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_learned_positions_must_be_there_though_computed_ones_need_not(tiny: Tiny, tmp_path: Path) -> None:
     for kind in ("bart", "marian"):
         shutil.copytree(tiny(kind), tmp_path / kind)
         weights = load_file(tmp_path / kind / "model.safetensors")
@@ -135,3 +115,14 @@ def test_learned_positions_must_be_there_though_computed_ones_need_not(
     Seq2Seq.load(Options(model=str(tmp_path / "marian")))
     with raises_code(ModelError, "model_unusable", "lacks 2", "embed_positions"):
         Seq2Seq.load(Options(model=str(tmp_path / "bart")))
+
+
+@pytest.mark.parametrize("remaining", [[], ["tokenizer_config.json"]])
+def test_a_folder_without_a_tokenizer_is_refused(tiny: Tiny, tmp_path: Path, remaining: list[str]) -> None:
+    """transformers would make one without words."""
+    folder = shutil.copytree(tiny("t5"), tmp_path / "model")
+    for path in folder.glob("*token*"):
+        if path.name not in remaining:
+            path.unlink()
+    with raises_code(ModelError, "no_data", "tokenizer.json", str(folder)):
+        Seq2Seq.load(Options(model=str(folder)))

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 from seq2seq_models import PAIRS, SOURCES, TARGETS, agree
 
+from metrist.models.batching import TokenBudget
 from metrist.models.seq2seq import Seq2Seq
+
+Loaded = Callable[[str], Seq2Seq]
 
 
 class _Full:
@@ -27,10 +30,8 @@ class _Full:
 
 @pytest.mark.parametrize("kind", ["bart", "t5"])
 def test_out_of_memory_halves_the_budget_and_the_values_stay(
-    kind: str, loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
+    kind: str, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.batching import TokenBudget
-
     engine = loaded(kind)
     expected = engine.log_probs(PAIRS)
     full = _Full(engine._path.decoder.states, 40)
@@ -42,10 +43,8 @@ def test_out_of_memory_halves_the_budget_and_the_values_stay(
 
 
 def test_a_target_that_does_not_fit_alone_is_a_failure_of_its_pair(
-    loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.batching import TokenBudget
-
     engine = loaded("bart")
     expected = engine.log_probs([(SOURCES[0], "dog")]).of(0)
     monkeypatch.setattr(engine._path.decoder, "states", _Full(engine._path.decoder.states, 10))
@@ -59,10 +58,8 @@ def test_a_target_that_does_not_fit_alone_is_a_failure_of_its_pair(
 
 @pytest.mark.parametrize("kind", ["bart", "t5"])
 def test_a_target_that_does_not_fit_beside_other_conditions_is_scored_with_fewer_of_them(
-    kind: str, loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
+    kind: str, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.batching import TokenBudget
-
     engine = loaded(kind)
     expected = engine.log_probs(PAIRS)
     states = engine._path.decoder.states
@@ -85,10 +82,8 @@ def test_a_target_that_does_not_fit_beside_other_conditions_is_scored_with_fewer
 
 
 def test_a_condition_that_does_not_fit_alone_fails_all_its_pairs(
-    loaded: Callable[[str], Seq2Seq], monkeypatch: pytest.MonkeyPatch
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metrist.models.batching import TokenBudget
-
     engine = loaded("bart")
     encode = engine._path.encoder.encode
 

@@ -178,7 +178,7 @@ def test_tokens_have_the_offsets_of_their_characters(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "first", "spans", "message"),
     [
-        (np.zeros(49, np.int32), 2, [], "49 tokens; this model reads from 1 to 48"),
+        (np.zeros(49, np.int32), 2, [], "49 tokens; this model reads 1 to 48"),
         (np.zeros(0, np.int32), 0, [], "0 tokens"),
         (np.zeros(4, np.int32), 5, [], "cannot have 5"),
         (np.array([999, 0]), 1, [], "not among"),

@@ -143,15 +143,6 @@ def test_without_turns_a_question_is_another_one_but_the_model_the_same(engine, 
     assert (len(engine.prompts), len(engine.calls), len(engine.made)) == (1, 1, 1)
 
 
-def test_without_turns_a_prompt_that_is_too_long_fails_alone(engine, folder):
-    answers = gateway.complete(local.VLLM(model=str(folder), turns="none"), say("a", "b" * 200, "c"), Sampling())
-    assert [answer.text for answer in answers] == ["a", "", "c"]
-    assert (answers[1].failure or "").startswith(
-        "vLLM refused the conversation: The decoder prompt (length 999) is longer"
-    )
-    assert len(engine.prompts) == 4
-
-
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("turns", ["chat", "none"])
 def test_marks_of_turns_in_a_text_are_broken_up(folder, turns):
@@ -185,12 +176,6 @@ def test_the_model_is_loaded_once_and_repeated_draws_have_seeds_of_their_own(eng
     assert len(engine.made) == 1
 
 
-def test_logprobs_are_the_alternatives_likeliest_first(engine, folder):
-    (answer,) = gateway.complete(local.VLLM(model=str(folder)), say("yes"), Sampling(logprobs=1))
-    assert answer.tokens == (TokenChoice("yes", -0.5, (("other", -0.25), ("yes", -0.5))),)
-    assert engine.calls[0][1].given["logprobs"] == 1
-
-
 @pytest.mark.parametrize(
     ("name", "argument"),
     [("StructuredOutputsParams", "structured_outputs"), ("GuidedDecodingParams", "guided_decoding"), (None, None)],
@@ -211,13 +196,14 @@ def test_a_schema_is_given_as_the_version_takes_it(engine, folder, monkeypatch, 
         assert given[argument].json == schema
 
 
-def test_a_conversation_that_is_too_long_fails_alone(engine, folder):
-    answers = gateway.complete(local.VLLM(model=str(folder)), say("a", "b" * 200, "c"), Sampling())
+@pytest.mark.parametrize("turns", ["chat", "none"])
+def test_a_conversation_that_is_too_long_fails_alone(engine, folder, turns):
+    answers = gateway.complete(local.VLLM(model=str(folder), turns=turns), say("a", "b" * 200, "c"), Sampling())
     assert [answer.text for answer in answers] == ["a", "", "c"]
     assert (answers[1].failure or "").startswith(
         "vLLM refused the conversation: The decoder prompt (length 999) is longer"
     )
-    assert len(engine.calls) == 4
+    assert len(engine.calls if turns == "chat" else engine.prompts) == 4
 
 
 def test_many_conversations_are_handed_over_in_parts_and_kept_in_between(engine, folder):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from error_codes import raises_code
-from metrist.errors import ErrorCode, MissingExtra, ModelError
+from metrist.errors import MissingExtra, ModelError
 from metrist.models.devices import Options
 from metrist.models.numpy_inference.storage import find_distribution
 from metrist.models.weights import find_weights
@@ -153,12 +153,10 @@ def test_a_training_that_is_not_finished_is_called_one(folder: Path, missing: st
         find_weights(Options(model=str(folder)))
 
 
-@pytest.mark.parametrize(
-    ("content", "code", "value"), [("{", "model_unusable", "JSON"), ("[]", "invalid_value", "list")]
-)
-def test_a_config_that_cannot_be_read_is_refused(folder: Path, content: str, code: ErrorCode, value: str) -> None:
+@pytest.mark.parametrize(("content", "value"), [("{", "JSON"), ("[]", "list")])
+def test_a_config_that_cannot_be_read_is_refused(folder: Path, content: str, value: str) -> None:
     (folder / "config.json").write_text(content)
-    with raises_code(ModelError, code, "config.json", value):
+    with raises_code(ModelError, "model_unusable", "config.json", value):
         find_weights(Options(model=str(folder)))
 
 

@@ -171,8 +171,7 @@ def test_sets_are_read_from_records(tmp_path: Path) -> None:
 def test_held_out_analyses_are_a_set() -> None:
     known = Analysis(prompt="p", completion="c", item="1", output="the cat", errors=(mark(0, 3),), channel="human")
     perfect = Analysis(prompt="q", completion="c", item="2", output="the dog", channel="reference")
-    data = make_evaluation_set([known, perfect, Analysis(prompt="p", completion="c")], None)
-    assert data is not None
+    data: Any = make_evaluation_set([known, perfect, Analysis(prompt="p", completion="c")], None)
     assert [one.is_reference for one in data.outputs] == [False, True]
     assert data.outputs[0].ratings == {LABEL: -1.0}
     assert make_evaluation_set([Analysis(prompt="p", completion="c")], None) is None
@@ -186,11 +185,9 @@ def test_the_base_is_compared_on_the_same_outputs() -> None:
     ]
     perfect = format_tiger_answer([])
     metrics = {TRAINED: f"tigerscore(llm=fake(answers={perfect!r}))", BASE: "tigerscore(llm=fake(answers='hello'))"}
-    alone = AnalystEvaluation(limit=None)(metrics, analyses)
-    assert alone is not None
+    alone: Any = AnalystEvaluation(limit=None)(metrics, analyses)
     assert list(alone["models"]) == [TRAINED]
-    both = AnalystEvaluation(limit=None, compare_base=True)(metrics, analyses)
-    assert both is not None
+    both: Any = AnalystEvaluation(limit=None, compare_base=True)(metrics, analyses)
     (trained,), (base,) = both["models"].values()
     assert (trained["parse_rate"], base["parse_rate"]) == (1, 0)
     assert base["unparsable"] == trained["outputs"] == 30

@@ -200,9 +200,9 @@ def rank(records: Any, right: int) -> dict[tuple[str, str], float]:
     ("items", "metric", "length", "expected"),
     [
         # Length has 45 of 60 pairs right, or with the signs turned: the interval of the difference is below 0.
-        (60, 30, 45, "warning: this metric agrees with judge less than output length alone (the longer one is better): "
+        (60, 30, 45, "no better than output length alone (the longer one is better): "
          "0.500 of 60 pairs of 60 items in the right order against 0.750"),
-        (60, 30, 15, "warning: this metric agrees with judge less than output length alone (the shorter one is better):"
+        (60, 30, 15, "no better than output length alone (the shorter one is better):"
          " 0.500 of 60 pairs of 60 items in the right order against 0.750"),
         (15, 8, 9, "too few to tell"),
         (60, 40, 40, "warning: this metric agrees with judge no better than"),
@@ -232,7 +232,7 @@ def test_length_is_compared_for_people_too_and_across_items() -> None:
     outputs = replace(outputs, ratings={"quality": ratings})
     scorers = {THIS_METRIC: rank(outputs.records, 40), LENGTH: rank(outputs.records, 10)}
     (remark,) = compare_with_length(outputs, scorers)
-    assert "agrees with people: quality less than output length alone (the longer one is better)" in remark
+    assert "agrees with people: quality no better than output length alone (the longer one is better)" in remark
     assert "0.000 of 40 pairs of 40 items in the right order against 0.750" in remark
     (across,) = compare_with_length(outputs, scorers, across=True)
     assert "people: quality" in across

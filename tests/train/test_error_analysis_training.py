@@ -31,6 +31,7 @@ from metrist.errors import InputError, ModelError, RunError, SpecError
 from metrist.llm.base import build_llm
 from metrist.llm.messages import Message, Sampling, encode_prompt
 from metrist.models.devices import Options, Placement
+from metrist.models.lora import LoraSettings, add_adapter, load_adapter, merge_adapter, save_adapter
 from metrist.models.pretrained import read_model, read_tokenizer
 from metrist.models.weights import find_adapter, find_weights
 from metrist.train import train_error_analysis
@@ -49,6 +50,14 @@ def load(folder: Path, dtype: Any = torch.float32) -> Any:
     options = Options(model=str(folder))
     place = Placement(device=torch.device("cpu"), dtype=dtype, tokens=1)
     return read_model("AutoModelForCausalLM", find_weights(options), options, place)
+
+
+def fill_adapters(model: Any, value: float) -> None:
+    """Make adapters, which are zero at first, change something."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(value)
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -193,8 +202,6 @@ def test_packed_parts_fill_the_budget() -> None:
 
 
 def test_an_adapter_is_the_same_beside_the_model_merged_and_loaded(tiny: Tiny, tmp_path: Path) -> None:
-    from metrist.models.lora import LoraSettings, add_adapter, load_adapter, merge_adapter, save_adapter
-
     settings = LoraSettings(rank=3, alpha=5.0)
     ids = torch.arange(20)[None] % 50
     model, plain = load(tiny("analyst")), load(tiny("analyst"))
@@ -221,25 +228,17 @@ def test_an_adapter_is_the_same_beside_the_model_merged_and_loaded(tiny: Tiny, t
 def test_adapters_are_those_of_peft(tiny: Tiny, tmp_path: Path) -> None:
     """peft reads what is written here, and what it writes is read here, with the same logits."""
     peft = pytest.importorskip("peft", reason="peft is not installed")
-    from metrist.models.lora import LoraSettings, add_adapter, load_adapter, merge_adapter, save_adapter
-
     ids = torch.arange(20)[None] % 50
     model = load(tiny("analyst"))
     add_adapter(model, LoraSettings(rank=3, alpha=5.0), seed=1)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.fill_(0.02)
+    fill_adapters(model, 0.02)
     save_adapter(model, LoraSettings(rank=3, alpha=5.0), str(tiny("analyst")), tmp_path)
     merge_adapter(model)
     theirs = peft.PeftModel.from_pretrained(load(tiny("analyst")), str(tmp_path))
     assert torch.allclose(theirs(ids).logits, model(ids).logits, atol=1e-4)
     config = peft.LoraConfig(r=2, lora_alpha=3, target_modules=["q_proj", "v_proj"], use_rslora=True)
     made = peft.get_peft_model(load(tiny("analyst")), config)
-    with torch.no_grad():
-        for name, parameter in made.named_parameters():
-            if "lora_B" in name:
-                parameter.fill_(0.03)
+    fill_adapters(made, 0.03)
     made.save_pretrained(str(tmp_path / "peft"))
     ours = load(tiny("analyst"))
     load_adapter(ours, find_adapter(str(tmp_path / "peft")))
@@ -247,8 +246,6 @@ def test_adapters_are_those_of_peft(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_adapters_that_do_not_fit_are_refused(tiny: Tiny, tmp_path: Path) -> None:
-    from metrist.models.lora import LoraSettings, add_adapter, load_adapter, save_adapter
-
     model = load(tiny("analyst"))
     add_adapter(model, LoraSettings(rank=2), seed=1)
     save_adapter(model, LoraSettings(rank=2), "base", tmp_path)
@@ -279,14 +276,9 @@ def test_adapters_that_do_not_fit_are_refused(tiny: Tiny, tmp_path: Path) -> Non
 
 
 def test_local_models_answer_with_their_adapter(tiny: Tiny, tmp_path: Path) -> None:
-    from metrist.models.lora import LoraSettings, add_adapter, save_adapter
-
     model = load(tiny("analyst"))
     add_adapter(model, LoraSettings(rank=2), seed=1)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.fill_(0.3)
+    fill_adapters(model, 0.3)
     folder = tmp_path / "adapter"
     folder.mkdir()
     save_adapter(model, LoraSettings(rank=2), str(tiny("analyst")), folder)
@@ -446,8 +438,6 @@ def test_merged_and_adapter_give_the_same_answers(tiny: Tiny, tmp_path: Path) ->
             assert card["metric"] == f"tigerscore(llm=local(model={str(out)!r}))"
             logits.append(load(out)(ids).logits)
         else:
-            from metrist.models.lora import load_adapter
-
             assert f"adapter={str(out)!r}" in card["metric"]
             model = load(tiny("analyst"))
             load_adapter(model, find_adapter(str(out)))

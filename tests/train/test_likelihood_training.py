@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import signal
-import sys
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,18 +16,17 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from error_codes import raises_code
-from forked_processes import exit_code, forked
-from metrist.cli.app import main
 from metrist.errors import ModelError, RunError
 from metrist.models.devices import Options
 from metrist.models.weights import find_weights
-from metrist.train.distributed import ProcessGroup
 from metrist.train.fit import fit, plan_training
-from metrist.train.folder import TrainingFolder, lock_folder
+from metrist.train.folder import TrainingFolder
 from metrist.train.likelihood import LikelihoodTask, TokenLoss
 from metrist.train.recipe import Recipe
 from metrist.train.text_pairs import encode_text_pairs
 from tiny_models import WORDS
+
+Tiny = Callable[[str], Path]
 
 SENTENCES = [
     ("the cat sat on the mat .", "a cat sat ."),
@@ -53,9 +47,7 @@ def log_probability(model: Any, tokenizer: Any, condition: str, target: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5", "marian"])
-def test_the_loss_matches_transformers_and_the_figure_matches_the_metric(
-    tiny: Callable[[str], Path], kind: str
-) -> None:
+def test_the_loss_matches_transformers_and_the_figure_matches_the_metric(tiny: Tiny, kind: str) -> None:
     """Oracles: transformers' own loss for padded labels, and pairs scored one at a time."""
     model, tokenizer = both(tiny(kind))
     pairs = encode_text_pairs(tokenizer, model.config, SENTENCES)
@@ -70,7 +62,7 @@ def test_the_loss_matches_transformers_and_the_figure_matches_the_metric(
     assert TokenLoss().judge(model, batch).tolist() == pytest.approx(alone, abs=1e-5)
 
 
-def test_texts_are_truncated_at_the_models_limit_and_counted(tiny: Callable[[str], Path]) -> None:
+def test_texts_are_truncated_at_the_models_limit_and_counted(tiny: Tiny) -> None:
     folder = tiny("bart")
     tokenizer, config = AutoTokenizer.from_pretrained(folder), AutoConfig.from_pretrained(folder)
     long = "cat " * 200
@@ -100,7 +92,7 @@ def make_task(folder: Path, base: Path, **settings: Any) -> LikelihoodTask:
     )
 
 
-def test_a_model_learns_to_copy(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_model_learns_to_copy(tiny: Tiny, tmp_path: Path) -> None:
     """From worse than 12 nats a token to better than 1.5 on texts it has not seen; to guess each of 3 words among 12
     and to know the end takes 3 ln 12 / 4 = 1.86. Copies then score higher than other texts by plain transformers."""
     card = fit(make_task(tmp_path, tiny("t5"), dev="0.1"))
@@ -117,7 +109,7 @@ def test_a_model_learns_to_copy(tiny: Callable[[str], Path], tmp_path: Path) -> 
     assert sum(won) >= 0.8 * len(won)
 
 
-def test_the_folder_has_a_model_and_a_card(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_folder_has_a_model_and_a_card(tiny: Tiny, tmp_path: Path) -> None:
     base = tiny("bart")
     task = make_task(tmp_path, base, dev="0.1", recipe={"epochs": 1, "lr": 1e-3}, pairs=100)
     card = fit(task)
@@ -144,7 +136,7 @@ def test_the_folder_has_a_model_and_a_card(tiny: Callable[[str], Path], tmp_path
     assert mode == (out / "training.json").stat().st_mode
 
 
-def test_a_trained_model_can_score(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_trained_model_can_score(tiny: Tiny, tmp_path: Path) -> None:
     from metrist.models import loading
 
     fit(make_task(tmp_path, tiny("bart"), recipe={"epochs": 1, "lr": 1e-3}))
@@ -154,7 +146,7 @@ def test_a_trained_model_can_score(tiny: Callable[[str], Path], tmp_path: Path) 
         assert float(log_probs.of(number).mean()) == pytest.approx(log_probability(model, tokenizer, *pair), abs=1e-5)
 
 
-def test_without_development_data_the_last_weights_are_kept(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_without_development_data_the_last_weights_are_kept(tiny: Tiny, tmp_path: Path) -> None:
     card = fit(make_task(tmp_path, tiny("t5"), recipe={"epochs": 1}, keep_checkpoints=True))
     assert card["figures"] is None
     assert "There was no development data" in (tmp_path / "out" / "card.md").read_text()
@@ -165,7 +157,7 @@ def test_without_development_data_the_last_weights_are_kept(tiny: Callable[[str]
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # On CPUs without bfloat16.
 @pytest.mark.usefixtures("onednn_kept")
-def test_bfloat16_computes_and_float32_is_saved(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_bfloat16_computes_and_float32_is_saved(tiny: Tiny, tmp_path: Path) -> None:
     seen = set()
 
     def record(module: Any, _inputs: Any, output: torch.Tensor) -> None:
@@ -181,7 +173,7 @@ def test_bfloat16_computes_and_float32_is_saved(tiny: Callable[[str], Path], tmp
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.float32}
 
 
-def test_a_folder_with_another_training_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_folder_with_another_training_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     quick = {"epochs": 1}
     card = fit(make_task(tmp_path, tiny("t5"), recipe=quick))
     before = (tmp_path / "out" / "model.safetensors").stat().st_mtime_ns
@@ -200,7 +192,7 @@ def test_a_folder_with_another_training_is_refused(tiny: Callable[[str], Path], 
 
 
 @pytest.mark.parametrize("content", ["notes.txt", None])
-def test_a_folder_with_other_files_is_refused(tiny: Callable[[str], Path], tmp_path: Path, content: str | None) -> None:
+def test_a_folder_with_other_files_is_refused(tiny: Tiny, tmp_path: Path, content: str | None) -> None:
     out = tmp_path / "out"
     if content:
         out.mkdir()
@@ -211,22 +203,7 @@ def test_a_folder_with_other_files_is_refused(tiny: Callable[[str], Path], tmp_p
         fit(make_task(tmp_path, tiny("t5")))
 
 
-def test_only_a_training_that_was_begun_can_be_resumed(tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    with raises_code(RunError, "conflict"):
-        fit(make_task(tmp_path, tiny("t5"), resume=True))
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_locked_by_another_process_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    task = make_task(tmp_path, tiny("t5"))
-    with (
-        lock_folder(task.out, ProcessGroup(device="cpu")),
-        raises_code(RunError, "run_failed", task.out),
-    ):
-        fit(task)
-
-
-def test_a_plan_refuses_a_folder_that_the_training_would_refuse(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_plan_refuses_a_folder_that_the_training_would_refuse(tiny: Tiny, tmp_path: Path) -> None:
     fit(make_task(tmp_path, tiny("t5"), recipe={"epochs": 1}))
     plan_training(make_task(tmp_path, tiny("t5"), recipe={"epochs": 1}))
     with raises_code(RunError, "run_failed", "epochs is 1 there, 2 here"):
@@ -234,14 +211,12 @@ def test_a_plan_refuses_a_folder_that_the_training_would_refuse(tiny: Callable[[
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
-def test_a_base_of_another_kind_is_refused(tiny: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
+def test_a_base_of_another_kind_is_refused(tiny: Tiny, tmp_path: Path, kind: str) -> None:
     with raises_code(ModelError, "model_unusable", f"'{kind}'"):
         plan_training(make_task(tmp_path, tiny(kind)))
 
 
-def test_a_full_disk_leaves_no_incomplete_model(
-    tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_no_incomplete_model(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint exists, so the same command only has to write the model."""
     resource = pytest.importorskip("resource", reason="limits the size of files")
     task = make_task(tmp_path, tiny("t5"), recipe={"epochs": 1})
@@ -266,46 +241,10 @@ def test_a_full_disk_leaves_no_incomplete_model(
     assert not (task.out / ".model.part").exists()
 
 
-def test_a_plan_counts_without_training(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_plan_counts_without_training(tiny: Tiny, tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     path.write_text("".join(json.dumps({"first": f"cat {n}", "second": "dog " * 200}) + "\n" for n in range(5)))
     planned: Any = plan_training(make_task(tmp_path, tiny("bart"), data=path, recipe={"batch": 4, "epochs": 3}))
     assert (len(planned.train), planned.dev, planned.sampler.steps) == (10, None, 3)
     assert planned.train.cut == (5, 5, 10 * (202 - 128))
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to kill")
-def test_a_training_killed_on_the_way_ends_with_the_same_weights(
-    tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """kill -9 of the command, in the middle; the model has dropout."""
-    task = make_task(tmp_path, tiny("t5"), dev="0.1", recipe={"epochs": 2}, checkpoint_every=3)
-    arguments = ["--data", task.data[0], "--base", task.base.model, "--dev", "0.1", "--epochs", "2", "--lr", "0.01"]
-    command = ["metrist", "train", "likelihood", *arguments, "--checkpoint-every", 3, "--out", task.out]
-    monkeypatch.setattr(sys, "argv", [*map(str, command)])
-    awaited = task.out / "checkpoints" / "step-00000009"
-    process = forked(lambda: _train_until_killed(awaited))
-    until = time.monotonic() + 300
-    while not awaited.exists() and time.monotonic() < until:
-        time.sleep(0.001)
-    os.kill(process, signal.SIGKILL)
-    assert exit_code(process) == -signal.SIGKILL
-    assert not (task.out / "model.safetensors").exists()
-    resumed = fit(task)
-    calm = fit(replace(task, out=tmp_path / "calm"))
-    assert (task.out / "model.safetensors").read_bytes() == (tmp_path / "calm" / "model.safetensors").read_bytes()
-    assert resumed["figures"] == calm["figures"]
-    assert resumed["fingerprint"] == calm["fingerprint"]
-
-
-def _train_until_killed(awaited: Path) -> None:
-    """Trains until a file appears, then waits."""
-    plain = TokenLoss.loss
-
-    def slow(self: TokenLoss, model: Any, batch: Any) -> torch.Tensor:
-        time.sleep(600 if awaited.exists() else 0.01)  # Killed before it ends.
-        return plain(self, model, batch)
-
-    TokenLoss.loss = slow  # type: ignore[method-assign]
-    main()

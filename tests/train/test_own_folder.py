@@ -20,6 +20,7 @@ from metrist.train.distributed import ProcessGroup
 from metrist.train.fit import fit
 from metrist.train.folder import LOCK, lock_folder
 from metrist.train.preference import PreferenceTask
+from metrist.train.task import NoCallback
 
 FIRST = ProcessGroup(device="cpu")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a second training process")
@@ -71,7 +72,7 @@ def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Pa
         fit(task)
     assert not list(task.out.iterdir()), "the refused training wrote something"
 
-    class Second:
+    class Second(NoCallback):
         """Starts the same training again while this one runs."""
 
         refused: RunError | None = None
@@ -81,12 +82,6 @@ def test_a_training_holds_its_folder_and_leaves_no_lock(tiny: Callable[[str], Pa
                 fit(task)
             except RunError as fault:
                 self.refused = fault
-
-        def on_evaluation(self, _evaluation: object, _name: str) -> None:
-            pass
-
-        def on_message(self, _remark: str) -> None:
-            pass
 
     callback = Second()
     fit(task, callback)

@@ -20,6 +20,8 @@ from metrist.train.answer_pairs import AnswerPairs, encode_answer_pairs, macro_s
 from metrist.train.batches import split_parts
 from metrist.train.preference import PairLoss
 
+Tiny = Callable[[str], Path]
+
 PAIRS = [
     *answer_pairs(4, good_rating=5.0, bad_rating=2.0),
     *answer_pairs(2, "B", certainty=0.5),
@@ -62,7 +64,7 @@ def naive(model: PairwiseRewardModel, folder: Path, weight: float) -> torch.Tens
 
 @pytest.mark.parametrize("weight", [0.0, 0.3])
 @pytest.mark.parametrize("kind", ["bert", "bart"])
-def test_loss_and_gradients_match_one_pair_at_a_time(tiny: Callable[[str], Path], kind: str, weight: float) -> None:
+def test_loss_and_gradients_match_one_pair_at_a_time(tiny: Tiny, kind: str, weight: float) -> None:
     model, examples = build(tiny(kind), ratings=weight > 0)
     loss = PairLoss(regression=weight).loss(model, examples.collate(np.arange(len(PAIRS))))
     loss.backward()
@@ -80,7 +82,7 @@ def test_loss_and_gradients_match_one_pair_at_a_time(tiny: Callable[[str], Path]
             assert float((gradients[name] - parameter.grad).abs().max()) < 1e-4 * scale, name
 
 
-def test_the_loss_of_equal_rewards_is_that_of_a_coin(tiny: Callable[[str], Path]) -> None:
+def test_the_loss_of_equal_rewards_is_that_of_a_coin(tiny: Tiny) -> None:
     model, examples = build(tiny("bert"))
     with torch.no_grad():
         model.reward.head.weight.zero_()
@@ -90,7 +92,7 @@ def test_the_loss_of_equal_rewards_is_that_of_a_coin(tiny: Callable[[str], Path]
     assert won.tolist() == [0.0] * len(PAIRS), "equal rewards are no win"
 
 
-def test_the_figure_is_the_mean_over_criteria(tiny: Callable[[str], Path]) -> None:
+def test_the_figure_is_the_mean_over_criteria(tiny: Tiny) -> None:
     """By hand: 4 pairs of A and 5 of B; a pair counts 9 / (2 × its criterion's)."""
     model, examples = build(tiny("bert"))
     assert macro_shares(["A"] * 4 + ["B"] * 5).tolist() == pytest.approx([9 / 8] * 4 + [9 / 10] * 5)
@@ -115,7 +117,7 @@ def test_ratings_are_standardised_within_their_criterion_and_turned_to_the_good_
     assert np.isnan(mixed[0, 1])
 
 
-def test_rows_of_a_part_stand_good_then_bad_and_padding_is_counted(tiny: Callable[[str], Path]) -> None:
+def test_rows_of_a_part_stand_good_then_bad_and_padding_is_counted(tiny: Tiny) -> None:
     _, examples = build(tiny("bert"))
     chosen = np.array([3, 0])
     batch = examples.collate(chosen)
@@ -133,7 +135,7 @@ def test_rows_of_a_part_stand_good_then_bad_and_padding_is_counted(tiny: Callabl
     assert examples.lengths[3] == len(examples.good[3]) + len(examples.bad[3])
 
 
-def test_the_token_budget_includes_padding(tiny: Callable[[str], Path]) -> None:
+def test_the_token_budget_includes_padding(tiny: Tiny) -> None:
     """A short answer is padded to the long answer of its pair."""
     reward = TorchReward.untrained(Options(model=str(tiny("bert"))), RewardLayout(), seed=1)
     uneven = [replace(pair, good=(("answer", "cat " * 40),), bad=(("answer", "dog"),)) for pair in answer_pairs(30)]

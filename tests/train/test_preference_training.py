@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import time
@@ -32,6 +31,9 @@ from metrist.models.weights import find_weights
 from metrist.train.answer_pairs import accuracy_by_criterion, score_pairs
 from metrist.train.fit import fit, plan_training
 from metrist.train.preference import PairLoss, PreferenceTask
+from metrist.train.task import NoCallback
+
+Tiny = Callable[[str], Path]
 
 WEIGHTS = ("model.safetensors", "reward_head.safetensors", "reward.json")
 
@@ -40,15 +42,12 @@ def same_weights(first: Path, second: Path) -> bool:
     return all((first / name).read_bytes() == (second / name).read_bytes() for name in WEIGHTS)
 
 
-class Messages:
+class Messages(NoCallback):
     """A callback that stores what it receives."""
 
     def __init__(self) -> None:
         self.remarks: list[str] = []
         self.figures: list[float] = []
-
-    def on_progress(self, progress: Any) -> None:
-        pass
 
     def on_evaluation(self, evaluation: Any, _name: str) -> None:
         self.figures.append(evaluation.figure)
@@ -57,9 +56,7 @@ class Messages:
         self.remarks.append(remark)
 
 
-def test_a_model_learns_which_answers_are_better_and_the_card_says_how_well(
-    tiny: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_model_learns_which_answers_are_better_and_the_card_says_how_well(tiny: Tiny, tmp_path: Path) -> None:
     files = [{"file": "pairs.jsonl", "sha256": "0" * 64, "pairs": 160}]
     task = preference_request(
         tmp_path / "out",
@@ -111,7 +108,7 @@ def _relabel(pairs: list[GoodBad], *labels: str) -> list[GoodBad]:
     return [replace(pair, good=side(pair.good), bad=side(pair.bad)) for pair in pairs]
 
 
-def test_fields_and_instruction_of_a_criterion_are_stored(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_fields_and_instruction_of_a_criterion_are_stored(tiny: Tiny, tmp_path: Path) -> None:
     """Stores the most common context, whatever the labels of answers, and known instructions."""
     blank = answer_pairs(12, criterion="A", instruction="")
     overall = [replace(pair, criterion="overall") for pair in blank]
@@ -130,7 +127,7 @@ def test_fields_and_instruction_of_a_criterion_are_stored(tiny: Callable[[str], 
 
 
 @pytest.mark.parametrize("kind", ["mpnet", "t5", "bart", "gpt2"])
-def test_other_kinds_of_models_learn_too(tiny: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
+def test_other_kinds_of_models_learn_too(tiny: Tiny, tmp_path: Path, kind: str) -> None:
     """On one criterion: gradients reach the parts that matter."""
     pairs = {"train": answer_pairs(100), "dev": answer_pairs(20, seed=1)}
     card = fit(preference_request(tmp_path / "out", tiny(kind), recipe={"epochs": 6, "lr": 5e-3}, **pairs))
@@ -139,19 +136,13 @@ def test_other_kinds_of_models_learn_too(tiny: Callable[[str], Path], tmp_path: 
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to kill")
-def test_a_training_killed_on_the_way_ends_with_the_same_weights(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_training_killed_on_the_way_ends_with_the_same_weights(tiny: Tiny, tmp_path: Path) -> None:
     """kill -9 in the second of three epochs; the model has dropout, and the sampler is balanced."""
     ratings = {"train": answer_pairs(60, good_rating=2.0, bad_rating=1.0) + answer_pairs(20, "B")}
     task = preference_request(
         tmp_path / "out", tiny("bert"), checkpoint_every=3, balance=0.3, regression=0.1, head_lr=0.01, **ratings
     )
-    awaited = task.out / "checkpoints" / "step-00000009"
-    process = forked(lambda: _train_until_killed(task, awaited))
-    until = time.monotonic() + 300
-    while not awaited.exists() and time.monotonic() < until:
-        time.sleep(0.001)
-    os.kill(process, signal.SIGKILL)
-    assert exit_code(process) == -signal.SIGKILL
+    _train_until_killed(task, task.out / "checkpoints" / "step-00000009")
     assert not (task.out / "model.safetensors").exists()
     resumed = fit(replace(task, resume=True))
     calm = fit(replace(task, out=tmp_path / "calm"))
@@ -161,15 +152,9 @@ def test_a_training_killed_on_the_way_ends_with_the_same_weights(tiny: Callable[
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process to kill")
-def test_a_training_killed_before_its_first_checkpoint_starts_over(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_training_killed_before_its_first_checkpoint_starts_over(tiny: Tiny, tmp_path: Path) -> None:
     task = preference_request(tmp_path / "out", tiny("bert"), recipe={"epochs": 1}, dev=())
-    awaited = task.out / "training.json"
-    process = forked(lambda: _train_until_killed(task, awaited))
-    until = time.monotonic() + 300
-    while not awaited.exists() and time.monotonic() < until:
-        time.sleep(0.001)
-    os.kill(process, signal.SIGKILL)
-    assert exit_code(process) == -signal.SIGKILL
+    _train_until_killed(task, task.out / "training.json")
     with raises_code(ModelError, "unfinished", "unfinished training"):
         load_reward(Options(model=str(task.out)))
     messages = Messages()
@@ -178,18 +163,26 @@ def test_a_training_killed_before_its_first_checkpoint_starts_over(tiny: Callabl
 
 
 def _train_until_killed(task: PreferenceTask, awaited: Path) -> None:
-    """Trains until a file appears, then waits."""
+    """Train in a process that is killed when a file appears."""
     plain = PairLoss.loss
 
     def slow(self: PairLoss, model: Any, batch: Any) -> torch.Tensor:
-        time.sleep(600 if awaited.exists() else 0.01)  # Killed before it ends.
+        time.sleep(600 if awaited.exists() else 0.01)
         return plain(self, model, batch)
 
-    PairLoss.loss = slow  # type: ignore[method-assign]
-    fit(task)
+    def train() -> None:
+        PairLoss.loss = slow  # type: ignore[method-assign]
+        fit(task)
+
+    process = forked(train)
+    until = time.monotonic() + 300
+    while not awaited.exists() and time.monotonic() < until:
+        time.sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+    assert exit_code(process) == -signal.SIGKILL
 
 
-def test_the_seed_changes_the_weights_and_max_tokens_does_not(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_seed_changes_the_weights_and_max_tokens_does_not(tiny: Tiny, tmp_path: Path) -> None:
     """Without dropout, which each part draws for itself, the parts of a batch add up to the whole."""
     folder = Path(shutil.copytree(tiny("bert"), tmp_path / "base"))
     config = json.loads((folder / "config.json").read_text())
@@ -205,7 +198,7 @@ def test_the_seed_changes_the_weights_and_max_tokens_does_not(tiny: Callable[[st
     assert float((heads["all"] - heads["seed"]).abs().max()) > 1e-2
 
 
-def test_the_head_can_have_its_own_learning_rate(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_the_head_can_have_its_own_learning_rate(tiny: Tiny, tmp_path: Path) -> None:
     """AdamW's first steps are about as long as the rate."""
     steps = {}
     for name, head_lr in {"same": None, "own": 1e-2}.items():
@@ -218,7 +211,7 @@ def test_the_head_can_have_its_own_learning_rate(tiny: Callable[[str], Path], tm
     assert steps == pytest.approx({"same": 1e-4, "own": 1e-2}, rel=0.05)
 
 
-def test_early_stopping_goes_by_the_mean_over_criteria(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_early_stopping_goes_by_the_mean_over_criteria(tiny: Tiny, tmp_path: Path) -> None:
     messages = Messages()
     recipe = {"epochs": 30, "patience": 2, "lr": 3e-3}
     pairs = [*answer_pairs(48), *answer_pairs(16, "B")]
@@ -228,7 +221,7 @@ def test_early_stopping_goes_by_the_mean_over_criteria(tiny: Callable[[str], Pat
     assert len(messages.figures) == messages.figures.index(card["figures"]["after"], 1) + 3
 
 
-def test_ties_are_left_out_or_learned_as_such(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_ties_are_left_out_or_learned_as_such(tiny: Tiny, tmp_path: Path) -> None:
     pairs = {"train": answer_pairs(40) + answer_pairs(30, "B", certainty=0.5), "dev": answer_pairs(5, certainty=0.5)}
     dropped: Any = plan_training(preference_request(tmp_path / "out", tiny("bert"), **pairs))
     assert (len(dropped.train), dropped.dev, dropped.ties) == (40, None, (30, 5))
@@ -240,7 +233,7 @@ def test_ties_are_left_out_or_learned_as_such(tiny: Callable[[str], Path], tmp_p
         plan_training(preference_request(tmp_path / "out", tiny("bert"), train=pairs["train"][40:]))
 
 
-def test_a_plan_counts_cuts_steps_and_padding(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_plan_counts_cuts_steps_and_padding(tiny: Tiny, tmp_path: Path) -> None:
     """By hand: a row has 4 + 1 tokens of instruction, 1 + 1 of source, an answer, and the two of the frame."""
     (example,) = answer_pairs(1)
     sides = [(("source", "cat"), ("answer", "dog " * words)) for words in (1, 11)]
@@ -262,27 +255,7 @@ def test_a_plan_counts_cuts_steps_and_padding(tiny: Callable[[str], Path], tmp_p
     assert messages.remarks == short_plan.remarks()
 
 
-def test_running_out_of_memory_halves_the_token_budget(
-    tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = PairLoss.loss
-
-    def small(self: PairLoss, model: Any, batch: Any) -> torch.Tensor:
-        if batch["input_ids"].numel() > 300:
-            raise RuntimeError("CUDA out of memory")
-        return plain(self, model, batch)
-
-    monkeypatch.setattr(PairLoss, "loss", small)
-    monkeypatch.setattr(
-        "metrist.train.loop.free_memory", lambda _device: None
-    )  # It takes a while, and is tested there.
-    messages = Messages()
-    fit(preference_request(tmp_path / "out", tiny("bert"), dev=(), recipe={"epochs": 1}), messages)
-    assert messages.remarks
-    assert all(re.match(r"out of memory: computing \d+ tokens at once", remark) for remark in messages.remarks)
-
-
-def test_invalid_tasks_are_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_invalid_tasks_are_refused(tiny: Tiny, tmp_path: Path) -> None:
     def make_task(**settings: Any) -> PreferenceTask:
         return preference_request(tmp_path / "out", tiny("bert"), **settings)
 
@@ -310,21 +283,11 @@ def test_invalid_tasks_are_refused(tiny: Callable[[str], Path], tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_base_of_an_unknown_kind_is_named(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_base_of_an_unknown_kind_is_named(tiny: Tiny, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny("bert"), tmp_path / "odd"))
     (folder / "config.json").write_text('{"model_type": "nonsense"}')
     with raises_code(ModelError, "model_unusable"):
         plan_training(preference_request(tmp_path / "out", folder))
-
-
-def test_a_folder_with_another_training_is_refused(tiny: Callable[[str], Path], tmp_path: Path) -> None:
-    quick = {"recipe": {"epochs": 1}, "dev": ()}
-    card = fit(preference_request(tmp_path / "out", tiny("bert"), **quick))
-    messages = Messages()
-    assert fit(preference_request(tmp_path / "out", tiny("bert"), **quick), messages) == card
-    assert messages.remarks == [f"{tmp_path / 'out'} is already finished; nothing was trained"]
-    with raises_code(RunError, "run_failed"):
-        fit(preference_request(tmp_path / "out", tiny("bert"), train=answer_pairs(9), balance=0.2, **quick))
 
 
 def test_accuracy_is_counted_by_criterion_and_equal_rewards_are_wrong() -> None:
@@ -343,7 +306,7 @@ def test_accuracy_is_counted_by_criterion_and_equal_rewards_are_wrong() -> None:
     assert accuracy_by_criterion(pairs, scores) == {"A": 1.0, "B": 0.0}
 
 
-def test_the_line_to_ratings_learns_faster_than_the_body(tmp_path: Path, tiny: Callable[[str], Path]) -> None:
+def test_the_line_to_ratings_learns_faster_than_the_body(tmp_path: Path, tiny: Tiny) -> None:
     """At the body's rate of 2e-5, its two parameters would hardly change."""
     task = preference_request(tmp_path, tiny("bert"), head_lr=1e-3, recipe={"lr": 2e-5})
     weights = find_weights(task.base)

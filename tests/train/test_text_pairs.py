@@ -1,4 +1,4 @@
-"""Reading pairs of texts from files."""
+"""Reading pairs of texts from files, and dividing them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from error_codes import raises_code
 from metrist.errors import InputError
-from metrist.train.text_pairs import read_pairs
+from metrist.train.text_pairs import count_shared_texts, load_text_pairs, read_pairs, sample_pairs, split_text_pairs
 
 
 def write_rows(path: Path, *rows: Any) -> Path:
@@ -24,6 +26,10 @@ def write_rows(path: Path, *rows: Any) -> Path:
     packs = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
     path.write_bytes(packs.get(path.suffix, bytes)(text.encode()))
     return path
+
+
+def write_pairs(path: Path, *pairs: tuple[str, str]) -> Path:
+    return write_rows(path, *({"source": a, "target": b} for a, b in pairs))
 
 
 ROWS = [
@@ -108,3 +114,82 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     write_rows(tmp_path / "pairs.jsonl", ROWS[0])
     with raises_code(InputError, "missing_file", "pair.jsonl", "'pairs.jsonl'"):
         read_pairs(tmp_path / "pair.jsonl")
+
+
+PAIR_LISTS = st.lists(st.tuples(st.integers(0, 30).map(str), st.integers(20, 60).map(str)), min_size=1, unique=True)
+
+
+@given(PAIR_LISTS, st.floats(0.01, 0.99), st.integers(0, 5))
+def test_no_text_is_on_both_sides_and_no_pair_is_lost(pairs: list, share: float, seed: int) -> None:
+    try:
+        train, dev = split_text_pairs(pairs, share, seed)
+    except InputError:
+        return
+    assert sorted(train + dev) == sorted(pairs)
+    assert count_shared_texts(train, dev) == 0
+    assert 1 <= len(dev) <= max(1, round(share * len(pairs)))
+    assert (train, dev) == split_text_pairs(pairs, share, seed)
+
+
+def test_the_share_is_reached_where_no_texts_are_shared() -> None:
+    pairs = [(f"a{n}", f"b{n}") for n in range(1000)]
+    train, dev = split_text_pairs(pairs, 0.05, 0)
+    assert (len(train), len(dev)) == (950, 50)
+    assert dev != split_text_pairs(pairs, 0.05, 1)[1]
+    assert dev == sorted(dev, key=pairs.index)
+
+
+def test_a_chain_of_shared_texts_is_a_group() -> None:
+    chain = [("a", "b"), ("c", "b"), ("c", "d"), ("e", "d")]
+    train, dev = split_text_pairs([*chain, ("x", "y")], 0.2, 0)
+    assert (train, dev) == (chain, [("x", "y")])
+    with raises_code(InputError, "too_little_data", "0.25 of 4 pairs", "has 4"):
+        split_text_pairs(chain, 0.25, 0)
+
+
+def test_shared_texts_are_counted_on_either_side() -> None:
+    assert count_shared_texts([("a", "b")], [("b", "c"), ("d", "a"), ("e", "f")]) == 2
+
+
+def test_a_sample_is_drawn_by_its_seed_and_keeps_the_order() -> None:
+    pairs = [(str(n), str(n)) for n in range(100)]
+    drawn = sample_pairs(pairs, 10, 3)
+    assert len(drawn) == 10
+    assert drawn == sorted(drawn, key=pairs.index) == sample_pairs(pairs, 10, 3) != sample_pairs(pairs, 10, 4)
+    assert sample_pairs(pairs, 0, 3) == sample_pairs(pairs, 100, 3) == pairs
+
+
+def test_development_pairs_may_come_from_a_file_and_leaks_are_reported(tmp_path: Path) -> None:
+    train = write_pairs(tmp_path / "train.jsonl", *((f"a{n}", f"b{n}") for n in range(10)), ("a0", "b0"))
+    dev = write_pairs(tmp_path / "dev.jsonl", ("a1", "new"), ("x", "y"))
+    data = load_text_pairs([train], str(dev), count=8, seed=0, skip_bad=False)
+    assert len(data.train) == 8
+    assert data.dev == (("a1", "new"), ("x", "y"))
+    remarks = data.remarks()
+    assert f"{train}: 1 duplicate pairs are ignored" in remarks
+    assert "8 pairs are drawn at random, 2 are left out (`pairs=0` uses all)" in remarks
+    leaks = int(("a1", "b1") in data.train)
+    assert data.shared == leaks
+    assert any("1 of 2 development pairs share a text" in remark for remark in remarks) == bool(leaks)
+
+
+@pytest.mark.parametrize("share", ["0", "1", "1.5", "-0.1"])
+def test_a_share_must_lie_between_0_and_1(tmp_path: Path, share: str) -> None:
+    train = write_pairs(tmp_path / "train.jsonl", ("a", "b"), ("c", "d"))
+    with raises_code(InputError, "invalid_value", "`dev`", f"got {share}"):
+        load_text_pairs([train], share, count=0, seed=0, skip_bad=False)
+
+
+def test_a_split_that_leaves_no_training_pairs_is_an_error(tmp_path: Path) -> None:
+    train = write_pairs(tmp_path / "train.jsonl", ("a", "b"))
+    with raises_code(InputError, "too_little_data"):
+        load_text_pairs([train], "0.9", count=0, seed=0, skip_bad=False)
+
+
+def test_skipped_rows_are_reported(tmp_path: Path) -> None:
+    train = write_pairs(tmp_path / "train.jsonl", ("a", "b"), ("", "d"))
+    remarks = load_text_pairs([train], None, count=0, seed=0, skip_bad=True).remarks()
+    assert remarks == [
+        f"skipped: {train}:2: 'source' is empty: training needs text on both sides",
+        f"{train}: skipped 1 bad row in total",
+    ]

@@ -228,20 +228,16 @@ def test_a_model_that_agrees_no_better_than_length_is_reported():
     rng = np.random.default_rng(0)
     labels, noise = np.arange(60.0), rng.random(60)
     sources = [f"source {number // 2}" for number in range(60)]
-    worse = compare_with_length("the labels", labels, noise, labels, sources)
-    assert worse is not None
+    worse: Any = compare_with_length("the labels", labels, noise, labels, sources)
     start = "warning: the trained model agrees with the labels no better than output length alone (the longer"
     assert worse.startswith(start)
     assert f"{spearmanr(noise, labels).statistic:.3f} against 1.000 on 60 outputs of 30 sources" in worse
     assert "too few" not in worse
-    shorter = compare_with_length("people's ratings", labels, noise, -labels, sources)
-    assert shorter is not None
+    shorter: Any = compare_with_length("people's ratings", labels, noise, -labels, sources)
     assert "(the shorter one is better)" in shorter
-    few = compare_with_length("the labels", labels[:6], noise[:6], labels[:6], sources[:6])
-    assert few is not None
+    few: Any = compare_with_length("the labels", labels[:6], noise[:6], labels[:6], sources[:6])
     assert "that is too few to tell" in few
-    near = compare_with_length("the labels", labels, labels + 20 * noise, labels + 25 * rng.random(60), sources)
-    assert near is not None
+    near: Any = compare_with_length("the labels", labels, labels + 20 * noise, labels + 25 * rng.random(60), sources)
     assert near.startswith("it is not certain")
     assert compare_with_length("the labels", labels, labels, noise, sources) is None
     assert compare_with_length("people's ratings", np.full(60, np.nan), noise, labels, sources) is None

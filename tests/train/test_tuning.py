@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 from toy_pairs import answer_pairs, preference_request
+from toy_training import StopAt
 
 import tiny_rewards
 from error_codes import raises_code
@@ -199,8 +200,8 @@ def test_torch_computes_the_rewards_of_a_text_encoder(kind: str, tmp_path: Path)
     """Up to the rounding of the runtime's products; padding and the other rows change nothing."""
     import torch
 
+    from metrist.models.batching import pad_rows
     from metrist.models.reward_layout import build_rows, token_encoder
-    from metrist.models.reward_model import pad_rows
     from metrist.models.trainable_encoder import TrainableEncoder, TrainableReward
 
     base = write_preference_encoder(tmp_path, kind)
@@ -274,21 +275,9 @@ def test_what_was_trained_of_a_text_encoder_is_written(tmp_path: Path) -> None:
 
 def test_a_stopped_training_of_a_text_encoder_goes_on(tmp_path: Path) -> None:
     base = write_preference_encoder(tmp_path, "nomic")
-
-    class Stop:
-        def on_progress(self, progress: Any) -> None:
-            if progress.step >= 7:
-                raise RuntimeError("killed")
-
-        def on_evaluation(self, evaluation: Any, name: str) -> None:
-            pass
-
-        def on_message(self, text: str) -> None:
-            pass
-
     whole = fit(tuned_task(tmp_path / "whole", base, checkpoint_every=3))
     with pytest.raises(RuntimeError, match="killed"):
-        fit(tuned_task(tmp_path / "stopped", base, checkpoint_every=3), Stop())
+        fit(tuned_task(tmp_path / "stopped", base, checkpoint_every=3), StopAt(7))
     assert fit(tuned_task(tmp_path / "stopped", base, checkpoint_every=3))["fingerprint"] == whole["fingerprint"]
 
 

@@ -15,16 +15,17 @@ from metrist.train.checkpoints import Checkpoints
 from metrist.train.distributed import ProcessGroup
 from metrist.train.loop import Trainer
 from metrist.train.recipe import Recipe
+from metrist.train.task import Examples, NoCallback
 
 DEVICE = ProcessGroup(device="cpu")
 
 
-class Rows:
+class Rows(Examples):
     """Rows of 1 to 6 numbers; the target is their sum. Rows count by their length."""
 
     def __init__(self, count: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        self.lengths = self.spaces = rng.integers(1, 7, count)
+        self.lengths = rng.integers(1, 7, count)
         self.weights = self.lengths.astype(np.float64)
         self.numbers = rng.normal(size=(count, 6)) * (np.arange(6) < self.lengths[:, None])
 
@@ -68,7 +69,7 @@ def toy(folder: Path, *, dropout: float = 0.2, every: int = 1000, dev: bool = Tr
     )
 
 
-class StopAt:
+class StopAt(NoCallback):
     """Stops a training at a step, as a killed process does."""
 
     def __init__(self, step: int) -> None:
@@ -77,9 +78,3 @@ class StopAt:
     def on_progress(self, progress: Any) -> None:
         if progress.step >= self.step:
             raise RuntimeError("killed")
-
-    def on_evaluation(self, evaluation: Any, name: str) -> None:
-        pass
-
-    def on_message(self, text: str) -> None:
-        pass

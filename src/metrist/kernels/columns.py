@@ -60,7 +60,6 @@ class Stretch(NamedTuple):
     scale: float
 
     def buckets_of(self, gaps: Floats, buckets: int) -> NDArray[np.intp]:
-        """Return the bucket of each gap."""
         return np.minimum((gaps - self.origin) * self.scale, buckets - 1).astype(np.intp)
 
 
@@ -72,7 +71,6 @@ def group_starts(codes: NDArray[np.intp]) -> Places:
 
 
 def group_numbers(starts: Places) -> Places:
-    """Return the group of each output."""
     return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 

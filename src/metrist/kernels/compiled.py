@@ -22,33 +22,7 @@ from metrist.kernels.columns import (
 from metrist.kernels.layers import UNIT, Integers, PackedLinear, Places, Singles
 from metrist.kernels.reference import encoder as numpy_encoder
 from metrist.kernels.reference.text import SYMBOLS_13A, clean_13a
-from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, TextColumn, Tokens, Value, from_lists
-
-__all__ = [
-    "add_and_normalize",
-    "apply_linear",
-    "attend",
-    "best_prefixes",
-    "beyond_counts",
-    "characters",
-    "clipped_matches",
-    "clipped_matches_grouped",
-    "from_lists",
-    "gap_histogram",
-    "gaps_kept",
-    "gate_rows",
-    "join_columns",
-    "json_arrays",
-    "lcs_lengths",
-    "pack_linear",
-    "pair_counts_grouped",
-    "rank_comoments_grouped",
-    "scan",
-    "scan_13a",
-    "scan_chrf_words",
-    "ter_edits",
-    "union_lcs_hits",
-]
+from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, TextColumn, Tokens, Value
 
 
 def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:

@@ -33,11 +33,9 @@ class Tokens(NamedTuple):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The number of tokens of each text."""
         return np.diff(self.starts)
 
     def listed(self, text: int) -> list[int]:
-        """Return one text's ids as a list."""
         ids: list[int] = self.ids[self.starts[text] : self.starts[text + 1]].tolist()
         return ids
 

@@ -1,8 +1,12 @@
-"""Batches within a token budget, and recovery when one does not fit into memory."""
+"""Batches within a token budget, their padding, and recovery when one does not fit into memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 #: The failure of an item that does not fit into memory alone.
 TOO_LARGE = "does not fit into the device's memory even alone ({tokens} tokens); use a smaller max_tokens or model"
@@ -51,21 +55,32 @@ def run_in_batches(
     *,
     padded: bool = True,
 ) -> dict[int, str]:
-    """Run `work` over batches of positions, in order. When memory runs out, free it, halve the budget and continue with
-    the batch that failed. Return a reason for each position that does not fit even alone."""
+    """Run `work` over batches of positions: the longest first if they are padded, else in order. When memory runs out,
+    free it, halve the budget and continue with the batch that failed. Return a reason for each position that does not
+    fit even alone."""
+    order = longest_first(lengths) if padded else list(range(len(lengths)))
+    sizes = [lengths[at] for at in order]
     failures: dict[int, str] = {}
     start = 0
-    while start < len(lengths):
-        stop = _batch_end(lengths, start, budget.tokens, padded)
-        if not _try_batch(work, list(range(start, stop))):
+    while start < len(order):
+        stop = _batch_end(sizes, start, budget.tokens, padded)
+        if not _try_batch(work, order[start:stop]):
             free()
             if stop - start > 1:
-                batch = lengths[start:stop]
-                budget.halve(max(batch) * len(batch) if padded else sum(batch))
+                budget.halve(sizes[start] * (stop - start) if padded else sum(sizes[start:stop]))
                 continue
-            failures[start] = TOO_LARGE.format(tokens=f"{lengths[start]:,}")
+            failures[order[start]] = TOO_LARGE.format(tokens=f"{sizes[start]:,}")
         start = stop
     return failures
+
+
+def pad_rows(rows: Sequence[Any], fill: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows of tokens as one table, padded on the right, and its mask."""
+    lengths = np.array([len(row) for row in rows], np.int64)
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.full(mask.shape, fill, np.int64)
+    ids[mask] = np.concatenate(rows)
+    return ids, mask.astype(np.int64)
 
 
 def is_out_of_memory(fault: BaseException) -> bool:

@@ -130,7 +130,7 @@ def _group_entries(entries: Mapping[bytes, bytes]) -> Iterator[list[tuple[bytes,
         yield group
 
 
-class _CachedModel:
+class CachedModel:
     """A model and the folder of its cache. All but the cached method is the model's own."""
 
     def __init__(self, model: Any, folder: Path, limit_gb: float = 10.0) -> None:
@@ -166,9 +166,7 @@ class _CachedModel:
         return [known[key] for key in keys], {n: failures[key] for n, key in enumerate(keys) if key in failures}
 
 
-class CachedLikelihoodModel(_CachedModel):
-    """A likelihood model with a cache."""
-
+class CachedLikelihoodModel(CachedModel):
     _model: LikelihoodModel
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
@@ -178,9 +176,7 @@ class CachedLikelihoodModel(_CachedModel):
         return Likelihoods(**_LIKELIHOODS.join(entries), failures=failures)
 
 
-class CachedTextModel(_CachedModel):
-    """A model for whole texts with a cache."""
-
+class CachedTextModel(CachedModel):
     _model: TextModel
 
     def running(self, texts: Sequence[str], max_tokens: int | None = None) -> Likelihoods:
@@ -190,9 +186,7 @@ class CachedTextModel(_CachedModel):
         return Likelihoods(**_LIKELIHOODS.join(entries), failures=failures)
 
 
-class CachedEncoder(_CachedModel):
-    """An encoder with a cache."""
-
+class CachedEncoder(CachedModel):
     _model: EncoderModel
 
     def states(self, texts: Sequence[str], layer: int | None = None, long: Long = "windows") -> States:
@@ -263,7 +257,6 @@ class _Layout:
         return _CachedText(columns, numbers)
 
     def join(self, entries: Sequence[_CachedText]) -> dict[str, Any]:
-        """The fields of the block."""
         fields: dict[str, Any] = {}
         for index, (name, (_, kind)) in enumerate(self.columns.items()):
             parts = [entry.columns[index] for entry in entries]

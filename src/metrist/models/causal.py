@@ -25,7 +25,7 @@ from transformers import DynamicCache
 
 from metrist.errors import ModelError
 from metrist.models import devices, tokenization, weights
-from metrist.models.batching import MemoryShortage, TokenBudget, longest_first, run_in_batches
+from metrist.models.batching import MemoryShortage, TokenBudget, pad_rows, run_in_batches
 from metrist.models.devices import Options, Placement
 from metrist.models.head import Head, reduce_logits
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
@@ -41,14 +41,6 @@ _TokenIds = tuple[int, ...]
 _CONTEXT_STEPS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """The tokens before a text: `always`, and `at_least` if there would be none otherwise."""
-
-    always: _TokenIds
-    at_least: _TokenIds
-
-
 @dataclass(frozen=True, slots=True)
 class _TokenPair:
     """A pair as tokens, with the numbers of tokens cut; `row` is None if there is nothing to score, with the reason."""
@@ -62,15 +54,21 @@ class _TokenPair:
 class Causal:
     """A loaded causal model. Equal pairs are scored once, equal conditions read once."""
 
-    def __init__(
-        self, *, schedule: Schedule, tokenizer: Any, opening: Opening, context: int | None, facts: Mapping[str, str]
-    ) -> None:
+    def __init__(self, *, schedule: Schedule, tokenizer: Any, config: Any, facts: Mapping[str, str]) -> None:
+        self.facts = facts
         self._schedule = schedule
         self._tokenizer = tokenizer
         self._side = tokenization.TokenizerSide(tokenizer)
-        self._opening = opening
-        self._context = context
-        self._facts = facts
+        self._context = tokenization.context_length(tokenizer, config)
+        #: The tokens before every text, and those before a text that would have none otherwise.
+        self._opening = tuple(self._side.ids(["a"])[0][: self._side.before].tolist())
+        self._least_opening = self._opening
+        if not self._opening:
+            known = (tokenizer.bos_token_id, config.bos_token_id, tokenizer.eos_token_id, config.eos_token_id)
+            single = (token[0] if isinstance(token, list) and token else token for token in known)
+            size = schedule.passes.vocabulary
+            usable = [int(token) for token in single if isinstance(token, int) and 0 <= token < size]
+            self._least_opening = tuple(usable[:1])
 
     @classmethod
     def load(cls, options: Options, runtime: Runtime | None = None) -> Causal:
@@ -90,14 +88,9 @@ class Causal:
         return cls(
             schedule=Schedule(passes, TokenBudget(place.tokens), partial(devices.free_memory, place.device)),
             tokenizer=tokenizer,
-            opening=_find_opening(tokenizer, model.config, passes),
-            context=tokenization.context_length(tokenizer, model.config),
+            config=model.config,
             facts={"weights": files.fingerprint, "dtype": options.dtype, "model_type": str(model.config.model_type)},
         )
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        return self._facts
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
         distinct = list(dict.fromkeys(pairs))
@@ -131,7 +124,6 @@ class Causal:
         return None if self._context is None else max(1, self._context * 3 // 4)
 
     def _ids(self, texts: set[str]) -> dict[str, _TokenIds]:
-        """Return the texts' tokens without special tokens."""
         ordered = sorted(texts)
         before, after = self._side.before, self._side.after
         return {
@@ -147,16 +139,16 @@ class Causal:
             limit = _minimum(max_tokens, max(1, self._context - -(-len(cut_target) // step) * step))
         cut_condition = condition
         if limit is not None:
-            room = max(0, limit - len(self._opening.always))
+            room = max(0, limit - len(self._opening))
             if len(condition) > room:
                 first = room // 2
                 cut_condition = (*condition[:first], *condition[len(condition) - (room - first) :])
-        before = (*self._opening.always, *cut_condition) or self._opening.at_least
+        before = (*self._opening, *cut_condition) or self._least_opening
         row, failure = _make_row(before, cut_target)
         return _TokenPair(row, failure, len(condition) - len(cut_condition), len(target) - len(cut_target))
 
     def _make_windows(self, text: _TokenIds, max_tokens: int | None) -> list[_TokenPair]:
-        opening = self._opening.always or self._opening.at_least
+        opening = self._least_opening
         size = _minimum(max_tokens, self._context)
         if size is None or len(opening) + len(text) <= size:
             return [_TokenPair(*_make_row(opening, text))]
@@ -164,12 +156,11 @@ class Causal:
         windows = [_TokenPair(*_make_row(opening, text[:inner]))]
         half = inner // 2
         for at in range(inner, len(text), inner - half):
-            before = (*self._opening.always, *text[at - half : at])
+            before = (*self._opening, *text[at - half : at])
             windows.append(_TokenPair(*_make_row(before, text[at : at + inner - half])))
         return windows
 
     def _score(self, texts: Sequence[Sequence[_TokenPair]]) -> Likelihoods:
-        """Score texts, each given as consecutive token pairs; return one entry per text."""
         rows = list(dict.fromkeys(pair.row for parts in texts for pair in parts if pair.row))
         with quiet_transformers(), torch.inference_mode():
             logprobs, failed = self._schedule.log_probs(rows)
@@ -190,7 +181,6 @@ class Causal:
 
 
 def _make_row(before: _TokenIds, target: _TokenIds) -> tuple[Row | None, str]:
-    """Return the row to score, or None and the reason."""
     if not target:
         return None, "the text to score has no tokens"
     if before:
@@ -211,15 +201,6 @@ def _find_failure(parts: Sequence[_TokenPair], number: Mapping[Row, int], failed
 
 def _minimum(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _find_opening(tokenizer: Any, config: Any, passes: Passes) -> Opening:
-    side = tokenization.TokenizerSide(tokenizer)
-    always = tuple(side.ids(["a"])[0][: side.before].tolist())
-    known = (tokenizer.bos_token_id, config.bos_token_id, tokenizer.eos_token_id, config.eos_token_id)
-    single = (token[0] if isinstance(token, list) and token else token for token in known)
-    usable = [int(token) for token in single if isinstance(token, int) and 0 <= token < passes.vocabulary]
-    return Opening(always=always, at_least=always or tuple(usable[:1]))
 
 
 def _explain_not_causal(files: weights.Weights, reason: str) -> str:
@@ -253,15 +234,6 @@ class Row(NamedTuple):
         return (self.condition[-1], *self.target[:-1])
 
 
-@dataclass(frozen=True, slots=True)
-class Abilities:
-    """What a model does exactly, as tested: share a beginning's keys and values among rows; have its head applied to
-    selected positions only."""
-
-    shares: bool
-    has_plain_head: bool
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Beginnings:
     """The keys and values of beginnings, padded on the left, and their lengths."""
@@ -290,12 +262,13 @@ class _SharedCache(DynamicCache):  # type: ignore[misc, unused-ignore]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Passes:
-    """A causal model and the ways to run it. Callers choose the batches, and call all methods in torch's inference
-    mode."""
+    """A causal model and the ways to run it that are exact, as tested: `head` is None if it cannot be applied to
+    selected positions only, and `shares` says whether rows can share a beginning's keys and values. Callers choose the
+    batches, and call all methods in torch's inference mode."""
 
     model: Any
     head: Head | None
-    abilities: Abilities
+    shares: bool
 
     def read(self, rows: Sequence[Row]) -> list[Floats]:
         """Return the log-probabilities of each row's target tokens, reading every row in full."""
@@ -307,7 +280,7 @@ class Passes:
     def read_beginnings(self, beginnings: Sequence[tuple[int, ...]]) -> Beginnings:
         # A cache built from the model's config would drop tokens outside a sliding window, counting padding.
         cache = DynamicCache()
-        self._base(input_ids=self._pad(beginnings), past_key_values=cache, use_cache=True)
+        self.model.base_model(input_ids=self._pad(beginnings), past_key_values=cache, use_cache=True)
         lengths = torch.tensor([len(beginning) for beginning in beginnings], device=self._device)
         layers: Any = cache.layers
         for layer in layers:
@@ -348,32 +321,24 @@ class Passes:
         device: torch.device = self.model.get_input_embeddings().weight.device
         return device
 
-    @property
-    def _base(self) -> Any:
-        return self.model.base_model
-
     def _run(self, **arguments: Any) -> torch.Tensor:
         """Return the head's inputs, or logits if the head cannot be separated from the model."""
-        if self.abilities.has_plain_head:
-            states: torch.Tensor = self._base(**arguments).last_hidden_state
+        if self.head:
+            states: torch.Tensor = self.model.base_model(**arguments).last_hidden_state
             return states
         logits: torch.Tensor = self.model(**arguments).logits
         return logits
 
     def _score(self, outputs: torch.Tensor, rows: Sequence[Row], starts: Sequence[int]) -> list[Floats]:
-        """Return log-probabilities; row r's target is predicted from position `starts[r]` on."""
         sizes = [len(row.target) for row in rows]
         parts = [outputs[r, start : start + size] for r, (start, size) in enumerate(zip(starts, sizes, strict=True))]
         labels = torch.tensor([token for row in rows for token in row.target], device=outputs.device)
-        score = self.head.log_probs if self.head and self.abilities.has_plain_head else reduce_logits
+        score = self.head.log_probs if self.head else reduce_logits
         logprobs = score(torch.cat(parts), labels)
         return np.split(logprobs.cpu().numpy(), np.cumsum(sizes)[:-1])
 
     def _pad(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
-        table = np.zeros((len(sequences), max(map(len, sequences))), dtype=np.int64)
-        for row, sequence in zip(table, sequences, strict=True):
-            row[: len(sequence)] = sequence
-        return torch.from_numpy(table).to(self._device)
+        return torch.from_numpy(pad_rows(sequences, 0)[0]).to(self._device)
 
 
 def _align_right(states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -393,23 +358,18 @@ def probe_passes(model: Any, place: Placement) -> Passes:
     """Test on a few tokens which ways to run a model are exact; raise NotCausal if it looks ahead."""
     with torch.inference_mode():
         head = Head(model, place) if model.get_output_embeddings() is not None else None
-        passes = Passes(model, head, Abilities(shares=False, has_plain_head=head is not None))
+        passes = Passes(model, head, shares=False)
         ids = [int(n) % passes.vocabulary for n in np.random.default_rng(5).integers(5, 1 << 30, size=13)]
-        _check_causal(passes, ids)
+        alone, within = passes.reference(ids[:6]), passes.reference(ids)[:6]
+        # The tolerance is wide: a model that looks ahead is far off, and large models round.
+        if not np.allclose(alone.cpu().numpy(), within.cpu().numpy(), rtol=0.1, atol=0.1 if passes.is_exact else 0.5):
+            raise NotCausal
         rows = [Row(tuple(ids[:7]), tuple(ids[7:10])), Row(tuple(ids[2:5]), tuple(ids[8:13]))]
         rows.append(Row(rows[0].condition, rows[1].target))
         expected = [_score_by_reference(passes, row) for row in rows]
         if not _reproduces(expected, lambda: passes.read(rows), passes.is_exact):
-            passes = replace(passes, abilities=Abilities(shares=False, has_plain_head=False))
-        shares = _reproduces(expected, lambda: _read_shared(passes, rows), passes.is_exact)
-        return replace(passes, abilities=replace(passes.abilities, shares=shares))
-
-
-def _check_causal(passes: Passes, ids: Sequence[int]) -> None:
-    alone, within = passes.reference(ids[:6]), passes.reference(ids)[:6]
-    # The tolerance is wide: a model that looks ahead is far off, and large models round.
-    if not np.allclose(alone.cpu().numpy(), within.cpu().numpy(), rtol=0.1, atol=0.1 if passes.is_exact else 0.5):
-        raise NotCausal
+            passes = replace(passes, head=None)
+        return replace(passes, shares=_reproduces(expected, lambda: _read_shared(passes, rows), passes.is_exact))
 
 
 def _score_by_reference(passes: Passes, row: Row) -> Floats:
@@ -444,18 +404,8 @@ def _reproduces(expected: Sequence[Floats], compute: Callable[[], list[Floats]],
 _CACHED_PER_TOKEN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _SharedBeginning:
-    """Row numbers with a common beginning."""
-
-    beginning: tuple[int, ...]
-    members: list[int]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """Runs a model's passes within a token budget."""
-
     passes: Passes
     budget: TokenBudget
     free: Callable[[], None]
@@ -463,66 +413,51 @@ class Schedule:
     def log_probs(self, rows: Sequence[Row]) -> tuple[list[Floats | None], dict[int, str]]:
         """Return each row's log-probabilities, and the failures of rows that do not fit into memory."""
         results: list[Floats | None] = [None] * len(rows)
-        alone, groups = self._group_rows(rows)
-        failures = self._read_alone(rows, alone, results)
-        failures |= self._read_groups(rows, groups, results)
-        return results, failures
-
-    def _group_rows(self, rows: Sequence[Row]) -> tuple[list[int], list[_SharedBeginning]]:
-        by_beginning: dict[tuple[int, ...], list[int]] = {}
+        failures: dict[int, str] = {}
+        by_beginning: dict[_TokenIds, list[int]] = {}
         for number, row in enumerate(rows):
             by_beginning.setdefault(row.beginning, []).append(number)
-        groups = [_SharedBeginning(*group) for group in by_beginning.items()]
-        shared = [
-            group for group in groups if self.passes.abilities.shares and group.beginning and len(group.members) > 1
-        ]
-        grouped = {number for group in shared for number in group.members}
-        return [number for number in range(len(rows)) if number not in grouped], shared
+        groups: list[list[int]] = []
+        alone: list[int] = []
+        for beginning, members in by_beginning.items():
+            if self.passes.shares and beginning and len(members) > 1:
+                groups.append(members)
+            else:
+                alone += members
+        alone.sort()
 
-    def _read_alone(self, rows: Sequence[Row], numbers: Sequence[int], results: list[Floats | None]) -> dict[int, str]:
-        lengths = [len(rows[n].beginning) + len(rows[n].rest) for n in numbers]
-        order = longest_first(lengths)
+        def read_alone(batch: list[int]) -> None:
+            numbers = [alone[at] for at in batch]
+            for number, values in zip(numbers, self.passes.read([rows[n] for n in numbers]), strict=True):
+                results[number] = values
 
-        def work(batch: list[int]) -> None:
-            at = [numbers[order[i]] for i in batch]
-            _store(results, at, self.passes.read([rows[n] for n in at]))
+        def read_groups(batch: list[int]) -> None:
+            failures.update(self._read_groups(rows, [groups[at] for at in batch], results))
 
-        failed = run_in_batches([lengths[i] for i in order], self.budget, work, self.free)
-        return {numbers[order[i]]: reason for i, reason in failed.items()}
+        lengths = [len(rows[n].beginning) + len(rows[n].rest) for n in alone]
+        for at, reason in run_in_batches(lengths, self.budget, read_alone, self.free).items():
+            failures[alone[at]] = reason
+        lengths = [len(rows[members[0]].beginning) for members in groups]
+        for at, reason in run_in_batches(lengths, self.budget, read_groups, self.free).items():
+            failures |= dict.fromkeys(groups[at], reason)
+        return results, failures
 
     def _read_groups(
-        self, rows: Sequence[Row], groups: Sequence[_SharedBeginning], results: list[Floats | None]
+        self, rows: Sequence[Row], groups: Sequence[list[int]], results: list[Floats | None]
     ) -> dict[int, str]:
-        lengths = [len(group.beginning) for group in groups]
-        order = longest_first(lengths)
-        failures: dict[int, str] = {}
+        """Read rows, in groups with a common beginning, the longest of which comes first; return the failures."""
+        beginnings = self.passes.read_beginnings([rows[members[0]].beginning for members in groups])
+        numbers = [(number, group) for group, members in enumerate(groups) for number in members]
 
         def work(batch: list[int]) -> None:
-            failures.update(self._read_group_batch(rows, [groups[order[i]] for i in batch], results))
+            selected = [numbers[at] for at in batch]
+            logprobs = self.passes.read_rests(beginnings, [rows[n] for n, _ in selected], [at for _, at in selected])
+            for (number, _), values in zip(selected, logprobs, strict=True):
+                results[number] = values
 
-        failed = run_in_batches([lengths[i] for i in order], self.budget, work, self.free)
-        return failures | {n: reason for i, reason in failed.items() for n in groups[order[i]].members}
-
-    def _read_group_batch(
-        self, rows: Sequence[Row], groups: Sequence[_SharedBeginning], results: list[Floats | None]
-    ) -> dict[int, str]:
-        beginnings = self.passes.read_beginnings([group.beginning for group in groups])
-        numbers = [(n, index) for index, group in enumerate(groups) for n in group.members]
-        cached = len(groups[0].beginning) // _CACHED_PER_TOKEN
-        lengths = [len(rows[n].rest) + cached for n, _ in numbers]
-        order = longest_first(lengths)
-
-        def work(batch: list[int]) -> None:
-            at = [numbers[order[i]] for i in batch]
-            logprobs = self.passes.read_rests(beginnings, [rows[n] for n, _ in at], [group for _, group in at])
-            _store(results, [n for n, _ in at], logprobs)
-
-        failed = run_in_batches([lengths[i] for i in order], self.budget, work, self.free)
+        cached = len(rows[groups[0][0]].beginning) // _CACHED_PER_TOKEN
+        lengths = [len(rows[number].rest) + cached for number, _ in numbers]
+        failed = run_in_batches(lengths, self.budget, work, self.free)
         if failed and len(groups) > 1:
             raise MemoryShortage
-        return {numbers[order[i]][0]: reason for i, reason in failed.items()}
-
-
-def _store(results: list[Floats | None], at: Sequence[int], values: Sequence[Floats]) -> None:
-    for number, value in zip(at, values, strict=True):
-        results[number] = value
+        return {numbers[at][0]: reason for at, reason in failed.items()}

@@ -60,16 +60,26 @@ def resolve_placement(options: Options, runtime: Runtime | None = None, *, cpu_t
     runtime = runtime or Runtime.current()
     torch = import_torch(f"the model {options.model!r}")
     device = _resolve_device(torch, runtime.device)
+    if options.dtype not in get_args(Dtype):
+        known = ", ".join(map(repr, get_args(Dtype)))
+        raise ModelError(f"{options.model}: dtype must be one of {known}, got {options.dtype!r}", code="invalid_value")
+    if device.type == "cpu" and options.dtype != "float32":
+        raise ModelError(
+            f"{options.model}: dtype={options.dtype!r} is too slow on a CPU; set dtype='float32', or use a GPU"
+        )
+    tokens = _MPS_TOKENS if device.type == "mps" else cpu_tokens
+    if device.type == "cuda":
+        gib = torch.cuda.get_device_properties(device).total_memory / 2**30
+        tokens = min(int(gib * _CUDA_TOKENS_PER_GIB), _CUDA_TOKENS_MOST)
     return Placement(
         device=device,
-        dtype=_resolve_dtype(torch, options, device),
-        tokens=runtime.batch_tokens or _default_tokens(torch, device, cpu_tokens),
+        dtype=getattr(torch, options.dtype),
+        tokens=runtime.batch_tokens or tokens,
         spread=runtime.device == MAP,
     )
 
 
 def runs_on_cpu(feature: str) -> bool:
-    """Whether models run on the CPU under the current runtime."""
     return bool(_resolve_device(import_torch(feature), Runtime.current().device).type == "cpu")
 
 
@@ -84,7 +94,6 @@ def no_downloads() -> Iterator[None]:
 
 
 def downloads_allowed() -> bool:
-    """Whether a model may be downloaded."""
     return _downloads.get()
 
 
@@ -126,21 +135,3 @@ def _resolve_device(torch: Any, name: str) -> Any:
             f"device {name!r} does not exist: torch sees {count} {device.type} devices here; choose another `device`"
         )
     return device
-
-
-def _resolve_dtype(torch: Any, options: Options, device: Any) -> Any:
-    if options.dtype not in get_args(Dtype):
-        known = ", ".join(map(repr, get_args(Dtype)))
-        raise ModelError(f"{options.model}: dtype must be one of {known}, got {options.dtype!r}", code="invalid_value")
-    if device.type == "cpu" and options.dtype != "float32":
-        raise ModelError(
-            f"{options.model}: dtype={options.dtype!r} is too slow on a CPU; set dtype='float32', or use a GPU"
-        )
-    return getattr(torch, options.dtype)
-
-
-def _default_tokens(torch: Any, device: Any, cpu_tokens: int) -> int:
-    if device.type == "cuda":
-        gib = torch.cuda.get_device_properties(device).total_memory / 2**30
-        return min(int(gib * _CUDA_TOKENS_PER_GIB), _CUDA_TOKENS_MOST)
-    return _MPS_TOKENS if device.type == "mps" else cpu_tokens

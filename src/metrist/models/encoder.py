@@ -69,8 +69,7 @@ def find_layers(encoder: Any, name: str) -> LayerStack:
             if type(getattr(part, key, None)).__name__ == "ModuleList":
                 return LayerStack(part, key)
     raise ModelError(
-        f"{name} ({type(encoder).__name__}) has its layers where metrist does not find them; "
-        "choose another encoder, such as a BERT, RoBERTa, DeBERTa or T5 model",
+        f"the layers of {name} ({type(encoder).__name__}) are not found; choose a BERT, RoBERTa, DeBERTa or T5 model",
         code="unsupported",
     )
 
@@ -141,7 +140,22 @@ class Encoder:
         ids = [self._format.truncate(full, long) for full in all_ids]
         cut = np.array([len(full) - len(read) for full, read in zip(all_ids, ids, strict=True)], np.int64)
         vectors = self._compute_vectors(ids, layer)
-        return _expand_states(texts, distinct, ids, vectors, cut, self._special)
+        tokens = np.array([token for row in ids for token in row], np.int64)
+        sizes = np.array([len(row) for row in ids], np.int64)
+        if len(texts) != len(distinct):
+            number = {text: at for at, text in enumerate(distinct)}
+            order = np.array([number[text] for text in texts], np.int64)
+            starts = np.cumsum([0, *sizes])
+            rows = np.concatenate([np.arange(starts[at], starts[at + 1]) for at in order])
+            vectors, tokens, sizes, cut = vectors[rows], tokens[rows], sizes[order], cut[order]
+        known = (self.tokenizer.cls_token_id, self.tokenizer.sep_token_id)
+        return States(
+            vectors=vectors,
+            tokens=tokens,
+            special=np.isin(tokens, [token for token in known if token is not None]),
+            starts=np.cumsum([0, *sizes]).astype(np.int64),
+            cut=cut,
+        )
 
     def token_ids(self, texts: Sequence[str], long: Long = "windows") -> list[list[int]]:
         return [self._format.truncate(ids, long) for ids in self._ids(list(texts))]
@@ -167,11 +181,6 @@ class Encoder:
         return mark if marked[mark] > 1 and marked[mark] > len(vocabulary) // 100 else None
 
     @cached_property
-    def _special(self) -> NDArray[np.int64]:
-        known = (self.tokenizer.cls_token_id, self.tokenizer.sep_token_id)
-        return np.array([number for number in known if number is not None], np.int64)
-
-    @cached_property
     def _format(self) -> SequenceFormat:
         with quiet_transformers():
             marks = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
@@ -188,11 +197,9 @@ class Encoder:
         return [list(ids) for ids in encoded["input_ids"]]
 
     def _compute_vectors(self, ids: list[list[int]], layer: int) -> NDArray[np.float32]:
-        """Return the vectors of all texts, concatenated."""
         starts = np.cumsum([0, *map(len, ids)])
         vectors = np.empty((int(starts[-1]), int(self.model.config.hidden_size)), np.float32)
         windows = [window for text, row in enumerate(ids) for window in split_tokens(text, row, self._format)]
-        windows.sort(key=lambda window: -len(window.ids))
 
         def work(batch: list[int]) -> None:
             selected = [windows[at] for at in batch]
@@ -214,46 +221,19 @@ class Encoder:
         """Return the last layer's vectors, (sequence, token, dimension)."""
         import torch
 
-        # Without a padding token any token will do, as padding is masked.
-        known = (self.tokenizer.pad_token_id, getattr(self.model.config, "pad_token_id", None), 0)
-        padding = next(number for number in known if number is not None)
-        longest = max(len(window.ids) for window in windows)
-        ids = np.full((len(windows), longest), padding, np.int64)
-        mask = np.zeros((len(windows), longest), np.int64)
-        for row, window in enumerate(windows):
-            ids[row, : len(window.ids)] = window.ids
-            mask[row, : len(window.ids)] = 1
+        tables = batching.pad_rows([window.ids for window in windows], padding_id(self.model.config, self.tokenizer))
         with torch.inference_mode():
-            tensors = (torch.from_numpy(array).to(self.place.device) for array in (ids, mask))
-            outputs = self.model(**dict(zip(("input_ids", "attention_mask"), tensors, strict=True)))
+            ids, mask = (torch.from_numpy(table).to(self.place.device) for table in tables)
+            outputs = self.model(input_ids=ids, attention_mask=mask)
             vectors: NDArray[np.float32] = outputs[0].float().cpu().numpy()
         return vectors
 
 
-def _expand_states(
-    texts: Sequence[str],
-    distinct: Sequence[str],
-    ids: Sequence[Sequence[int]],
-    vectors: NDArray[np.float32],
-    cut: NDArray[np.int64],
-    special: NDArray[np.int64],
-) -> States:
-    """Expand the vectors of distinct texts to all texts."""
-    tokens = np.array([token for row in ids for token in row], np.int64)
-    sizes = np.array([len(row) for row in ids], np.int64)
-    if len(texts) != len(distinct):
-        number = {text: at for at, text in enumerate(distinct)}
-        order = np.array([number[text] for text in texts], np.int64)
-        starts = np.cumsum([0, *sizes])
-        rows = np.concatenate([np.arange(starts[at], starts[at + 1]) for at in order])
-        vectors, tokens, sizes, cut = vectors[rows], tokens[rows], sizes[order], cut[order]
-    return States(
-        vectors=vectors,
-        tokens=tokens,
-        special=np.isin(tokens, special),
-        starts=np.cumsum([0, *sizes]).astype(np.int64),
-        cut=cut,
-    )
+def padding_id(config: Any, tokenizer: Any) -> int:
+    """Return the padding token. Some models count positions by it, so the model's own setting comes first; without one,
+    any token will do, as padding is masked."""
+    known = (getattr(config, "pad_token_id", None), tokenizer.pad_token_id, 0)
+    return int(next(number for number in known if number is not None))
 
 
 def token_limit(model: Any, tokenizer: Any) -> int:

@@ -42,7 +42,6 @@ _KERNEL = triton.jit(_label_log_probs)
 
 
 def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the log-probability of each row's label, in float32."""
     out = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     # Triton starts kernels on the current GPU, which need not be the one with the logits.
     cuda: Any = torch.cuda

@@ -29,7 +29,7 @@ from metrist.llm.messages import (
     has_chat_template,
 )
 from metrist.models import devices, tokenization, weights
-from metrist.models.batching import TokenBudget, longest_first, run_in_batches
+from metrist.models.batching import TokenBudget, run_in_batches
 from metrist.models.devices import Options
 from metrist.models.lora import load_adapter
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
@@ -82,7 +82,6 @@ class Generator:
         runtime: Runtime | None = None,
         adapter: Adapter | None = None,
     ) -> Generator:
-        """Load the model on the device of the runtime, and add the adapter to its weights."""
         files = weights.find_weights(options)
         if files.runs_on_numpy or files.config.get("is_encoder_decoder"):
             kind = files.config.get("model_type", "no model_type")
@@ -138,10 +137,8 @@ class Generator:
     def _complete_group(
         self, group: Sequence[_EncodedPrompt], sampling: Sampling, completions: dict[int, Completion], call: Call
     ) -> None:
-        ordered = [group[position] for position in longest_first([len(prompt.ids) for prompt in group])]
-
         def work(batch: list[int]) -> None:
-            prompts = [ordered[position] for position in batch]
+            prompts = [group[position] for position in batch]
             for prompt, completion in zip(prompts, self._generate(prompts, sampling), strict=True):
                 completions[prompt.number] = completion
                 call.deliver(prompt.number, completion)
@@ -149,10 +146,10 @@ class Generator:
         batch_tokens = call.runtime.batch_tokens
         tokens = (batch_tokens or self._default_tokens) * _TOKENS_FACTOR
         budget = self._budgets.setdefault(batch_tokens, TokenBudget(tokens))
-        lengths = [len(prompt.ids) + prompt.max_new for prompt in ordered]
+        lengths = [len(prompt.ids) + prompt.max_new for prompt in group]
         for position, reason in run_in_batches(lengths, budget, work, self._free).items():
             failure = Failure(FailureKind.transient, f"the conversation {reason}")
-            number = ordered[position].number
+            number = group[position].number
             completions[number] = Completion(failure=failure)
             call.deliver(number, completions[number])
 
@@ -200,16 +197,18 @@ class Generator:
             ids, text = ids[: self._count_tokens_before(ids, start)], text[:start]
         is_cut_off = end == len(row) and not stop
         # `steps` also holds the steps after the end of a row that ended before the others.
-        tokens = tuple(self._describe_step(*pair) for pair in zip(ids, steps, strict=False)) if steps else None
+        tokens = []
+        for token, step in zip(ids, steps, strict=False):
+            texts = tokenization.readable_tokens(self._tokenizer, [token, *step.alternatives])
+            tokens.append(TokenChoice(texts[0], step.logprob, tuple(zip(texts[1:], step.logprobs, strict=True))))
         return Completion(
             text=text if self._stops_by_itself else text.strip(),
             finish="length" if is_cut_off else "stop",
-            tokens=tokens,
+            tokens=tuple(tokens) if steps else None,
             usage=Usage(prompt_tokens=len(prompt.ids), completion_tokens=len(ids), seconds=seconds),
         )
 
     def _count_tokens_before(self, ids: list[int], position: int) -> int:
-        """The number of tokens whose text begins before a position."""
         count = len(ids)
         while count > 0 and len(self._decode(ids[: count - 1])) >= position:
             count -= 1
@@ -218,12 +217,7 @@ class Generator:
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
-    def _describe_step(self, token: int, step: _SampledToken) -> TokenChoice:
-        texts = tokenization.readable_tokens(self._tokenizer, [token, *step.alternatives])
-        return TokenChoice(texts[0], step.logprob, tuple(zip(texts[1:], step.logprobs, strict=True)))
-
     def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Token ids padded on the left, and the attention mask."""
         longest = max(map(len, sequences))
         ids = np.full((len(sequences), longest), self._padding_id, dtype=np.int64)
         mask = np.zeros_like(ids)
@@ -260,8 +254,6 @@ class Generator:
 
 @dataclass(frozen=True, slots=True)
 class _SampledToken:
-    """The candidates at one token of one answer."""
-
     logprob: float
     alternatives: list[int]
     logprobs: list[float]

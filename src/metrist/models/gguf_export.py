@@ -74,7 +74,10 @@ def write_gguf(folder: Path, out: Path, precision: Precision = "f16") -> None:
         raise SpecError(
             f"no precision {precision!r}; expected one of {', '.join(get_args(Precision))}", code="unknown_name"
         )
-    gguf = _import_gguf()
+    try:
+        import gguf
+    except ImportError:
+        raise SpecError("writing GGUF needs the package gguf: pip install gguf", code="missing_dependency") from None
     config = read_json_object(folder / "config.json", ModelError)
     architecture = check_architecture(config)
     tokenizer = read_json_object(folder / "tokenizer.json", ModelError)
@@ -96,8 +99,7 @@ def check_architecture(config: Mapping[str, Any]) -> str:
     kind = str(config.get("model_type"))
     if kind not in _ARCHITECTURES:
         raise ModelError(
-            f"a {kind!r} model cannot be written as GGUF; {', '.join(_ARCHITECTURES)} can. Save a merged model, which "
-            "llama.cpp's own scripts convert",
+            f"a {kind!r} model cannot be written as GGUF ({', '.join(_ARCHITECTURES)} can); save a merged model",
             code="cannot_write",
         )
     if config.get("sliding_window") and config.get("use_sliding_window", kind == "mistral"):
@@ -105,14 +107,6 @@ def check_architecture(config: Mapping[str, Any]) -> str:
     if _find_rope(config).get("rope_type", "default") != "default":
         raise ModelError("a model with scaled positions (rope_scaling) cannot be written as GGUF", code="cannot_write")
     return _ARCHITECTURES[kind]
-
-
-def _import_gguf() -> Any:
-    try:
-        import gguf
-    except ImportError:
-        raise SpecError("writing GGUF needs the package gguf: pip install gguf", code="missing_dependency") from None
-    return gguf
 
 
 def _find_rope(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -148,8 +142,7 @@ def _add_tokenizer(writer: Any, folder: Path, tokenizer: Mapping[str, Any], conf
     model = tokenizer["model"]
     if model.get("type") != "BPE" or model.get("byte_fallback") or "ByteLevel" not in json.dumps(tokenizer):
         raise ModelError(
-            "only models with a byte-level BPE tokenizer can be written as GGUF, and this one's is "
-            f"{model.get('type')}{' with byte fallback' if model.get('byte_fallback') else ''}; save a merged model",
+            f"GGUF needs a byte-level BPE tokenizer, and this one is {model.get('type')}; save a merged model",
             code="unsupported",
         )
     vocabulary: dict[int, str] = {number: text for text, number in model["vocab"].items()}
@@ -170,11 +163,8 @@ def _add_tokenizer(writer: Any, folder: Path, tokenizer: Mapping[str, Any], conf
     writer.add_token_list(texts)
     writer.add_token_types(kinds)
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]])
-    settings = (
-        read_json_object(folder / "tokenizer_config.json", ModelError)
-        if (folder / "tokenizer_config.json").is_file()
-        else {}
-    )
+    path = folder / "tokenizer_config.json"
+    settings = read_json_object(path, ModelError) if path.is_file() else {}
     numbers = {text: number for number, text in enumerate(texts)}
     for name, add in (
         ("bos_token", writer.add_bos_token_id),
@@ -225,7 +215,6 @@ def _read_weights(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def rename_weight(name: str) -> str:
-    """GGUF's name of a weight."""
     stem, _, kind = name.rpartition(".")
     if stem in _WHOLE:
         return f"{_WHOLE[stem]}.{kind}"

@@ -38,13 +38,13 @@ class Head:
     def log_probs(self, states: Tensor, labels: Tensor) -> Tensor:
         """Return the log-probability of each row's label, in float32."""
         parts = zip(torch.split(states, self._rows), torch.split(labels.to(states.device), self._rows), strict=True)
-        return torch.cat([self._compute_part(*part) for part in parts])
-
-    def _compute_part(self, states: Tensor, labels: Tensor) -> Tensor:
-        logits = self._project(states)[:, : self._words]
-        if self._bias is not None:
-            logits = logits + self._bias.to(logits)
-        return self._reduce(logits, labels.to(logits.device)).to(states.device)
+        results = []
+        for some_states, some_labels in parts:
+            logits = self._project(some_states)[:, : self._words]
+            if self._bias is not None:
+                logits = logits + self._bias.to(logits)
+            results.append(self._reduce(logits, some_labels.to(logits.device)).to(states.device))
+        return torch.cat(results)
 
     def _optimize_for_gpu(self) -> None:
         """Align sizes, compute float32 logits from half-precision factors, and read the logits once."""
@@ -55,7 +55,6 @@ class Head:
 
 
 def reduce_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Compute the log-probabilities of the labels with plain torch."""
     return logits.float().log_softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1)
 
 

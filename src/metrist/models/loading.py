@@ -8,10 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from metrist.errors import ModelError
 from metrist.models import weights
+from metrist.models.cache import CachedEncoder, CachedLikelihoodModel, CachedModel, CachedTextModel
 from metrist.models.devices import Options, import_torch
 from metrist.models.numpy_inference import storage
 from metrist.models.protocols import EncoderModel, LikelihoodModel, RewardScorer, TextModel
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from metrist.models.text_encoder import TextEncoder
 
 
+_Model = TypeVar("_Model")
 #: Options, device, tokens per batch, and what identifies the weights in a folder.
 _Key = tuple[Options, str, int | None, str]
 
@@ -77,24 +79,19 @@ def load_seq2seq(options: Options, *, runtime: Runtime | None = None) -> Likelih
     """Load a sequence-to-sequence model: its encoder reads the condition, its decoder scores the target."""
     runtime = runtime or Runtime.current()
     model: LikelihoodModel = _seq2seq_models.get(model_key(options, runtime), lambda: _load_seq2seq(options, runtime))
-    return _add_cache(model, runtime)
+    return _add_cache(model, runtime, CachedLikelihoodModel)
 
 
 def load_causal(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
     """Load a causal language model: the condition stands before the target and is not scored."""
     runtime = runtime or Runtime.current()
-    return _add_cache(_load_causal(options, runtime), runtime)
+    return _add_cache(_load_causal(options, runtime), runtime, CachedLikelihoodModel)
 
 
 def load_reader(options: Options, *, runtime: Runtime | None = None) -> TextModel:
     """Load a causal language model that scores whole texts."""
     runtime = runtime or Runtime.current()
-    model = _load_causal(options, runtime)
-    if runtime.cache is None:
-        return model
-    from metrist.models.cache import CachedTextModel
-
-    return CachedTextModel(model, runtime.cache, runtime.cache_gb)
+    return _add_cache(_load_causal(options, runtime), runtime, CachedTextModel)
 
 
 def load_encoder(options: Options, *, runtime: Runtime | None = None) -> EncoderModel:
@@ -107,11 +104,7 @@ def load_encoder(options: Options, *, runtime: Runtime | None = None) -> Encoder
         return Encoder.load(options, runtime)
 
     model: EncoderModel = _encoders.get(model_key(options, runtime), load)
-    if runtime.cache is None:
-        return model
-    from metrist.models.cache import CachedEncoder
-
-    return CachedEncoder(model, runtime.cache, runtime.cache_gb)
+    return _add_cache(model, runtime, CachedEncoder)
 
 
 def load_reward(options: Options, *, runtime: Runtime | None = None) -> RewardScorer:
@@ -132,11 +125,8 @@ def load_text_encoder(name: str, *, runtime: Runtime | None = None) -> TextEncod
 
         files = weights.find_weights(options)
         if files.config.get("architecture") != storage.TEXT_ENCODER:
-            raise ModelError(
-                f"{name} is a {files.config.get('architecture') or files.config.get('model_type')!r} model, expected "
-                f"a {storage.TEXT_ENCODER!r} in metrist's own format",
-                code="invalid_value",
-            )
+            kind = files.config.get("architecture") or files.config.get("model_type")
+            raise ModelError(f"{name} is a {kind!r} model, expected a {storage.TEXT_ENCODER!r}", code="invalid_value")
         return TextEncoder(files, runtime)
 
     encoder: TextEncoder = _text_encoders.get(model_key(options, runtime), load)
@@ -151,13 +141,10 @@ def model_key(options: Options, runtime: Runtime) -> _Key:
     return options, runtime.device, runtime.batch_tokens, fingerprint
 
 
-def _add_cache(model: LikelihoodModel, runtime: Runtime) -> LikelihoodModel:
+def _add_cache(model: _Model, runtime: Runtime, kind: type[CachedModel]) -> _Model:
     """The model with a cache, if the runtime has one."""
-    if runtime.cache is None:
-        return model
-    from metrist.models.cache import CachedLikelihoodModel
-
-    return CachedLikelihoodModel(model, runtime.cache, runtime.cache_gb)
+    cached: Any = model if runtime.cache is None else kind(model, runtime.cache, runtime.cache_gb)
+    return cast(_Model, cached)
 
 
 def _load_seq2seq(options: Options, runtime: Runtime) -> LikelihoodModel:

@@ -136,7 +136,6 @@ def _cached_generator(options: Options, turns: Turns, device: str, adapter: Adap
 
 
 def forget_models() -> None:
-    """Free the memory of the models that were loaded last."""
     with _loading:
         _cached_generator.cache_clear()
 
@@ -251,7 +250,6 @@ def _call_engine(
 
 
 def _build_params(sampling: Sampling) -> tuple[Any, bool]:
-    """vLLM's sampling parameters, and whether they enforce the schema."""
     options: dict[str, Any] = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

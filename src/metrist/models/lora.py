@@ -99,7 +99,6 @@ def add_adapter(model: Any, settings: LoraSettings, seed: int) -> None:
 
 
 def save_adapter(model: Any, settings: LoraSettings, base: str, folder: Path) -> None:
-    """Write the adapter in peft's files."""
     from safetensors.torch import save_file
 
     tensors: dict[str, Tensor] = {}
@@ -176,8 +175,7 @@ def _check_config(adapter: Adapter) -> float:
     for name, values in _PLAIN.items():
         if name in config and config[name] not in values:
             raise ModelError(
-                f"{adapter.name} is not plain LoRA: its {ADAPTER_CONFIG} sets {name} to {config[name]!r}; merge "
-                "it with peft (merge_and_unload) and give the merged model",
+                f"{adapter.name} is not plain LoRA: it sets {name} to {config[name]!r}; merge it with peft",
                 code="unsupported",
             )
     rank, alpha = config.get("r"), config.get("lora_alpha")

@@ -34,6 +34,12 @@ _KINDS = {
 def read_model(kind: str, weights: Weights, options: Options, place: Placement, **settings: Any) -> Any:
     """Read a model as the transformers class `kind` (such as 'AutoModelForSeq2SeqLM'), ready to score."""
     import_torch(f"the model {options.model!r}")
+    if place.spread:
+        try:
+            import accelerate  # noqa: F401
+        except ImportError:
+            raise MissingExtra(f"device={MAP!r}", "train") from None
+        settings["device_map"] = "auto"
     with _loading, quiet_transformers(), _translate_errors(kind, weights):
         model, info = _class(kind).from_pretrained(
             weights.folder,
@@ -42,7 +48,6 @@ def read_model(kind: str, weights: Weights, options: Options, place: Placement, 
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=options.trust_remote_code,
-            **({"device_map": "auto"} if _spread(place) else {}),
             **settings,
         )
         _check_complete(kind, weights, model, info["missing_keys"])
@@ -61,7 +66,9 @@ def read_shape(weights: Weights, options: Options) -> Any:
 
 def _check_complete(kind: str, weights: Weights, model: Any, missing: Iterable[str]) -> None:
     """Refuse a model that lacks weights: transformers would initialize them at random."""
-    lacking = sorted(name for name in missing if not _is_optional(model, name))
+    # No score uses a pooler, and some position embeddings are computed.
+    owners = {name: type(model.get_submodule(name.rpartition(".")[0])).__name__ for name in missing}
+    lacking = sorted(name for name, owner in owners.items() if "pooler" not in name and "Sinusoidal" not in owner)
     if lacking:
         raise ModelError(
             f"{weights.name} lacks {len(lacking)} of the weights that {kind} needs ({', '.join(lacking[:3])}), so its "
@@ -69,18 +76,11 @@ def _check_complete(kind: str, weights: Weights, model: Any, missing: Iterable[s
         )
 
 
-def _is_optional(model: Any, name: str) -> bool:
-    """Whether a folder may lack this weight: the pooler, which no score uses, or computed position embeddings."""
-    owner = type(model.get_submodule(name.rpartition(".")[0])).__name__
-    return "pooler" in name or "Sinusoidal" in owner
-
-
 def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
     if not weights.has_tokenizer and not options.trust_remote_code:
         # transformers would create one with an empty vocabulary.
         raise ModelError(
-            f"{weights.name} has no tokenizer (such as tokenizer.json); save it into the same folder: "
-            f"AutoTokenizer.from_pretrained(BASE).save_pretrained({str(weights.folder)!r})",
+            f"{weights.name} has no tokenizer (tokenizer.json); save that of its base into {weights.folder}",
             code="no_data",
         )
     with _loading, quiet_transformers(), _translate_errors("AutoTokenizer", weights):
@@ -92,29 +92,25 @@ def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
 class _Quiet:
     """What transformers and `warnings` were set to before the first of several threads silenced them."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = 0
-        self.restore = contextlib.ExitStack()
-
-
-_quiet = _Quiet()
+    lock = threading.Lock()
+    count = 0
+    restore = contextlib.ExitStack()
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Silence warnings and progress bars of transformers inside; the last thread to leave restores the settings."""
-    with _quiet.lock:
-        if not _quiet.count:
-            _quiet.restore.enter_context(_silence())
-        _quiet.count += 1
+    with _Quiet.lock:
+        if not _Quiet.count:
+            _Quiet.restore.enter_context(_silence())
+        _Quiet.count += 1
     try:
         yield
     finally:
-        with _quiet.lock:
-            _quiet.count -= 1
-            if not _quiet.count:
-                _quiet.restore.close()
+        with _Quiet.lock:
+            _Quiet.count -= 1
+            if not _Quiet.count:
+                _Quiet.restore.close()
 
 
 @contextmanager
@@ -139,19 +135,8 @@ def _class(kind: str) -> Any:
     return getattr(transformers, kind)
 
 
-def _spread(place: Placement) -> bool:
-    if not place.spread:
-        return False
-    try:
-        import accelerate  # noqa: F401
-    except ImportError:
-        raise MissingExtra(f"device={MAP!r}", "train") from None
-    return True
-
-
 @contextmanager
 def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
-    """Turn what transformers raises into a one-line ModelError."""
     try:
         yield
     except (MissingExtra, ModelError):
@@ -202,10 +187,8 @@ def convert_state_dict(path: Path, out: Path) -> None:
     except OSError as error:
         raise ModelError(f"cannot read {path}: {error.strerror or error}", code="unreadable") from None
     except Exception as error:  # A damaged file can make the reader fail in any way.
-        first = str(error).strip().splitlines()[:1]
         raise ModelError(
-            f"{path} is refused: it is not a state dict of tensors, or holds something that would run code when read "
-            f"({type(error).__name__}{': ' if first else ''}{''.join(first)[:120]})",
+            f"{path} is refused: it is not a state dict of tensors, or would run code ({type(error).__name__})",
             code="untrusted",
         ) from None
     if not isinstance(content, Mapping) or not all(

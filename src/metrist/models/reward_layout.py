@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.documents import read_json
+from metrist.documents import read_json_object
 from metrist.errors import ModelError
 from metrist.models.numpy_inference import storage
 from metrist.models.tokenization import replace_surrogates
@@ -92,12 +92,47 @@ def build_rows(
 ) -> RewardRows:
     """Build the rows of all inputs; every distinct text is tokenized once. `unknown` is the token for unknown words. An
     answer that does not fit after its instruction is cut at its end."""
-    ids = _encode_texts(encode, inputs, layout)
+    distinct: dict[str, None] = {}
+    for item in inputs:
+        if not item.fields:
+            raise ModelError("an input has no fields; its last field must be the answer", code="invalid_value")
+        labels = [label for label, _ in item.fields] if layout.labelled else []
+        distinct |= dict.fromkeys([item.instruction, *labels, *(text for _, text in item.fields)])
+    texts = list(distinct)
+    ids: dict[str, list[int]] = {}
+    for start in range(0, len(texts), _CHUNK):
+        part = texts[start : start + _CHUNK]
+        ids.update(zip(part, encode(part), strict=True))
     rows = [_build_row(item, ids, frame, layout) for item in inputs]
     answers = [ids[item.fields[-1][1]] for item in inputs]
     read = [sum(token != unknown for token in answer) for answer in answers]
     tokens, cut, starts = zip(*rows, strict=True) if rows else ((), (), ())
     return RewardRows([np.array(row, np.int32) for row in tokens], list(cut), list(starts), read)
+
+
+class Rewards(NamedTuple):
+    """The reward of each answer, the number of tokens cut from its row, and the number of the answer's tokens that the
+    model knows: if it knows none, the reward says nothing about the answer."""
+
+    values: NDArray[np.float64]
+    cut: NDArray[np.int64]
+    read: NDArray[np.int64]
+
+
+def score_rows(
+    encode: Encode,
+    settings: RewardSettings,
+    inputs: Sequence[RewardInput],
+    unknown: int | None,
+    compute: Callable[[list[NDArray[np.int32]], list[int]], NDArray[np.float64]],
+) -> Rewards:
+    """Return one reward per input, in order. `compute` gets the row of each distinct one, and where its answer
+    begins."""
+    numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
+    rows = build_rows(encode, settings.frame, settings.layout, list(numbers), unknown)
+    values = compute(rows.ids, rows.starts)
+    order = np.array([numbers[item] for item in inputs], np.int64)
+    return Rewards(values[order], np.array(rows.cut, np.int64)[order], np.array(rows.read, np.int64)[order])
 
 
 def pooled_span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
@@ -106,29 +141,9 @@ def pooled_span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
     return spans[pooling]
 
 
-def _encode_texts(encode: Encode, inputs: Sequence[RewardInput], layout: RewardLayout) -> dict[str, list[int]]:
-    texts = list(dict.fromkeys(text for item in inputs for text in _list_texts(item, layout)))
-    ids: dict[str, list[int]] = {}
-    for start in range(0, len(texts), _CHUNK):
-        part = texts[start : start + _CHUNK]
-        ids.update(zip(part, encode(part), strict=True))
-    return ids
-
-
-def _list_texts(item: RewardInput, layout: RewardLayout) -> Iterable[str]:
-    if not item.fields:
-        raise ModelError("an input has no fields; its last field must be the answer", code="invalid_value")
-    yield item.instruction
-    for label, text in item.fields:
-        if layout.labelled:
-            yield label
-        yield text
-
-
 def _build_row(
     item: RewardInput, ids: dict[str, list[int]], frame: RewardFrame, layout: RewardLayout
 ) -> tuple[list[int], int, int]:
-    """Return a row, the number of tokens cut from it, and where its answer begins."""
     separator = list(frame.separator)
     *context_fields, (label, answer_text) = item.fields
     instruction = _join([ids[item.instruction]], separator)
@@ -143,8 +158,8 @@ def _build_row(
         if room < 1:
             shown = item.instruction if len(item.instruction) <= 60 else f"{item.instruction[:60]}…"
             raise ModelError(
-                f"the instruction {shown!r} takes {fixed:,} of {layout.max_length:,} tokens and leaves no room for an "
-                "answer; shorten it, or raise max_length if the model's limit allows",
+                f"the instruction {shown!r} takes {fixed:,} of {layout.max_length:,} tokens and leaves no "
+                "room for an answer; shorten it",
                 code="invalid_value",
             )
         answer = answer[:room]
@@ -229,7 +244,9 @@ def read_frame(tokenizer: Any) -> RewardFrame:
     between = pair[end : end + _find_part(second, pair[end:])]
     # Some tokenizers repeat the token that begins a text before the second one, which separates nothing.
     if not between or between == prefix:
-        between = _default_separator(tokenizer, encode)
+        known = (getattr(tokenizer, "sep_token_id", None), getattr(tokenizer, "eos_token_id", None))
+        separator, last = ([] if token is None else [int(token)] for token in known)
+        between = separator or encode(["\n"])[0] or last
     return RewardFrame(tuple(prefix), tuple(between), tuple(suffix))
 
 
@@ -238,21 +255,15 @@ def _encode_with_special(tokenizer: Any, *texts: str) -> list[int]:
     return [int(token) for token in ids]
 
 
-def _default_separator(tokenizer: Any, encode: Encode) -> list[int]:
-    separator = getattr(tokenizer, "sep_token_id", None)
-    if separator is not None:
-        return [int(separator)]
-    line_break = encode(["\n"])[0]
-    end = getattr(tokenizer, "eos_token_id", None)
-    return line_break or ([int(end)] if end is not None else [])
-
-
 def _find_part(part: list[int], tokens: list[int]) -> int:
-    """Return where the part begins in the tokens; 0 if it does not occur."""
     return next((at for at in range(len(tokens)) if tokens[at : at + len(part)] == part), 0)
 
 
 # ---- Settings
+
+_LARGEST = sys.float_info.max
+#: What a file must have beside pooling and frame.
+_REQUIRED = ("labelled", "max_length", "keep", "criteria", "centre", "spread")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,9 +276,14 @@ class RewardSettings:
     layout: RewardLayout
     frame: RewardFrame
     criteria: Mapping[str, str] = field(default_factory=dict)
-    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    centre: float = 0.0
-    spread: float = 1.0
+    fields: Mapping[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]] = field(default_factory=dict)
+    centre: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] = 0.0
+    #: 0 if the model gives all answers the same reward.
+    spread: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)] = 1.0
+
+    def within(self, limit: int) -> RewardSettings:
+        """Return the settings for a model that reads at most this many tokens."""
+        return replace(self, layout=replace(self.layout, max_length=min(self.layout.max_length or limit, limit)))
 
     def write(self, folder: Path) -> None:
         facts = {KEY: 1, **asdict(self)}
@@ -279,50 +295,20 @@ class RewardSettings:
         path = folder / NAME
         if not path.is_file():
             raise ModelError(
-                f"{name} has no {NAME}, so it is not a preference model; `metrist train preference --base {name}` "
-                "trains one from it",
+                f"{name} has no {NAME}, so it is no preference model; `metrist train preference` trains one from it",
                 code="invalid_value",
             )
         try:
-            return RewardSettings.from_json(read_json(path, ModelError))
+            facts = read_json_object(path, ModelError)
+            if facts.get(KEY) != 1:
+                raise ModelError(f"`{KEY}` must be 1, got {facts.get(KEY)!r:.50}")
+            settings = msgspec.convert(facts, RewardSettings)
+            # A default for a lost setting would change the rewards.
+            if lost := [name for name in _REQUIRED if name not in {**facts, **facts["layout"]}]:
+                raise ModelError(f"`{lost[0]}` is missing")
+            return settings
         except (ModelError, msgspec.ValidationError) as fault:
             # Trainings write folders for torch, exports those for numpy.
             exported = (folder / storage.WEIGHTS).is_file()
             repair = storage.suggest_repair(folder) if exported else "train the model again"
             raise ModelError(f"{path} cannot be used ({fault}); {repair}", code="unreadable") from None
-
-    @staticmethod
-    def from_json(facts: Any) -> RewardSettings:
-        stored = msgspec.convert(facts, _StoredSettings)
-        return RewardSettings(
-            pooling=stored.pooling,
-            layout=RewardLayout(**msgspec.structs.asdict(stored.layout)),
-            frame=stored.frame,
-            criteria=stored.criteria,
-            fields=stored.fields,
-            centre=stored.centre,
-            spread=stored.spread,
-        )
-
-
-_LARGEST = sys.float_info.max
-
-
-class _StoredLayout(msgspec.Struct):
-    labelled: bool
-    max_length: int | None
-    keep: Keep
-
-
-class _StoredSettings(msgspec.Struct, kw_only=True):
-    """The content of `reward.json`. All but one are required: a default for a lost one would change the rewards."""
-
-    metrist_reward: Literal[1]
-    pooling: Pooling
-    layout: _StoredLayout
-    frame: RewardFrame
-    criteria: dict[str, str]
-    fields: dict[str, Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]] = {}
-    centre: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
-    # A model that gives all answers the same reward has a spread of 0.
-    spread: Annotated[float, msgspec.Meta(ge=0, le=_LARGEST)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,18 @@ from torch import Tensor
 from metrist.errors import ModelError
 from metrist.models import batching, devices
 from metrist.models.devices import Options, Placement
-from metrist.models.encoder import CPU_TOKENS, get_encoder, token_limit
+from metrist.models.encoder import CPU_TOKENS, get_encoder, padding_id, token_limit
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
-from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import (
     HEAD,
     Encode,
     Pooling,
     RewardInput,
     RewardLayout,
+    Rewards,
     RewardSettings,
-    build_rows,
     read_frame,
+    score_rows,
     token_encoder,
     unknown_id,
 )
@@ -179,25 +179,14 @@ def resolve_pooling(files: Weights, pooling: str) -> Pooling:
     kind = files.config.get("model_type")
     if kind in _ENCODER_CLASSES:
         return "answer"
-    return "last" if files.config.get("is_encoder_decoder") or _is_causal(files) else "answer"
-
-
-def padding_id(config: Any, tokenizer: Any) -> int:
-    """Return the padding token. Some models count positions by it, so the model's own setting comes first; without one,
-    any token will do, as padding is masked."""
-    known = (getattr(config, "pad_token_id", None), tokenizer.pad_token_id, 0)
-    return int(next(number for number in known if number is not None))
-
-
-def _is_causal(files: Weights) -> bool:
     from transformers.models.auto import modeling_auto
 
-    kind = files.config.get("model_type")
-    known = (modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
-    causal, masked = (kind in names for names in known)
-    architecture = str((files.config.get("architectures") or [""])[0])
+    names = (modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES)
     # BERT and similar models can be configured as causal, but hardly ever are.
-    return (causal and not masked) or architecture.endswith(("ForCausalLM", "LMHeadModel"))
+    is_causal = kind in names[0] and kind not in names[1]
+    architecture = str((files.config.get("architectures") or [""])[0])
+    decodes = files.config.get("is_encoder_decoder") or architecture.endswith(("ForCausalLM", "LMHeadModel"))
+    return "last" if decodes or is_causal else "answer"
 
 
 def _load_body(files: Weights, options: Options, place: Placement, pooling: Pooling) -> Any:
@@ -213,9 +202,7 @@ def _load_body(files: Weights, options: Options, place: Placement, pooling: Pool
     decodes = pooling == "last" and body.config.is_encoder_decoder
     if decodes and body.config.decoder_start_token_id is None:
         raise ModelError(
-            f"{files.name}: its config.json must set decoder_start_token_id; or set "
-            "pooling='mean', which uses only the encoder",
-            code="invalid_value",
+            f"{files.name}: config.json must set decoder_start_token_id; or set pooling='mean'", code="invalid_value"
         )
     return body
 
@@ -258,48 +245,28 @@ class TorchReward:
         return make_torch_reward(model, tokenizer, settings, place, files, options)
 
     def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
-        numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
-        rows = build_rows(self.encode, self.settings.frame, self.settings.layout, list(numbers), self.unknown)
-        values = self._compute(rows.ids, rows.starts)
-        order = np.array([numbers[item] for item in inputs], np.int64)
-        return Rewards(values[order], np.array(rows.cut, np.int64)[order], np.array(rows.read, np.int64)[order])
+        return score_rows(self.encode, self.settings, inputs, self.unknown, self._compute)
 
     def _compute(self, rows: Sequence[Row], starts: Sequence[int]) -> NDArray[np.float64]:
-        order = batching.longest_first([len(row) for row in rows])
         values = np.empty(len(rows), np.float64)
 
         def work(batch: list[int]) -> None:
-            selected = [order[at] for at in batch]
-            values[selected] = self._forward([rows[at] for at in selected], [starts[at] for at in selected])
+            tables = (*batching.pad_rows([rows[at] for at in batch], self.pad), np.array(starts, np.int64)[batch])
+            with torch.inference_mode():
+                tensors = (torch.from_numpy(table).to(self.device) for table in tables)
+                values[batch] = self.model(*tensors).double().cpu().numpy()
 
-        lengths = [len(rows[at]) for at in order]
+        lengths = [len(row) for row in rows]
         failures = batching.run_in_batches(lengths, self.budget, work, lambda: devices.free_memory(self.device))
         for reason in failures.values():
             raise ModelError(f"{self.name}: an answer {reason}")
         return values
 
-    def _forward(self, rows: Sequence[Row], starts: Sequence[int]) -> NDArray[np.float64]:
-        tables = (*pad_rows(rows, self.pad), np.array(starts, np.int64))
-        with torch.inference_mode():
-            tensors = (torch.from_numpy(table).to(self.device) for table in tables)
-            rewards: NDArray[np.float64] = self.model(*tensors).double().cpu().numpy()
-        return rewards
-
-
-def pad_rows(rows: Sequence[Row], pad: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows as one table, padded on the right, and its mask."""
-    lengths = np.array([len(row) for row in rows], np.int64)
-    mask = np.arange(lengths.max()) < lengths[:, None]
-    ids = np.full(mask.shape, pad, np.int64)
-    ids[mask] = np.concatenate(rows)
-    return ids, mask.astype(np.int64)
-
 
 def make_settings(body: Any, tokenizer: Any, layout: RewardLayout, pooling: Pooling) -> RewardSettings:
     """Return the settings of a base model: the layout, within the model's limit."""
-    limit = token_limit(body, tokenizer)
-    limited = replace(layout, max_length=min(layout.max_length or limit, limit))
-    return RewardSettings(pooling=pooling, layout=limited, frame=read_frame(tokenizer))
+    settings = RewardSettings(pooling=pooling, layout=layout, frame=read_frame(tokenizer))
+    return settings.within(token_limit(body, tokenizer))
 
 
 def make_torch_reward(

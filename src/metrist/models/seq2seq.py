@@ -18,7 +18,14 @@ from torch import Tensor
 
 from metrist.errors import ModelError
 from metrist.models import devices, tokenization
-from metrist.models.batching import MemoryShortage, TokenBudget, is_out_of_memory, longest_first, run_in_batches
+from metrist.models.batching import (
+    MemoryShortage,
+    TokenBudget,
+    is_out_of_memory,
+    longest_first,
+    pad_rows,
+    run_in_batches,
+)
 from metrist.models.devices import Options, Placement
 from metrist.models.head import Head
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
@@ -63,7 +70,6 @@ class Seq2Seq:
             return cls(model, set_languages(read_tokenizer(weights, options), options), weights, place)
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        """Return each target's tokens with their log-probabilities, in the order of the pairs."""
         with quiet_transformers(), torch.inference_mode():
             return _PairScorer(self, pairs, max_tokens).run()
 
@@ -189,8 +195,6 @@ class _PairScorer:
     def _score_run(self, memory: Any, position: Mapping[int, int], pairs: list[int]) -> None:
         """Score targets of encoded conditions, batch by batch."""
         path = self._engine._path
-        if path.decoder.padded:
-            pairs = [pairs[at] for at in longest_first([len(self._labels[pair]) for pair in pairs])]
 
         def work(batch: list[int]) -> None:
             selected = [pairs[at] for at in batch]
@@ -369,11 +373,8 @@ def _expand_cache(memory: PaddedMemory, rows: Tensor) -> Any:
 def _pad(texts: Sequence[Ids], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Return ids and mask padded on the right, and the positions of real tokens in the flattened batch. The padding's
     id does not matter: it is masked."""
-    longest = max(len(ids) for ids in texts)
-    ids = np.zeros((len(texts), longest), dtype=np.int64)
-    mask = np.arange(longest)[None] < np.array([len(text) for text in texts])[:, None]
-    ids[mask] = np.concatenate(texts)
-    return to_device(ids, device), to_device(mask.astype(np.int64), device), to_device(np.flatnonzero(mask), device)
+    ids, mask = pad_rows(texts, 0)
+    return to_device(ids, device), to_device(mask, device), to_device(np.flatnonzero(mask), device)
 
 
 # ---- The choice of a path
@@ -413,7 +414,6 @@ class ScoringPath:
         return self.decoder.make_memory(self.encoder.encode(conditions))
 
     def log_probs(self, memory: Any, owners: Sequence[int], labels: Sequence[Ids]) -> Tensor:
-        """Return the log-probabilities of all labels, concatenated, on the device."""
         states = self.decoder.states(memory, owners, [self._shift(ids) for ids in labels])
         return self.head.log_probs(states, to_device(np.concatenate(labels), self._device))
 

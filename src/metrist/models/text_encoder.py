@@ -9,7 +9,6 @@ transformers with a reward head is computed in float32 instead: see `numpy_infer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +30,16 @@ from metrist.models.numpy_inference.encoder_network import (
     read_reward_head,
 )
 from metrist.models.numpy_inference.storage import Floats
-from metrist.models.protocols import Rewards
 from metrist.models.reward_layout import NAME as REWARD_SETTINGS
-from metrist.models.reward_layout import RewardInput, RewardSettings, build_rows, pooled_span, token_encoder, unknown_id
+from metrist.models.reward_layout import (
+    RewardInput,
+    Rewards,
+    RewardSettings,
+    pooled_span,
+    score_rows,
+    token_encoder,
+    unknown_id,
+)
 from metrist.models.tokenization import replace_surrogates
 from metrist.runtime import Runtime
 
@@ -189,7 +195,12 @@ class TextEncoder:
         """Return what `finish` makes of each sequence's number and the states of its tokens; of those in its spans, if
         there are any."""
         for number, (ids, first) in enumerate(sequences):
-            self._check_sequence(number, ids, first)
+            if not 1 <= len(ids) <= self.max_tokens:
+                raise ValueError(f"sequence {number} has {len(ids)} tokens; this model reads 1 to {self.max_tokens}")
+            if not 0 <= first <= len(ids):
+                raise ValueError(f"sequence {number} has {len(ids)} tokens, so its first part cannot have {first}")
+            if np.min(ids) < 0 or np.max(ids) >= len(self._network.words):
+                raise ValueError(f"sequence {number} has a token that is not among {len(self._network.words):,}")
         # Equal sequences are computed once.
         distinct: dict[tuple[bytes, int], list[int]] = {}
         for number, (ids, first) in enumerate(sequences):
@@ -223,14 +234,6 @@ class TextEncoder:
             results |= part
         return [results[number] for number in range(len(sequences))]
 
-    def _check_sequence(self, number: int, ids: Ids, first: int) -> None:
-        if not 1 <= len(ids) <= self.max_tokens:
-            raise ValueError(f"sequence {number} has {len(ids)} tokens; this model reads from 1 to {self.max_tokens}")
-        if not 0 <= first <= len(ids):
-            raise ValueError(f"sequence {number} has {len(ids)} tokens, so its first part cannot have {first}")
-        if np.min(ids) < 0 or np.max(ids) >= len(self._network.words):
-            raise ValueError(f"sequence {number} has a token that is not among {len(self._network.words):,}")
-
 
 class EncoderReward:
     """The preference head of a text encoder as a reward model. Equal answers are computed once."""
@@ -250,8 +253,7 @@ class EncoderReward:
         except ValueError as fault:
             path, repair = files.folder / REWARD_SETTINGS, storage.suggest_repair(files.folder)
             raise ModelError(f"{path}: {fault}; {repair}") from None
-        limit = min(settings.layout.max_length or encoder.max_tokens, encoder.max_tokens)
-        self.settings = replace(settings, layout=replace(settings.layout, max_length=limit))
+        self.settings = settings.within(encoder.max_tokens)
         self._encoder = encoder
         self._encode, self._unknown = token_encoder(encoder.tokenizer), unknown_id(encoder.tokenizer)
 
@@ -262,16 +264,12 @@ class EncoderReward:
     def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
         """Return one reward per input, in order. In float32, the rest of the batch changes a reward by less than
         1e-5."""
-        numbers = {item: at for at, item in enumerate(dict.fromkeys(inputs))}
-        rows = build_rows(self._encode, self.settings.frame, self.settings.layout, list(numbers), self._unknown)
+        return score_rows(self._encode, self.settings, inputs, self._unknown, self._compute)
+
+    def _compute(self, rows: Sequence[Ids], starts: Sequence[int]) -> NDArray[np.float64]:
         # An answer is read in one part with what comes before it.
-        sequences = [(ids, len(ids)) for ids in rows.ids]
-        spans = [
-            [pooled_span(self.settings.pooling, len(ids), start)]
-            for ids, start in zip(rows.ids, rows.starts, strict=True)
-        ]
+        sequences = [(ids, len(ids)) for ids in rows]
+        pooling = self.settings.pooling
+        spans = [[pooled_span(pooling, len(ids), start)] for ids, start in zip(rows, starts, strict=True)]
         outputs = self._encoder.score_spans(self.HEAD, sequences, spans)
-        values = np.array([output[0, 0] for output in outputs], np.float64)
-        order = np.array([numbers[item] for item in inputs], np.int64)
-        cut, known = (np.array(counts, np.int64)[order] for counts in (rows.cut, rows.read))
-        return Rewards(values[order], cut, known)
+        return np.array([output[0, 0] for output in outputs], np.float64)

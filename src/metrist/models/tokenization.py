@@ -157,8 +157,7 @@ def set_languages(tokenizer: Any, options: Options) -> Any:
         return tokenizer
     if not marks:
         raise ModelError(
-            f"{options.model} takes no language: leave out language={options.languages[1]!r}, or set language=None "
-            "if it is the metric's default",
+            f"{options.model} takes no language, got language={options.languages[1]!r}; set language=None",
             code="conflict",
         )
     # Tokenizers list their codes under different names, or not at all.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from metrist.models.batching import pad_rows
 from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.encoder_network import HEAD, EncoderSizes
 from metrist.models.numpy_inference.export import export_text_encoder
@@ -25,7 +26,6 @@ _INITIAL_STD = 0.02
 
 
 def _parameter_name(name: str) -> str:
-    """Return the name of an array's parameter, in which dots are not allowed."""
     return name.replace(".", "/")
 
 
@@ -156,14 +156,9 @@ class TrainableReward(torch.nn.Module):
 
 def collate_sequences(sequences: Sequence[tuple[np.ndarray[Any, Any], int]]) -> tuple[Tensor, Tensor, Tensor]:
     """Ids, mask and marks of the second text of sequences, padded on the right with token 0, which is masked."""
-    longest = max(len(ids) for ids, _ in sequences)
-    tables = np.zeros((3, len(sequences), longest), np.int64)
-    for number, (ids, first) in enumerate(sequences):
-        tables[0, number, : len(ids)] = ids
-        tables[1, number, : len(ids)] = 1
-        tables[2, number, first : len(ids)] = 1
-    ids, mask, second = torch.from_numpy(tables)
-    return ids, mask, second
+    ids, mask = pad_rows([ids for ids, _ in sequences], 0)
+    second = mask * (np.arange(mask.shape[1]) >= np.array([[first] for _, first in sequences]))
+    return torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(second)
 
 
 def _rotary_turns(tokens: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -90,8 +90,8 @@ def find_weights(options: Options) -> Weights:
     runs_on_numpy = _NUMPY_KEY in config
     if not runs_on_numpy and not any(folder.glob("*.safetensors")):
         _refuse(options.model, folder)
-    # The names and contents of all files that influence numbers, executed code included.
-    digest = hashlib.sha256()
+    # All files that influence numbers, executed code included.
+    files = []
     for path in sorted(folder.iterdir()):
         if runs_on_numpy:
             relevant = not _NO_NUMBERS.fullmatch(path.name)
@@ -99,14 +99,19 @@ def find_weights(options: Options) -> Weights:
             relevant = path.name in _SETTINGS or path.name.endswith(_WEIGHTS) or bool(_TOKENIZER.fullmatch(path.name))
         relevant |= options.trust_remote_code and path.suffix == ".py"
         if relevant and path.is_file():
-            digest.update(f"{path.name} {file_digest(path)}\n".encode())
+            files.append(path)
+    fingerprint = _fingerprint(files)
     return Weights(
-        name=options.model,
-        folder=folder,
-        fingerprint=digest.hexdigest()[:12],
-        config=config,
-        runs_on_numpy=runs_on_numpy,
+        name=options.model, folder=folder, fingerprint=fingerprint, config=config, runs_on_numpy=runs_on_numpy
     )
+
+
+def _fingerprint(files: Iterable[Path]) -> str:
+    """Hash the names and contents of files."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name} {file_digest(path)}\n".encode())
+    return digest.hexdigest()[:12]
 
 
 def find_folder(options: Options) -> Path:
@@ -237,13 +242,9 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
         _refuse_unfinished(name, folder)
         files = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
         raise ModelError(
-            f"{name} has no config.json, so it is not a model folder (found: {files}); "
-            "give the folder that save_pretrained wrote",
-            code="invalid_value",
+            f"{name} has no config.json (found: {files}); give a folder of save_pretrained", code="invalid_value"
         )
-    config = read_json(path, ModelError)
-    if not isinstance(config, dict):
-        raise ModelError(f"{path} must hold a JSON object, got {type(config).__name__}", code="invalid_value")
+    config = read_json_object(path, ModelError)
     _check_config(path, config)
     return config
 
@@ -251,8 +252,7 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
 def _refuse_unfinished(name: str, folder: Path) -> None:
     if (folder / _TRAINING).is_file():
         raise ModelError(
-            f"{name} is an unfinished training; run the same `metrist train` command again to resume it, "
-            "and use the folder when it is done",
+            f"{name} is an unfinished training; run the same `metrist train` command again to resume it",
             code="unfinished",
         )
 
@@ -323,32 +323,23 @@ def find_adapter(name: str) -> Adapter:
     """Find an adapter in a folder or on the hub, as peft or `metrist train error-analysis` wrote it."""
     folder = find_folder(Options(model=name))
     if not (folder / ADAPTER_CONFIG).is_file() or not (folder / ADAPTER_WEIGHTS).is_file():
-        if (folder / _TRAINING).is_file() and not (folder / _CARD).is_file():
-            raise ModelError(
-                f"{name} is an unfinished training; run the same `metrist train` command again to resume it",
-                code="unfinished",
-            )
+        if not (folder / _CARD).is_file():
+            _refuse_unfinished(name, folder)
         hint = "; it is a model of its own: give it as model=" if (folder / "config.json").is_file() else ""
         raise ModelError(
             f"{name} has no adapter: expected {ADAPTER_CONFIG} and {ADAPTER_WEIGHTS}{hint}", code="invalid_value"
         )
     _check_folder(name, folder)
-    digest = hashlib.sha256()
-    for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
-        digest.update(f"{file} {file_digest(folder / file)}\n".encode())
+    card = read_json_object(folder / _CARD, ModelError) if (folder / _CARD).is_file() else {}
+    base = card.get("base")
+    fingerprint = base.get("fingerprint") if isinstance(base, dict) else None
     return Adapter(
         name=name,
         folder=folder,
-        fingerprint=digest.hexdigest()[:12],
-        base=_read_base(folder / _CARD) if (folder / _CARD).is_file() else None,
+        fingerprint=_fingerprint([folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS]),
+        base=fingerprint if isinstance(fingerprint, str) else None,
         config=read_json_object(folder / ADAPTER_CONFIG, ModelError),
     )
-
-
-def _read_base(card: Path) -> str | None:
-    base = read_json_object(card, ModelError).get("base")
-    fingerprint = base.get("fingerprint") if isinstance(base, dict) else None
-    return fingerprint if isinstance(fingerprint, str) else None
 
 
 # ---- Checks of a folder's files

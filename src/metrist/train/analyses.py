@@ -21,6 +21,7 @@ from metrist.llm.messages import Message, Turns, encode_prompt, has_chat_templat
 from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.models.weights import file_digest
 from metrist.ratings import Error, Side
+from metrist.train.task import Examples
 from metrist.train.text_pairs import IGNORED
 
 if TYPE_CHECKING:
@@ -203,13 +204,17 @@ def load_analyses(
         dev_file = _describe_file(Path(dev), held_out)
     for name, values in (("task", tasks), ("channel", channels)):
         train = _select(train, name, values)
+    shared = 0
+    if dev_file:
+        seen = {key for analysis in train for key in _keys(analysis)}
+        shared = sum(bool(seen.intersection(_keys(analysis))) for analysis in held_out)
     return AnalysisData(
         train=tuple(train),
         dev=tuple(held_out),
         files=tuple(_describe_file(path, analyses) for path, analyses in read.items()),
         dev_file=dev_file,
         repeated=repeated,
-        shared=_count_shared(train, held_out) if dev_file else 0,
+        shared=shared,
     )
 
 
@@ -234,17 +239,11 @@ def _split_off(analyses: Sequence[Analysis], share: float, seed: int) -> tuple[l
     chosen = hold_out([_keys(analysis) for analysis in analyses], share, np.random.default_rng([seed, 3]))
     if not chosen or len(chosen) == len(analyses):
         raise InputError(
-            f"cannot hold out {share:g} of {format_count(len(analyses), 'analysis', 'analyses')}: too many share "
-            "their item, source or output; give held-out analyses as `dev`, another share, or none (0)",
+            f"cannot hold out {share:g} of {len(analyses):,} analyses: too many share a text; give a file as `dev`",
             code="too_little_data",
         )
     train = [analysis for number, analysis in enumerate(analyses) if number not in chosen]
     return train, [analyses[number] for number in sorted(chosen)]
-
-
-def _count_shared(train: Sequence[Analysis], dev: Sequence[Analysis]) -> int:
-    seen = {key for analysis in train for key in _keys(analysis)}
-    return sum(bool(seen.intersection(_keys(analysis))) for analysis in dev)
 
 
 def _describe_file(path: Path, analyses: Sequence[Analysis]) -> dict[str, Any]:
@@ -257,7 +256,7 @@ def _describe_file(path: Path, analyses: Sequence[Analysis]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AnalysisRows:
+class AnalysisRows(Examples):
     """Examples for the training loop. An example's weight is the number of its target tokens: the loss is a mean over
     tokens. `packed`: examples share rows of up to `row_tokens` tokens. `left_out` are the numbers of analyses that are
     too long."""
@@ -271,13 +270,6 @@ class AnalysisRows:
     row_tokens: int
     packed: bool
     left_out: tuple[int, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def spaces(self) -> NDArray[np.int64]:
-        return self.lengths
 
     def collate(self, indices: NDArray[np.int64]) -> dict[str, Tensor]:
         """Lay the examples out in rows. `segments` numbers the examples of a row from 1 (0: padding), `owners` has the

@@ -28,12 +28,12 @@ from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import FailureKind, Scores
 from metrist.stats.error_spans import UNSTATED, ErrorColumns, error_agreement
-from metrist.stats.measures import measure
 from metrist.stats.resampling import interval
+from metrist.train.agreement import Floats, correlate, group_places, none_if_nan, resample_groups
 from metrist.train.analyses import Analysis
 from metrist.train.error_analysis import TRAINED
 
-Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
 #: The rating of a held-out analysis: minus the sum of its penalties.
 LABEL = "score of the analysis"
 _CORRELATIONS = {"spearman": "spearman", "pearson": "pearson", "kendall": "kendall_b"}
@@ -129,15 +129,12 @@ def _draw(outputs: Sequence[AnalystOutput], limit: int | None, seed: int) -> lis
     """Draw items at random until there are `limit` outputs."""
     if limit is None or len(outputs) <= limit:
         return list(outputs)
-    by_item: dict[str, list[int]] = {}
-    for number, output in enumerate(outputs):
-        by_item.setdefault(output.record.item, []).append(number)
-    members = list(by_item.values())
+    members = group_places([output.record.item for output in outputs])
     chosen: list[int] = []
     for at in np.random.default_rng([seed, 11]).permutation(len(members)):
         if len(chosen) >= limit:
             break
-        chosen += members[at]
+        chosen += members[at].tolist()
     return [outputs[number] for number in sorted(chosen[:limit])]
 
 
@@ -192,7 +189,7 @@ def measure_spans(outputs: Sequence[AnalystOutput], scores: Scores) -> dict[str,
     """Precision, recall and F1 of the characters that errors cover, by people and by the analyst, with 95 % intervals
     over items; an answer that cannot be read marks nothing. `whole_text_f1` is what marking everything gets."""
     known = [number for number, output in enumerate(outputs) if output.errors is not None]
-    if not any(_is_placed(error) for number in known for error in outputs[number].errors or ()):
+    if not any(_find_place(error) for number in known for error in outputs[number].errors or ()):
         return None
     places = {number: at for at, number in enumerate(known)}
     human = _collect_errors((places[n], error) for n in known for error in outputs[n].errors or ())
@@ -210,22 +207,19 @@ def measure_spans(outputs: Sequence[AnalystOutput], scores: Scores) -> dict[str,
     for name in ("precision", "recall", "f1"):
         estimate = getattr(result, name)
         figures |= {
-            name: _plain(estimate.value),
-            f"{name}_low": _plain(estimate.low),
-            f"{name}_high": _plain(estimate.high),
+            name: none_if_nan(estimate.value),
+            f"{name}_low": none_if_nan(estimate.low),
+            f"{name}_high": none_if_nan(estimate.high),
         }
     baseline = error_agreement(human, whole, items, 1, np.random.default_rng(0), partial=1.0).overall
-    return {**figures, "whole_text_f1": _plain(baseline.f1.value), "without_place": found.unplaced}
+    return {**figures, "whole_text_f1": none_if_nan(baseline.f1.value), "without_place": found.unplaced}
 
 
-def _is_placed(error: Error) -> bool:
-    return (
-        error.side == "output"
-        and error.start is not None
-        and error.end is not None
-        and error.end > error.start
-        and (error.severity or "").lower() != _NEUTRAL
-    )
+def _find_place(error: Error) -> tuple[int, int] | None:
+    """Where an error is in the output; None if that is not known, or if it is none."""
+    if error.side != "output" or error.start is None or error.end is None or error.end <= error.start:
+        return None
+    return None if (error.severity or "").lower() == _NEUTRAL else (error.start, error.end)
 
 
 def _collect_errors(errors: Iterator[tuple[int, Error]]) -> ErrorColumns:
@@ -248,28 +242,20 @@ def measure_severities(outputs: Sequence[AnalystOutput], scores: Scores) -> dict
     one with the largest overlap counts. `most_frequent` is what the more frequent severity would get."""
     pairs = []
     for number, output in enumerate(outputs):
-        own = [error for error in scores.errors.get(number, ()) if _is_placed(error)]
+        own = [(place, error) for error in scores.errors.get(number, ()) if (place := _find_place(error))]
         for error in output.errors or ():
-            severity = _SEVERITIES.get((error.severity or "").lower())
-            if severity is None or not _is_placed(error):
+            severity, place = _SEVERITIES.get((error.severity or "").lower()), _find_place(error)
+            if severity is None or place is None:
                 continue
-            shared = [(_count_shared(error, other), other) for other in own]
-            best = max(shared, key=lambda pair: pair[0], default=(0, None))
-            if best[0] > 0 and best[1] is not None:
-                pairs.append((severity, _SEVERITIES.get((best[1].severity or "").lower())))
+            shared = [(min(place[1], end) - max(place[0], start), other) for (start, end), other in own]
+            size, best = max(shared, key=lambda pair: pair[0], default=(0, error))
+            if size > 0:
+                pairs.append((severity, _SEVERITIES.get((best.severity or "").lower())))
     if not pairs:
         return None
     right = sum(human == found for human, found in pairs)
     most = Counter(human for human, _ in pairs).most_common(1)[0][1]
     return {"errors": len(pairs), "accuracy": right / len(pairs), "most_frequent": most / len(pairs)}
-
-
-def _count_shared(first: Error, second: Error) -> int:
-    assert first.start is not None
-    assert first.end is not None
-    assert second.start is not None
-    assert second.end is not None
-    return min(first.end, second.end) - max(first.start, second.start)
 
 
 def measure_ratings(outputs: Sequence[AnalystOutput], values: Floats) -> list[dict[str, Any]]:
@@ -281,13 +267,15 @@ def measure_ratings(outputs: Sequence[AnalystOutput], values: Floats) -> list[di
         human = np.array([outputs[n].ratings[aspect] for n in numbers], np.float64)
         own = values[numbers]
         lengths = np.array([len(outputs[n].record.output) for n in numbers], np.float64)
-        items = [outputs[n].record.item for n in numbers]
+        items = group_places([outputs[n].record.item for n in numbers])
         row: dict[str, Any] = {"aspect": aspect, "outputs": len(numbers)}
         for name, correlation in _CORRELATIONS.items():
-            row[name] = _correlate(correlation, human, own)
+            row[name] = correlate(human, own, correlation)
         row["spearman_low"], row["spearman_high"] = _resample(items, human, own)
-        row["spearman_within_items"] = _correlate_within(items, human, own)
-        row["length"] = _correlate("spearman", human, lengths)
+        # Items whose ratings or scores are all equal are left out.
+        within = (correlate(human[at], own[at]) for at in items)
+        row["spearman_within_items"] = _mean([value for value in within if value is not None])
+        row["length"] = correlate(human, lengths)
         rows.append(row)
     return rows
 
@@ -304,40 +292,14 @@ def _measure_tasks(outputs: Sequence[AnalystOutput], values: Floats) -> dict[str
     return result
 
 
-def _spearman(human: Floats, own: Floats) -> float:
-    value = _correlate("spearman", human, own)
-    return math.nan if value is None else value
-
-
-def _correlate(name: str, human: Floats, own: Floats) -> float | None:
-    """None if it is not defined."""
-    return _plain(measure(name).value(human, own)) if len(human) > 1 else None
-
-
-def _correlate_within(items: Sequence[str], human: Floats, own: Floats) -> float | None:
-    """The mean over items; items whose ratings or scores are all equal are left out."""
-    by_item: dict[str, list[int]] = {}
-    for number, item in enumerate(items):
-        by_item.setdefault(item, []).append(number)
-    values = [_spearman(human[at], own[at]) for at in by_item.values() if len(at) > 1]
-    return _mean([value for value in values if not math.isnan(value)])
-
-
-def _resample(items: Sequence[str], human: Floats, own: Floats) -> tuple[float | None, float | None]:
+def _resample(items: Sequence[Places], human: Floats, own: Floats) -> tuple[float | None, float | None]:
     """The 95 % interval of Spearman's correlation, by resampling items."""
-    by_item: dict[str, list[int]] = {}
-    for number, item in enumerate(items):
-        by_item.setdefault(item, []).append(number)
-    groups = [np.array(places, np.int64) for places in by_item.values()]
-    if len(groups) < 2:
+    if len(items) < 2:
         return None, None
-    rng = np.random.default_rng(0)
-    draws = []
-    for _ in range(_DRAWS):
-        at = np.concatenate([groups[number] for number in rng.integers(len(groups), size=len(groups))])
-        draws.append(_spearman(human[at], own[at]))
-    low, high = interval(np.array(draws), 0.95, len(groups), _spearman(human, own))
-    return _plain(low), _plain(high)
+    draws = [correlate(human[at], own[at]) for at in resample_groups(items, _DRAWS)]
+    value = np.array(correlate(human, own), np.float64)
+    low, high = interval(np.array(draws, np.float64), 0.95, len(items), float(value))
+    return none_if_nan(low), none_if_nan(high)
 
 
 def measure_references(values: Floats) -> dict[str, Any] | None:
@@ -351,11 +313,6 @@ def measure_references(values: Floats) -> dict[str, Any] | None:
         "above_minus_2": float(np.mean(values > -2)),
         "unread": int(np.isnan(values).sum()),
     }
-
-
-def _plain(value: float) -> float | None:
-    """JSON has no NaN."""
-    return None if math.isnan(value) else float(value)
 
 
 @dataclass(frozen=True, slots=True)

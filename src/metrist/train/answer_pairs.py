@@ -20,9 +20,11 @@ from metrist.data.rules import Aim, Rules
 from metrist.data.splits import parse_share, split_pairs
 from metrist.errors import InputError, agree, format_count
 from metrist.io.rows import open_source
+from metrist.models.batching import pad_rows
 from metrist.models.protocols import RewardScorer
 from metrist.models.reward_layout import Encode, RewardInput, RewardSettings, build_rows
 from metrist.models.weights import file_digest
+from metrist.train.task import Examples
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +52,6 @@ class PreferenceData:
     reading: tuple[str, ...] = ()
 
     def remarks(self) -> list[str]:
-        """Return what the user should know about the data before training."""
         remarks = list(self.reading)
         if self.other_splits:
             remarks.append(
@@ -71,7 +72,6 @@ class PreferenceData:
         return remarks
 
     def describe(self) -> dict[str, Any]:
-        """Return what a card says about the files."""
         return {
             "files": list(self.files),
             "pairs_that_share_texts_with_both_sides": self.straddling,
@@ -181,8 +181,7 @@ def _split_off(train: list[GoodBad], share: float, seed: int) -> tuple[list[Good
         split = split_pairs(train, (1 - share, share, 0.0), seed=seed)
     except InputError as fault:
         raise InputError(
-            f"cannot split off a share of the {len(train):,} pairs: too many are connected by shared texts; "
-            "give separate development data (`dev`)",
+            f"cannot split off a share of {len(train):,} pairs: too many share texts; give a file as `dev`",
             code="too_little_data",
         ) from fault
     return split.side("train"), split.side("dev"), len(split.left_out)
@@ -216,7 +215,7 @@ class AnswerCut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AnswerPairs:
+class AnswerPairs(Examples):
     """Examples for the training loop: each pair is one example of weight 1.
 
     `starts` are the positions at which the good and the bad answers begin in their rows (2 × pairs). `shares` are the
@@ -236,14 +235,9 @@ class AnswerPairs:
     pad: int
     cut: AnswerCut
 
-    def __len__(self) -> int:
-        return len(self.good)
-
     def collate(self, indices: NDArray[np.int64]) -> dict[str, Tensor]:
         """Stack all good answers and then all bad ones: one pass through the model covers both."""
         import torch
-
-        from metrist.models.reward_model import pad_rows
 
         ids, mask = pad_rows([side[number] for side in (self.good, self.bad) for number in indices], self.pad)
         numbers = {"certainty": self.certainty, "ratings": self.ratings.T, "shares": self.shares}

@@ -18,11 +18,9 @@ class Sampler(Protocol):
     @property
     def steps(self) -> int:
         """The number of batches per epoch."""
-        ...
 
     def batches(self, epoch: int) -> Sequence[Indices]:
         """Return the epoch's batches as indices of examples."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

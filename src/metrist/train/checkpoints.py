@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from metrist.errors import RunError
 from metrist.io.writer import sync_folder
+from metrist.models.numpy_inference.export import translate_disk_errors
 from metrist.train.distributed import divide_like, gather
 from metrist.train.task import Evaluation
 
@@ -68,7 +69,6 @@ class Checkpoints:
         self._keep = keep
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, in order."""
         if not self.folder.is_dir():
             return []
         matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
@@ -142,8 +142,7 @@ class Checkpoints:
                 load_weights(model, self._read_best(state))
             except (OSError, ValueError, KeyError, TypeError) as fault:
                 raise RunError(
-                    f"{self._path(state.best_step)}, which has the best weights, cannot be read ({fault}): the same "
-                    "command goes on from an earlier checkpoint",
+                    f"{self._path(state.best_step)} cannot be read ({fault}); run the same command again",
                     code="unreadable",
                 ) from fault
 
@@ -160,7 +159,6 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def _read_state(self, step: int) -> tuple[TrainingState, dict[str, str]]:
-        """Return the state and the hashes of the other files."""
         fields = json.loads((self._path(step) / _STATE).read_text(encoding="utf-8"))
         if fields.pop(_SHA256) != _hash_fields(fields):
             raise ValueError(f"{_STATE} does not match its checksum")
@@ -288,12 +286,9 @@ def _read_tensors(path: Path, digest: str) -> dict[str, Tensor]:
 
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    try:
+    with translate_disk_errors():
         save_file(tensors, path)
-    except SafetensorError as fault:  # Raised for a full disk, among others.
-        raise OSError(str(fault)) from fault
     with path.open("rb+") as file:
         os.fsync(file.fileno())

@@ -28,7 +28,7 @@ from metrist.models.weights import Weights, find_weights
 from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.stats.measures import measure
+from metrist.train.agreement import correlate, describe_length, group_places, resample_groups
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
 from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Examples, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
@@ -67,14 +67,12 @@ class SupportExample:
 
 
 class SupportData(NamedTuple):
-    """Training and development examples."""
-
     train: Sequence[SupportExample]
     dev: Sequence[SupportExample]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SupportRows:
+class SupportRows(Examples):
     """Rows for the training loop: sentences of an output beside a window of its source, each with its label. Rows of
     outputs that were judged as a whole have one label for the mean of their sentences."""
 
@@ -84,13 +82,6 @@ class SupportRows:
     by_sentence: NDArray[np.bool_]
     lengths: NDArray[np.int64]
     weights: Floats
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def spaces(self) -> NDArray[np.int64]:
-        return self.lengths
 
     def collate(self, indices: NDArray[np.int64]) -> dict[str, Tensor]:
         import torch
@@ -226,9 +217,7 @@ class ConsistencyTask(TrainingTask):
     def _make_reader(self, weights: Weights) -> SupportReader:
         if weights.config.get("architecture") != storage.TEXT_ENCODER:
             raise ModelError(
-                f"{weights.name} is not a text encoder; a consistency metric is trained from 'metrist:english-small', "
-                "'metrist:english-large', or a folder that `metrist train consistency` wrote",
-                code="invalid_value",
+                f"{weights.name} is not a text encoder; give one, such as 'metrist:english-small'", code="invalid_value"
             )
         return SupportReader(load_text_encoder(str(weights.folder)), window=self.window, threshold=0.5)
 
@@ -278,10 +267,10 @@ class ConsistencyTask(TrainingTask):
         labels = np.array([example.label for example in dev], np.float64)
         for name, weights in models.items():
             values = score_examples(self._make_reader(weights), dev)
-            figures[f"agreement_{name}"] = _correlate(values, labels)
+            figures[f"agreement_{name}"] = correlate(labels, values)
             ratings = np.array([np.nan if e.rating is None else e.rating for e in dev], np.float64)
             if (~np.isnan(ratings)).sum() > 1:
-                figures[f"people_{name}"] = _correlate(values, ratings)
+                figures[f"people_{name}"] = correlate(ratings, values)
             if name == "model":
                 lengths = np.array([len(example.output) for example in dev], np.float64)
                 sources = [example.source for example in dev]
@@ -326,49 +315,30 @@ def compare_with_length(
     direction that agrees better; the interval is over sources."""
     known = ~(np.isnan(expected) | np.isnan(values))
     expected, values, lengths = expected[known], values[known], lengths[known]
-    ours, rival = _correlate(values, expected), _correlate(lengths, expected)
+    ours, rival = correlate(expected, values), correlate(expected, lengths)
     if ours is None or rival is None:
         return None
     shorter = rival < 0
     lengths, rival = (-lengths, -rival) if shorter else (lengths, rival)
-    groups: dict[str, list[int]] = {}
-    for number, source in enumerate(np.array(sources, object)[known]):
-        groups.setdefault(source, []).append(number)
-    low, high = _resample_difference(list(groups.values()), expected, values, lengths)
-    is_certain = len(groups) >= _FEW_SOURCES and (ours - rival) * low > 0 and (ours - rival) * high > 0
-    if ours > rival and is_certain:
-        return None
-    name = f"output length alone ({'the shorter' if shorter else 'the longer'} one is better)"
-    sizes = f"{format_count(len(values), 'output')} of {format_count(len(groups), 'source')}"
-    figures = f"Spearman's correlation {ours:.3f} against {rival:.3f} on {sizes}"
-    interval = "" if np.isnan(low) else f" (95 % interval of the difference {low:.3f} to {high:.3f})"
-    few = "" if is_certain else f"; that is too few to tell{interval}: give more development data (`dev`)"
-    if ours <= rival:
-        return f"warning: the trained model agrees with {target} no better than {name}: {figures}{few}"
-    return f"it is not certain that the trained model agrees with {target} more than {name}: {figures}{few}"
-
-
-def _resample_difference(
-    groups: Sequence[Sequence[int]], expected: Floats, values: Floats, lengths: Floats
-) -> tuple[float, float]:
-    """Return the 95 % interval of the difference of two correlations, by resampling groups of outputs."""
-    rng = np.random.default_rng(0)
+    groups = group_places(np.array(sources, object)[known].tolist())
     differences = []
-    for _ in range(_DRAWS):
-        rows = np.concatenate([groups[at] for at in rng.integers(len(groups), size=len(groups))])
-        ours, rival = (_correlate(side[rows], expected[rows]) for side in (values, lengths))
-        differences.append(np.nan if ours is None or rival is None else ours - rival)
-    if len(groups) < 2 or np.isnan(differences).mean() > _MOST_UNDEFINED:
-        return np.nan, np.nan
-    low, high = np.nanquantile(differences, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def _correlate(values: Floats, labels: Floats) -> float | None:
-    """Spearman's correlation over all outputs; None if it is not defined."""
-    known = ~(np.isnan(values) | np.isnan(labels))
-    correlation = measure("spearman").value(labels[known], values[known]) if known.sum() > 1 else np.nan
-    return None if np.isnan(correlation) else correlation
+    for rows in resample_groups(groups, _DRAWS):
+        both = correlate(expected[rows], values[rows]), correlate(expected[rows], lengths[rows])
+        differences.append(np.nan if both[0] is None or both[1] is None else both[0] - both[1])
+    low = high = np.nan
+    if len(groups) > 1 and np.isnan(differences).mean() <= _MOST_UNDEFINED:
+        low, high = np.nanquantile(differences, [0.025, 0.975]).tolist()
+    sizes = f"{format_count(len(values), 'output')} of {format_count(len(groups), 'source')}"
+    return describe_length(
+        f"the trained model agrees with {target}",
+        ours,
+        rival,
+        f"Spearman's correlation {ours:.3f} against {rival:.3f} on {sizes}",
+        shorter=shorter,
+        is_certain=len(groups) >= _FEW_SOURCES and (ours - rival) * low > 0 and (ours - rival) * high > 0,
+        interval=(low, high),
+        remedy="give more development data (`dev`)",
+    )
 
 
 # ---- Examples from files
@@ -381,8 +351,6 @@ _FACTUAL = re.compile(r"consisten|accura|fact|halluc|support|ground|contradict|f
 
 
 class SupportFiles(NamedTuple):
-    """The examples of files, and what was made of the files."""
-
     examples: list[SupportExample]
     notes: list[str]
 
@@ -451,7 +419,6 @@ def find_rating(entry: ParsedRow, record: Record, aspect: str | None = None) -> 
 
 
 def find_places(errors: Sequence[Error]) -> tuple[CharacterSpan, ...]:
-    """The places of errors about facts in the output."""
     return tuple(
         (error.start, error.end)
         for error in errors

@@ -13,7 +13,6 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.data.build import build_pairs
 from metrist.data.judgments import JudgedRecords
@@ -27,8 +26,8 @@ from metrist.metrics.base import Metric, Shard
 from metrist.metrics.registry import build
 from metrist.models.weights import Weights, find_weights
 from metrist.records import Record
-from metrist.stats.measures import measure
 from metrist.stats.resampling import pooled_interval
+from metrist.train.agreement import Floats, correlate, describe_length, group_places, none_if_nan
 from metrist.train.folder import TrainingFolder
 from metrist.train.preference import PreferencePairs, PreferencePlan, PreferenceTask, is_preference_model
 
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 Key = tuple[str, str]
 #: (item, first system, second system), the systems sorted by name.
 PairKey = tuple[str, str, str]
-Floats = NDArray[np.float64]
 
 #: Fewer items are too few to learn from and to measure agreement on.
 MIN_ITEMS = 20
@@ -92,7 +90,6 @@ class JudgedOutputs:
         return list(dict.fromkeys(item for item, system in self.records if (item, system) in judged))
 
     def select(self, items: Iterable[str]) -> JudgedOutputs:
-        """Return what is known about these items."""
         chosen = set(items)
 
         def keep(values: Mapping[Any, float]) -> dict[Any, float]:
@@ -216,15 +213,13 @@ def _check_items(outputs: JudgedOutputs, across: bool) -> list[str]:
     comparable = [item for item in items if judged[item] > 1]
     if across and len(comparable) >= MIN_ITEMS:
         raise SpecError(
-            f"`across=True` is for items with one output each, but {len(comparable):,} items have two or more, which "
-            "are compared with each other: leave it out",
+            f"`across=True` is for items with one output each, and {len(comparable):,} have more: leave it out",
             code="conflict",
         )
     if not across and items and not comparable:
         raise InputError(
-            f"each of {format_count(len(items), 'item')} has one output judged by {outputs.name}, so there is nothing "
-            "to compare within an item: score outputs of another system, or compare outputs of different items with "
-            "`across=True`, which also teaches which items score high",
+            f"each of {format_count(len(items), 'item')} has one output judged by {outputs.name}: score outputs of "
+            "another system, or compare outputs of different items with `across=True`",
             code="no_data",
         )
     chosen = items if across else comparable
@@ -255,8 +250,7 @@ def _split_items(outputs: JudgedOutputs, items: Sequence[str], share: float | No
         sides = assign_sides(units, (1 - share, share, 0.0), seed=seed)
     except InputError as fault:
         raise InputError(
-            f"cannot hold out a share of {share:g} of {format_count(len(items), 'item')}: too many share texts with "
-            "each other; give another share as `dev`, or none (0)",
+            f"cannot hold out {share:g} of {len(items):,} items: too many share texts; give another share as `dev`",
             code="too_little_data",
         ) from fault
     return dict(zip(items, sides, strict=True))
@@ -363,7 +357,7 @@ def compare_with_length(
     better. Within items, the difference of the two accuracies has a 95 % interval over items."""
     common, targets = _find_targets(outputs, scorers)
     rivals = [_restrict(scorers[name], common) for name in (THIS_METRIC, LENGTH)]
-    messages = []
+    messages: list[str | None] = []
     for target in targets:
         if across:
             figures = [_agree_across(target, "", side) for side in rivals]
@@ -371,28 +365,28 @@ def compare_with_length(
         else:
             shares = [_count_right(target.gaps, _differences(side)) for side in rivals]
         if len(shares) == len(rivals) and len(shares[0]):
-            messages += _describe_rival(target.name, *shares, across=across)
-    return messages
+            messages.append(_describe_rival(target.name, *shares, across=across))
+    return [message for message in messages if message]
 
 
-def _describe_rival(target: str, metric: Floats, length: Floats, *, across: bool) -> list[str]:
+def _describe_rival(target: str, metric: Floats, length: Floats, *, across: bool) -> str | None:
     """Compare rows of the right pairs and all pairs of items."""
     shorter = bool(2 * length[:, 0].sum() < length[:, 1].sum())
     points = length[:, 1] - length[:, 0] if shorter else length[:, 0]
     pairs = int(metric[:, 1].sum())
     ours, rival = metric[:, 0].sum() / pairs, points.sum() / pairs
     value, low, high = _estimate(np.stack([metric[:, 0] - points, metric[:, 1]], axis=1))
-    name = f"output length alone ({'the shorter' if shorter else 'the longer'} one is better)"
     sizes = format_count(pairs, "pair") + ("" if across else f" of {format_count(len(metric), 'item')}")
-    figures = f"{ours:.3f} of {sizes} in the right order against {rival:.3f}"
-    few = ""
-    if not across and (len(metric) < _FEW_ITEMS or value * low <= 0 or value * high <= 0):
-        interval = "" if math.isnan(low) else f" (95 % interval of the difference {low:.3f} to {high:.3f})"
-        few = f"; that is too few to tell{interval}: judge more items, or hold out more (`dev`)"
-    if value <= 0:
-        how = "no better than" if value == 0 else "less than"
-        return [f"warning: this metric agrees with {target} {how} {name}: {figures}{few}"]
-    return [f"it is not certain that this metric agrees with {target} more than {name}: {figures}{few}"] if few else []
+    return describe_length(
+        f"this metric agrees with {target}",
+        ours,
+        rival,
+        f"{ours:.3f} of {sizes} in the right order against {rival:.3f}",
+        shorter=shorter,
+        is_certain=across or not (len(metric) < _FEW_ITEMS or value * low <= 0 or value * high <= 0),
+        interval=(low, high),
+        remedy="judge more items, or hold out more (`dev`)",
+    )
 
 
 def _restrict(values: Mapping[Key, float], keys: set[Key]) -> dict[Key, float]:
@@ -401,14 +395,10 @@ def _restrict(values: Mapping[Key, float], keys: set[Key]) -> dict[Key, float]:
 
 def _agree(target: _Target, scorer: str, gaps: Mapping[PairKey, float], values: Mapping[Key, float]) -> JudgeAgreement:
     accuracy = _count_right(target.gaps, gaps)
-    by_item: dict[str, list[Key]] = {}
-    for key in target.values:
-        by_item.setdefault(key[0], []).append(key)
-    correlations = [
-        _spearman([target.values[key] for key in keys], [values[key] for key in keys])
-        for keys in by_item.values()
-        if len({target.values[key] for key in keys}) > 1
-    ]
+    expected, actual = (np.array([side[key] for key in target.values], np.float64) for side in (target.values, values))
+    items = group_places([item for item, _ in target.values])
+    # Equal scores of all outputs of an item are no agreement.
+    correlations = [correlate(expected[at], actual[at]) or 0.0 for at in items if np.ptp(expected[at]) > 0]
     spearman = np.array([[value, 1.0] for value in correlations], np.float64).reshape(-1, 2)
     pairs = int(accuracy[:, 1].sum())
     return JudgeAgreement(target.name, scorer, pairs, *_estimate(accuracy), len(correlations), *_estimate(spearman))
@@ -434,20 +424,11 @@ def _agree_across(target: _Target, scorer: str, values: Mapping[Key, float]) -> 
     points = (1 + signs[decided] * np.sign(second[at] - second[other])[decided]) / 2
     accuracy = float(points.mean()) if len(points) else math.nan
     nan = math.nan
-    spearman = _spearman(first, second) if decided.any() else nan
+    spearman = (correlate(first, second) or 0.0) if decided.any() else nan
     return JudgeAgreement(target.name, scorer, int(decided.sum()), accuracy, nan, nan, len(keys), spearman, nan, nan)
 
 
-def _spearman(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float:
-    """Spearman's correlation; 0 if the second values are all equal."""
-    if len(set(map(float, second))) < 2:
-        return 0.0
-    values = (np.array(first, np.float64), np.array(second, np.float64))
-    return measure("spearman").value(*values)
-
-
 def _estimate(rows: Floats) -> tuple[float, float, float]:
-    """Return the share of the sums of two columns, with its interval over rows."""
     if not len(rows):
         return math.nan, math.nan, math.nan
 
@@ -496,7 +477,10 @@ class DistillationTask(PreferenceTask):
             "items": len(self.held_out.items),
             "outputs": len(records),
             "not_scored": len(records) - len(scorers[THIS_METRIC]),
-            "rows": [{name: _plain(value) for name, value in row._asdict().items()} for row in rows],
+            "rows": [
+                {name: none_if_nan(value) if isinstance(value, float) else value for name, value in fields.items()}
+                for fields in (row._asdict() for row in rows)
+            ],
             "remarks": compare_with_length(self.held_out, scorers, across=self.across),
             "cost": {
                 **self.held_out.cost,
@@ -510,8 +494,3 @@ def _score(metric: Metric, records: Mapping[Key, Record]) -> dict[Key, float]:
     """Return the scores of these records, without those that failed."""
     values = metric.score(Shard(list(records.values()))).values.tolist()
     return {key: value for key, value in zip(records, values, strict=True) if not math.isnan(value)}
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN."""
-    return None if isinstance(value, float) and math.isnan(value) else value

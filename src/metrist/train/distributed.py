@@ -79,14 +79,12 @@ class ProcessGroup:
         return int(greatest)
 
     def leave(self) -> None:
-        """Leave the process group."""
         if self.world > 1:
             import torch
 
             torch.distributed.destroy_process_group()
 
     def wait(self) -> None:
-        """Wait until all processes arrive here."""
         if self.world > 1:
             import torch
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +25,7 @@ from metrist.models.numpy_inference.encoder_network import HEAD, EncoderSizes, T
 from metrist.models.trainable_encoder import TrainableEncoder, collate_sequences
 from metrist.models.weights import Weights
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, hash_rows
+from metrist.train.task import Batch, Examples, Learner, TrainingPlan, TrainingTask, hash_rows
 
 #: What the label of a unit is.
 VALUE, PROBABILITY = 0, 1
@@ -64,10 +63,6 @@ class EncoderExample:
     matches: list[tuple[float, ...]] = field(default_factory=list)
     matched: list[tuple[float, ...]] = field(default_factory=list)
 
-    @property
-    def length(self) -> int:
-        return sum(len(ids) for ids, _ in (*self.sequences, *self.alone))
-
     def add_unit(
         self,
         sequence: TokenSequence,
@@ -92,26 +87,12 @@ class EncoderExample:
         ]
 
 
-@dataclass(frozen=True, eq=False)
-class EncoderExamples:
-    """Examples for the training loop."""
-
-    examples: Sequence[EncoderExample]
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    @cached_property
-    def lengths(self) -> NDArray[np.int64]:
-        return np.array([example.length for example in self.examples], np.int64)
-
-    @property
-    def spaces(self) -> NDArray[np.int64]:
-        return self.lengths
-
-    @cached_property
-    def weights(self) -> NDArray[np.float64]:
-        return np.ones(len(self.examples))
+class EncoderExamples(Examples):
+    def __init__(self, examples: Sequence[EncoderExample]) -> None:
+        self.examples = examples
+        sizes = [sum(len(ids) for ids, _ in (*example.sequences, *example.alone)) for example in examples]
+        self.lengths = np.array(sizes, np.int64)
+        self.weights = np.ones(len(examples))
 
     def collate(self, indices: NDArray[np.int64]) -> dict[str, Tensor]:
         """Join examples; each list gets the number of the example as its first column."""
@@ -203,7 +184,6 @@ class EncoderLoss:
         return -self.compute(model, batch)
 
     def compute(self, model: RoundedEncoder, batch: Batch) -> Tensor:
-        """The loss of each example."""
         outputs = model.score(batch, self.heads)
         units, pairs, tokens, matched = (batch[name] for name in ("units", "pairs", "tokens", "matched"))
         values = mean_units(outputs, units)

@@ -265,7 +265,6 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
 
     @property
     def form(self) -> Stored:
-        """How the trained model is stored."""
         return self.stored or ("adapter" if self.method == "lora" else "merged")
 
     def load_data(self) -> AnalysisData:
@@ -289,8 +288,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
     def plan(self, weights: Weights, data: AnalysisData) -> ErrorAnalysisPlan:
         if weights.runs_on_numpy or weights.config.get("is_encoder_decoder"):
             raise ModelError(
-                f"{weights.name} is not a causal language model; an error analyst is trained from one, such as "
-                "Qwen2.5-1.5B-Instruct or Llama-2-7b",
+                f"{weights.name} is not a causal language model; give one, such as Qwen2.5-1.5B-Instruct",
                 code="invalid_value",
             )
         if self.recipe.patience is not None and not data.dev:
@@ -405,7 +403,6 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
         }
 
     def metric(self, turns: Turns) -> str:
-        """The metric that runs the trained model."""
         return format_metric(
             self.base if self.form == "adapter" else Options(model=str(self.out)),
             adapter=str(self.out) if self.form == "adapter" else None,

@@ -66,7 +66,6 @@ def open_base(options: Options) -> Iterator[Weights]:
 
 
 def training_placement(processes: ProcessGroup) -> Placement:
-    """Return where a model is trained: on this process's device, in float32."""
     import torch
 
     return Placement(device=torch.device(processes.device), dtype=torch.float32, tokens=1)

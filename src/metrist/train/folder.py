@@ -59,7 +59,8 @@ class TrainingFolder:
                     f"{self.path} holds a training with other settings: {'; '.join(differences)}. "
                     "Give the same settings to resume it, or another `out`"
                 )
-        elif self.path.exists() and not self._is_empty():
+        # A process killed before it wrote anything leaves only the lock.
+        elif self.path.is_file() or (self.path.exists() and any(path.name != LOCK for path in self.path.iterdir())):
             raise RunError(
                 f"{self.path} exists and holds no training; give a new or an empty folder as `out`", code="cannot_write"
             )
@@ -128,10 +129,6 @@ class TrainingFolder:
                 path.chmod(mode)  # safetensors creates files that only their owner can read.
                 with path.open("rb+") as file:
                     os.fsync(file.fileno())
-
-    def _is_empty(self) -> bool:
-        # A process killed before it wrote anything leaves only the lock.
-        return self.path.is_dir() and all(path.name == LOCK for path in self.path.iterdir())
 
     def _read_settings(self) -> dict[str, Any]:
         try:

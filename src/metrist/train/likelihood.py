@@ -15,7 +15,7 @@ from metrist.errors import ModelError, format_count
 from metrist.models.devices import Options, Placement
 from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.export import default_group, export_t5
-from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
+from metrist.models.pretrained import quiet_transformers, read_model, read_shape, read_tokenizer
 from metrist.models.tokenization import set_languages
 from metrist.models.weights import Weights, find_weights
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
@@ -52,8 +52,6 @@ class TokenLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodPlan(TrainingPlan):
-    """The plan of a likelihood training."""
-
     data: TextPairData
     train: TokenPairs
     dev: TokenPairs | None
@@ -153,7 +151,6 @@ class LikelihoodTask(TrainingTask):
         export_t5(trained, out, depth, max_tokens=storage.read_config(base.folder, "t5")["max_tokens"])
 
     def _judge_stored(self, data: TextPairData) -> dict[str, Any] | None:
-        """Return the development figure of the model as it was written."""
         from metrist.models.numpy_inference.t5 import NumpySeq2Seq
 
         if not data.dev:
@@ -168,17 +165,7 @@ def _read_tokenizer(weights: Weights, options: Options) -> Any:
 
 
 def _read_config(weights: Weights, options: Options) -> Any:
-    from transformers import AutoConfig
-
-    try:
-        with quiet_transformers():
-            config = AutoConfig.from_pretrained(
-                weights.folder, local_files_only=True, trust_remote_code=options.trust_remote_code
-            )
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(
-            f"{weights.name}: cannot read its config.json: {str(error).splitlines()[0]}", code="unreadable"
-        ) from error
+    config = read_shape(weights, options).config
     if not config.is_encoder_decoder:
         raise ModelError(
             f"{weights.name} is a {config.model_type!r} model; a likelihood metric is trained from a "

@@ -89,14 +89,14 @@ class Trainer:
 
     @property
     def steps(self) -> int:
-        """The number of updates in the whole training."""
         return self.recipe.epochs * self.sampler.steps
 
     def run(self) -> TrainingOutcome:
         """Train to the end, from the latest checkpoint if there is one, and give the model its best weights."""
         with _catch_signals() as stop_requested, torch.random.fork_rng(self._cuda_devices()):
             self._prepare()
-            while self.state.step < self.steps and not self._should_stop_early():
+            patience = self.recipe.patience or math.inf
+            while self.state.step < self.steps and self.state.evaluations_since_best < patience:
                 self._update()
                 self._finish_step(stop_requested)
         self.checkpoints.load_best(self.model, self.state)
@@ -152,7 +152,10 @@ class Trainer:
             self.callback.on_evaluation(Evaluation(step=0, figure=self.state.before), self.objective.figure)
 
     def _update(self) -> None:
-        batch = self._next_batch()
+        epoch, number = divmod(self.state.step, self.sampler.steps)
+        if number == 0 or not self._epoch_batches:
+            self._epoch_batches = self.sampler.batches(epoch)
+        batch = self._epoch_batches[number]
         loss = self._accumulate_gradients(batch)
         if not self._sharded:
             self.processes.add_gradients(self.model.parameters())
@@ -163,12 +166,6 @@ class Trainer:
         self._unread_losses.append(torch.stack([self.processes.total(loss), norm.to(loss)]))
         self.state.step += 1
         self.state.tokens += int(self.examples.lengths[batch].sum())
-
-    def _next_batch(self) -> Indices:
-        epoch, number = divmod(self.state.step, self.sampler.steps)
-        if number == 0 or not self._epoch_batches:
-            self._epoch_batches = self.sampler.batches(epoch)
-        return self._epoch_batches[number]
 
     def _accumulate_gradients(self, batch: Indices) -> Tensor:
         """Compute the gradients of this process's share of a batch; return its loss."""
@@ -192,7 +189,6 @@ class Trainer:
         return self._retry_on_oom(accumulate, spaces[own])
 
     def _compute_figure(self, dev: Examples) -> float:
-        """Compute the development figure of the current weights."""
         own = sort_by_length(np.arange(len(dev.spaces)), dev.spaces)[self.processes.rank :: self.processes.world]
 
         def judge() -> Tensor:
@@ -219,7 +215,8 @@ class Trainer:
     def _plan_passes(self, examples: Examples, own: Indices, batch: Indices) -> list[tuple[Indices, float]]:
         """Return the parts that this process computes at once, each with 1; for a sharded model, of which all processes
         must do equally many, also passes that do not count, with 0."""
-        parts = [(part, 1.0) for part in _split(examples, own, self.state.max_tokens)] if len(own) else []
+        packed = getattr(examples, "packed", False)
+        parts = [(part, 1.0) for part in split_parts(own, examples.spaces, self.state.max_tokens, packed=packed)]
         if self._sharded:
             parts += [(batch[:1], 0.0)] * (self.processes.most(len(parts)) - len(parts))
         return parts
@@ -240,8 +237,7 @@ class Trainer:
         at_once = min(self.state.max_tokens, longest * len(lengths))
         if at_once < 2 * longest:
             raise ModelError(
-                f"one example of {longest:,} tokens does not fit into the memory of {self.processes.device}; "
-                "lower `max_length` or use a smaller base model",
+                f"an example of {longest:,} tokens does not fit into memory; lower `max_length`, or use a smaller base",
                 code="out_of_memory",
             )
         self.state.max_tokens = at_once // 2
@@ -261,7 +257,11 @@ class Trainer:
         if reading or checkpoint_due:
             self._read_losses()
         if self.dev is not None and self._is_evaluation_due(step):
-            self._evaluate(self.dev)
+            evaluation = Evaluation(step=step, figure=self._compute_figure(self.dev))
+            self.state.evaluations.append(evaluation)
+            if self.state.best is None or evaluation.figure > self.state.best.figure:
+                self.state.best_step = step
+            self.callback.on_evaluation(evaluation, self.objective.figure)
         if checkpoint_due:
             self.state.seconds = time.monotonic() - self._start_time
             if self.processes.is_first or self._sharded:
@@ -285,7 +285,15 @@ class Trainer:
         self._unread_losses.clear()
         for step, (loss, norm) in enumerate(losses, first):
             if not (math.isfinite(loss) and math.isfinite(norm)):
-                raise RunError(_describe_divergence(step, loss, norm, self.checkpoints))
+                reason = f"its gradients have the norm {norm}" if math.isfinite(loss) else f"its loss is {loss}"
+                steps = self.checkpoints.steps()
+                last = (
+                    f"the last good checkpoint is of step {steps[-1]:,}" if steps else "there is no earlier checkpoint"
+                )
+                raise RunError(
+                    f"step {step:,} diverged: {reason}; {last}. Try a lower `lr`, a longer `warmup` or "
+                    "`dtype='float32'`"
+                )
         self._loss = sum(loss for loss, _ in losses) / len(losses)
         self.callback.on_progress(
             TrainingProgress(
@@ -297,17 +305,6 @@ class Trainer:
             )
         )
 
-    def _evaluate(self, dev: Examples) -> None:
-        evaluation = Evaluation(step=self.state.step, figure=self._compute_figure(dev))
-        self.state.evaluations.append(evaluation)
-        best = self.state.best
-        if best is None or evaluation.figure > best.figure:
-            self.state.best_step = evaluation.step
-        self.callback.on_evaluation(evaluation, self.objective.figure)
-
-    def _should_stop_early(self) -> bool:
-        return self.recipe.patience is not None and self.state.evaluations_since_best >= self.recipe.patience
-
     def _collate(self, examples: Examples, part: Indices) -> Batch:
         tensors = examples.collate(part).items()
         if not self._cuda_devices():
@@ -318,11 +315,6 @@ class Trainer:
     def _autocast(self) -> torch.autocast:
         kind = torch.device(self.processes.device).type
         return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.recipe.dtype == "bfloat16")
-
-
-def _split(examples: Examples, indices: Indices, max_tokens: int) -> list[Indices]:
-    """Divide examples into the parts that are computed at once."""
-    return split_parts(indices, examples.spaces, max_tokens, packed=getattr(examples, "packed", False))
 
 
 def _make_optimizer(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> torch.optim.AdamW:
@@ -347,13 +339,6 @@ def _seed_generators(seed: int, step: int, processes: ProcessGroup) -> None:
     # Without a GPU, torch.manual_seed is slow: it records a stack trace for the lazy CUDA call.
     set_seed = torch.default_generator.manual_seed if processes.device == "cpu" else torch.manual_seed
     set_seed(state)
-
-
-def _describe_divergence(step: int, loss: float, norm: float, checkpoints: Checkpoints) -> str:
-    reason = f"its loss is {loss}" if not math.isfinite(loss) else f"its gradients have the norm {norm}"
-    steps = checkpoints.steps()
-    last = f"the last good checkpoint is of step {steps[-1]:,}" if steps else "there is no earlier checkpoint"
-    return f"step {step:,} diverged: {reason}; {last}. Try a lower `lr`, a longer `warmup` or `dtype='float32'`"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from metrist.models.numpy_inference.export import default_group, export_reward
 from metrist.models.numpy_inference.storage import TEXT_ENCODER
 from metrist.models.pretrained import read_shape, read_tokenizer
 from metrist.models.reward_layout import NAME as REWARD
-from metrist.models.reward_layout import Encode, Pooling, RewardFrame, RewardLayout, RewardSettings, token_encoder
+from metrist.models.reward_layout import Encode, RewardFrame, RewardLayout, RewardSettings, token_encoder
 from metrist.models.text_encoder import EncoderReward, TextEncoder
 from metrist.models.weights import Weights, find_weights
 from metrist.train.answer_pairs import (
@@ -74,7 +74,11 @@ class PairLoss:
         certainty = batch["certainty"]
         losses = certainty * softplus(bad - good) + (1 - certainty) * softplus(good - bad)
         if model.line is not None:
-            losses = losses + self.regression * _squared_errors(model.line, torch.stack([good, bad]), batch["ratings"])
+            ratings = batch["ratings"]
+            expected = model.line[0] * torch.stack([good, bad]) + model.line[1]
+            # The mean over both answers; one without a rating has no error.
+            errors = torch.where(ratings.isnan(), 0.0, expected - ratings.nan_to_num())
+            losses = losses + self.regression * (errors**2).mean(0)
         total: Tensor = losses.sum()
         return total
 
@@ -84,18 +88,7 @@ class PairLoss:
         return correct
 
 
-def _squared_errors(line: Tensor, rewards: Tensor, ratings: Tensor) -> Tensor:
-    """Return each pair's mean squared error over its two answers; an answer without a rating has none."""
-    import torch
-
-    known = ~ratings.isnan()
-    errors = torch.where(known, line[0] * rewards + line[1] - ratings.nan_to_num(), 0.0)
-    return (errors**2).mean(0)
-
-
 class PreferencePairs(NamedTuple):
-    """Training and development pairs, with instructions filled in."""
-
     train: list[GoodBad]
     dev: list[GoodBad]
 
@@ -169,14 +162,12 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         }
 
     def _layout(self, weights: Weights) -> RewardLayout:
-        """Return the layout to train with; raise an error if it is not that of the model to tune."""
         tuned = read_reward_settings(weights)
         if tuned is None:
             return self.layout or RewardLayout()
         if self.layout is not None and self.layout != tuned.layout:
             raise RunError(
-                f"{weights.name} is tuned as it was trained, with {_describe_layout(tuned.layout)}; "
-                "leave out `labelled`, `keep` and `max_length`",
+                f"{weights.name} has its own {tuned.layout}; leave out `labelled`, `keep` and `max_length`",
                 code="conflict",
             )
         return tuned.layout
@@ -186,9 +177,9 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if self.bits == "auto":
             return _ENCODER_BITS if is_encoder else 16
         if is_encoder and (self.bits is None or not 2 <= self.bits <= _ENCODER_BITS):
+            bits = self.bits or "float32"
             raise RunError(
-                f"{weights.name} is a text encoder, which is stored in at most {_ENCODER_BITS} bits, got "
-                f"{self.bits or 'float32'}; leave out `bits`, or give 6 or 4",
+                f"a text encoder is stored in at most {_ENCODER_BITS} bits, got {bits}; leave out `bits`",
                 code="conflict",
             )
         return self.bits
@@ -227,7 +218,8 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
 
     def _read_base(self, weights: Weights) -> tuple[RewardSettings, Encode, int]:
         """Return the settings, tokenizer and padding token of a base for transformers."""
-        from metrist.models.reward_model import make_settings, padding_id, resolve_pooling
+        from metrist.models.encoder import padding_id
+        from metrist.models.reward_model import make_settings, resolve_pooling
 
         tuned = read_reward_settings(weights)
         if weights.runs_on_numpy and tuned is None:
@@ -246,12 +238,11 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         sizes = encoder.sizes
         begin, end = (sizes.begin_token,), (sizes.end_token,)
         settings = read_reward_settings(weights) or RewardSettings(
-            pooling=_check_pooling(self._pooling(weights)),
+            pooling=self._pooling(weights),  # type: ignore[arg-type]
             layout=self._layout(weights),
             frame=RewardFrame(prefix=begin, separator=end, suffix=end),
         )
-        limit = min(settings.layout.max_length or encoder.max_tokens, encoder.max_tokens)
-        return replace(settings, layout=replace(settings.layout, max_length=limit))
+        return settings.within(encoder.max_tokens)
 
     def build(self, weights: Weights, plan: PreferencePlan, placement: Placement) -> Learner:
         from metrist.models.reward_model import PairwiseRewardModel, RewardModel, init_reward_model, load_reward_model
@@ -330,10 +321,11 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
             return {"by_criterion": None}
         after = score_pairs(load_reward(Options(model=str(self.out))), dev)
         by_criterion = accuracy_by_criterion(dev, after)
+        longer = [np.sign(len(good) - len(bad)) for good, bad in (pair.answers for pair in dev)]
         stored: dict[str, Any] = {
             "after": sum(by_criterion.values()) / len(by_criterion),
             "pairs": len(dev),
-            "longer_is_better": float(0.5 + 0.5 * np.mean([_compare_lengths(pair) for pair in dev])),
+            "longer_is_better": float(0.5 + 0.5 * np.mean(longer)),
         }
         if is_preference_model(base):
             before = score_pairs(load_reward(Options(model=str(base.folder))), dev)
@@ -413,22 +405,7 @@ def _is_text_encoder(weights: Weights) -> bool:
     return weights.config.get("architecture") == TEXT_ENCODER
 
 
-def _check_pooling(name: str) -> Pooling:
-    if name not in get_args(Pooling):
-        raise ModelError(
-            f"pooling must be one of {', '.join(map(repr, get_args(Pooling)))}, got {name!r}", code="invalid_value"
-        )
-    return name  # type: ignore[return-value]
-
-
-def _compare_lengths(pair: GoodBad) -> int:
-    """Return 1 if the better answer is the longer one in characters, -1 if it is the shorter one."""
-    good, bad = map(len, pair.answers)
-    return (good > bad) - (good < bad)
-
-
 def base_instructions(options: Options) -> Mapping[str, str]:
-    """Return the instructions of the criteria that the base has learned."""
     settings = read_reward_settings(find_weights(options))
     return settings.criteria if settings else {}
 
@@ -438,11 +415,6 @@ def _sign_test(gained: int, lost: int) -> float:
     changed = gained + lost
     tail = sum(math.comb(changed, count) for count in range(min(gained, lost) + 1))
     return min(1.0, float(2 * tail / 2**changed))
-
-
-def _describe_layout(layout: RewardLayout) -> str:
-    labels = "labels" if layout.labelled else "no labels"
-    return f"{labels}, keep {layout.keep!r} and at most {layout.max_length} tokens"
 
 
 def _without_ties(pairs: Sequence[GoodBad]) -> list[GoodBad]:
@@ -461,7 +433,6 @@ def _common_fields(pairs: Iterable[GoodBad]) -> tuple[str, ...]:
 
 
 def _measure_padding(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
-    """Return the share of padding among the tokens that the first epoch computes."""
     batches = sampler.batches(0)
     max_tokens = recipe.max_tokens or int(examples.spaces.sum())
     parts = [part for batch in batches for part in split_parts(batch, examples.spaces, max_tokens)]

@@ -36,12 +36,8 @@ class RecipeSettings:
 class Recipe(RecipeSettings):
     """Hyperparameters. The defaults are those of the BARTScore paper (section 3.3.2) where it gives them.
 
-    `batch` is the number of examples per update. `max_tokens` limits how many tokens are computed at once (None: what
-    suits the device); it does not change what is learned, so there is no number of accumulation steps. `warmup` is a
-    share of all steps. `bucket` is the number of batches sorted by length together (1: purely random batches).
-    `eval_every` counts steps (None: evaluate after each epoch). `patience` counts evaluations without improvement
-    before training stops (None: never stop early). The weights stay float32; dtype 'bfloat16' computes in bfloat16, and
-    'auto' does so if the device supports it.
+    `max_tokens` does not change what is learned, so there is no number of accumulation steps. The weights stay float32,
+    whatever the `dtype` of the computation.
     """
 
     epochs: int = 1

@@ -28,25 +28,24 @@ if TYPE_CHECKING:
 Batch = Mapping[str, Any]
 
 
-class Examples(Protocol):
-    """Training or development data. `lengths` are the examples' numbers of tokens, `spaces` the same with padding
-    inside the example, and `weights` their weights in the mean loss: target tokens for a mean over tokens, 1 for a mean
-    over examples."""
+class Examples(ABC):
+    """Training or development data. `lengths` are the examples' numbers of tokens, and `weights` their weights in the
+    mean loss: target tokens for a mean over tokens, 1 for a mean over examples."""
+
+    lengths: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
 
     @property
-    def lengths(self) -> NDArray[np.int64]: ...
+    def spaces(self) -> NDArray[np.int64]:
+        """The numbers of tokens with padding inside an example."""
+        return self.lengths
 
-    @property
-    def spaces(self) -> NDArray[np.int64]: ...
-
-    @property
-    def weights(self) -> NDArray[np.float64]: ...
-
-    def __len__(self) -> int: ...
-
+    @abstractmethod
     def collate(self, indices: NDArray[np.int64]) -> Mapping[str, Tensor]:
         """Return these examples as padded tensors on the CPU."""
-        ...
 
 
 class Objective(Protocol):
@@ -55,16 +54,13 @@ class Objective(Protocol):
     @property
     def figure(self) -> str:
         """The name of what `judge` measures; higher is better."""
-        ...
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """Return the weighted sum of the examples' losses. The loop divides it by the total weight of the update, so
         the result does not depend on how many examples are computed at once."""
-        ...
 
     def judge(self, model: Any, batch: Batch) -> Tensor:
         """Return one number per example; the development figure is their mean."""
-        ...
 
 
 class Learner(NamedTuple):
@@ -158,7 +154,6 @@ class TrainingTask(ABC):
         """Write the trained model into its folder; return the facts that only this kind of card has."""
 
     def fingerprint(self) -> str:
-        """Return the hash of the model that was written."""
         return find_weights(Options(model=str(self.out))).fingerprint
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,8 +20,10 @@ from metrist.io.fields import as_text, as_texts
 from metrist.io.row_model import RowError, format_value
 from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells, parse_cells
+from metrist.models.batching import pad_rows
 from metrist.models.tokenization import TokenizerSide, token_limit
 from metrist.models.weights import file_digest
+from metrist.train.task import Examples
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +49,6 @@ class PairFile:
     skipped: Skipped
 
     def describe(self) -> dict[str, Any]:
-        """Return the file's entry in a card."""
         return {
             "file": Path(self.name).name,
             "sha256": self.sha256,
@@ -140,7 +141,6 @@ class TextPairData:
     shared: int = 0
 
     def remarks(self) -> list[str]:
-        """Return what the user should know about the data before training."""
         remarks = []
         for file in (*self.files, *((self.dev_file,) if self.dev_file else ())):
             remarks += [f"skipped: {message}" for message in file.skipped.messages]
@@ -195,8 +195,8 @@ def split_text_pairs(pairs: Sequence[TextPair], share: float, seed: int) -> tupl
     if not chosen:
         smallest = min(map(len, group_by_shared_texts(pairs)))
         raise InputError(
-            f"cannot split off {share:g} of {len(pairs):,} pairs: the smallest group of pairs that share a text "
-            f"has {smallest:,}; give separate development data (`dev`) or a larger share",
+            f"cannot split off {share:g} of {len(pairs):,} pairs: the smallest group that shares texts has "
+            f"{smallest:,}; give a file as `dev`, or a larger share",
             code="too_little_data",
         )
     train = [pair for number, pair in enumerate(pairs) if number not in chosen]
@@ -227,13 +227,6 @@ _DEFAULT_MAX_LENGTH = 2_048
 Row = NDArray[np.int32]
 
 
-class LengthLimits(NamedTuple):
-    """The largest numbers of tokens of a condition and of a target."""
-
-    condition: int
-    target: int
-
-
 class TokenCut(NamedTuple):
     """The numbers of truncated conditions and targets, and of the tokens removed from them."""
 
@@ -243,7 +236,7 @@ class TokenCut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TokenPairs:
+class TokenPairs(Examples):
     """Examples for the training loop. An example's weight is the length of its target: the loss is a mean over
     tokens."""
 
@@ -254,23 +247,14 @@ class TokenPairs:
     pad: int
     cut: TokenCut
 
-    def __len__(self) -> int:
-        return len(self.targets)
-
-    @property
-    def spaces(self) -> NDArray[np.int64]:
-        return self.lengths
-
     def collate(self, indices: NDArray[np.int64]) -> dict[str, Tensor]:
         import torch
 
-        conditions = [self.conditions[number] for number in indices]
-        ids = _pad_table(conditions, self.pad)
-        mask = np.arange(ids.shape[1]) < np.array([[len(condition)] for condition in conditions])
-        labels = _pad_table([self.targets[number] for number in indices], IGNORED)
+        ids, mask = pad_rows([self.conditions[number] for number in indices], self.pad)
+        labels, _ = pad_rows([self.targets[number] for number in indices], IGNORED)
         return {
             "input_ids": torch.from_numpy(ids),
-            "attention_mask": torch.from_numpy(mask.astype(np.int64)),
+            "attention_mask": torch.from_numpy(mask),
             "labels": torch.from_numpy(labels),
         }
 
@@ -279,33 +263,40 @@ def encode_text_pairs(
     tokenizer: Any, config: Any, pairs: Sequence[TextPair], max_length: int | None = None
 ) -> TokenPairs:
     """Tokenize both sides as scoring does."""
-    limits = _length_limits(config, tokenizer, max_length)
+    condition_limit, target_limit = _length_limits(config, tokenizer, max_length)
     conditions, cut_conditions, removed = _encode_side(
-        TokenizerSide(tokenizer), [condition for condition, _ in pairs], limits.condition
+        TokenizerSide(tokenizer), [condition for condition, _ in pairs], condition_limit
     )
     targets, cut_targets, removed_from_targets = _encode_side(
-        TokenizerSide(tokenizer, target=True), [target for _, target in pairs], limits.target
+        TokenizerSide(tokenizer, target=True), [target for _, target in pairs], target_limit
     )
     weights = np.array([len(target) for target in targets], np.float64)
+    pad = getattr(config, "pad_token_id", None) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    if pad is None:
+        raise ModelError(
+            "the base model has no padding token: neither its tokenizer nor config.json sets 'pad_token_id'",
+            code="conflict",
+        )
     return TokenPairs(
         conditions=conditions,
         targets=targets,
         lengths=np.array([len(condition) for condition in conditions], np.int64) + weights.astype(np.int64),
         weights=weights,
-        pad=_find_padding_id(tokenizer, config),
+        pad=int(pad),
         cut=TokenCut(cut_conditions, cut_targets, removed + removed_from_targets),
     )
 
 
-def _length_limits(config: Any, tokenizer: Any, max_length: int | None) -> LengthLimits:
-    """Return the limits that scoring uses. A position table is a hard limit; other values are recommendations."""
+def _length_limits(config: Any, tokenizer: Any, max_length: int | None) -> Iterator[int]:
+    """Return the limits of conditions and targets that scoring uses. A position table is a hard limit; other values are
+    recommendations."""
     positions = getattr(config, "max_position_embeddings", None)
     tables = (
         getattr(config, "max_encoder_position_embeddings", positions),
         getattr(config, "max_decoder_position_embeddings", positions),
     )
     limit = max_length or token_limit(tokenizer) or getattr(config, "n_positions", None)
-    return LengthLimits(*(min(limit or table or _DEFAULT_MAX_LENGTH, table or sys.maxsize) for table in tables))
+    return (min(limit or table or _DEFAULT_MAX_LENGTH, table or sys.maxsize) for table in tables)
 
 
 def _encode_side(side: TokenizerSide, texts: Sequence[str], limit: int) -> tuple[list[Row], int, int]:
@@ -317,20 +308,3 @@ def _encode_side(side: TokenizerSide, texts: Sequence[str], limit: int) -> tuple
             cut, removed = cut + (len(ids) > limit), removed + max(0, len(ids) - limit)
             rows.append(side.cut(ids, limit).astype(np.int32))
     return rows, cut, removed
-
-
-def _pad_table(rows: Sequence[Row], fill: int) -> NDArray[np.int64]:
-    table = np.full((len(rows), max(map(len, rows))), fill, np.int64)
-    for line, row in zip(table, rows, strict=True):
-        line[: len(row)] = row
-    return table
-
-
-def _find_padding_id(tokenizer: Any, config: Any) -> int:
-    for pad in (tokenizer.pad_token_id, getattr(config, "pad_token_id", None)):
-        if pad is not None:
-            return int(pad)
-    raise ModelError(
-        "the base model has no padding token: neither its tokenizer nor config.json sets 'pad_token_id'",
-        code="conflict",
-    )

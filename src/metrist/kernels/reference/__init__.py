@@ -22,7 +22,6 @@ from metrist.kernels.reference.text import (
     scan_chrf_words,
     union_lcs_hits,
 )
-from metrist.kernels.tokens import from_lists
 
 __all__ = [
     "add_and_normalize",
@@ -33,7 +32,6 @@ __all__ = [
     "characters",
     "clipped_matches",
     "clipped_matches_grouped",
-    "from_lists",
     "gap_histogram",
     "gaps_kept",
     "gate_rows",

@@ -48,7 +48,6 @@ def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> 
 
 
 def _round_rows(rows: Singles, block: int) -> Singles:
-    """Round each block of a row to integers from -127 to 127 times a scale."""
     integers, scales = _to_integers(rows.reshape(len(rows), -1, block))
     rounded: Singles = integers * scales
     return rounded.reshape(rows.shape)

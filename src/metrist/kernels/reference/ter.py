@@ -146,7 +146,6 @@ class _Table:
         return costs[-1]
 
     def _row(self, i: int, word: int, above: list[int]) -> tuple[list[int], list[int]]:
-        """Compute the part of row i inside the beam."""
         low, high = self._beams[i]
         above_low = self._beams[i - 1][0]
         costs: list[int] = []

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from math import isqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,12 +169,7 @@ def clipped_matches_grouped(
 # ---- Longest common subsequences, bit-parallel (Hyyrö 2004)
 #
 # A row of the table is one integer: bit i is 0 if the length grows from the pattern's first i tokens to its first i +
-# 1. A row takes four integer operations, and the length is the number of zeros. Long patterns are split into blocks,
-# which pass a carry to the next block at every row: otherwise the masks of a text of a megabyte would not fit into
-# memory.
-
-
-_WIDTH = 1 << 14
+# 1. A row takes four integer operations, and the length is the number of zeros.
 
 
 def lcs_lengths(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -200,41 +194,24 @@ def union_lcs_hits(
     return np.array([_union_hits(lines(output), lines(reference)) for output, reference in pairs], np.int64)
 
 
-class _Block:
-    """A block of the pattern, which computes its rows for another text."""
-
-    def __init__(self, pattern: Sequence[int]) -> None:
-        self.pattern = pattern
-        self.full = (1 << len(pattern)) - 1
-        self._masks: dict[int, int] = {}
-        for i, token in enumerate(pattern):
-            self._masks[token] = self._masks.get(token, 0) | 1 << i
-
-    def rows(self, other: Sequence[int], carries: bytearray, row: int) -> Iterator[int]:
-        """Yield each next row. Replaces the carries of the block before by its own."""
-        for j, token in enumerate(other):
-            shared = row & self._masks.get(token, 0)
-            total = row + shared + carries[j]
-            carries[j] = total > self.full
-            row = (total | (row - shared)) & self.full
-            yield row
-
-
-def _blocks(pattern: Sequence[int]) -> list[Sequence[int]]:
-    return [pattern[i : i + _WIDTH] for i in range(0, len(pattern), _WIDTH)]
+def _rows(pattern: Sequence[int], other: Sequence[int]) -> Iterator[int]:
+    """Yield the row after each token of the other text."""
+    masks: dict[int, int] = {}
+    for i, token in enumerate(pattern):
+        masks[token] = masks.get(token, 0) | 1 << i
+    full = row = (1 << len(pattern)) - 1
+    for token in other:
+        shared = row & masks.get(token, 0)
+        row = ((row + shared) | (row - shared)) & full
+        yield row
 
 
 def _length(a: Sequence[int], b: Sequence[int]) -> int:
     pattern, other = sorted((a, b), key=len)
-    carries = bytearray(len(other))
-    length = 0
-    for piece in _blocks(pattern):
-        block = _Block(piece)
-        row = block.full
-        for last in block.rows(other, carries, row):
-            row = last
-        length += (block.full & ~row).bit_count()
-    return length
+    last = full = (1 << len(pattern)) - 1
+    for row in _rows(pattern, other):
+        last = row
+    return (full & ~last).bit_count()
 
 
 def _union_hits(output: list[list[int]], reference: list[list[int]]) -> int:
@@ -257,35 +234,13 @@ def _union_hits(output: list[list[int]], reference: list[list[int]]) -> int:
 def _common(line: Sequence[int], other: Sequence[int]) -> Iterator[int]:
     """Yield the positions in `line` of the longest common subsequence that rouge-score reads from its table: from the
     end, equal tokens are used, otherwise it steps back in `line` unless this would lose length."""
-    pieces = _blocks(line)
-    carries = [bytearray(len(other))]
-    for piece in pieces[:-1]:
-        carries.append(carries[-1].copy())
-        for _ in _Block(piece).rows(other, carries[-1], (1 << len(piece)) - 1):
-            pass
-    for number in reversed(range(len(pieces))):
-        positions, j = _walk(_Block(pieces[number]), other, carries[number])
-        other = other[:j]
-        yield from (number * _WIDTH + i for i in positions)
-
-
-def _walk(block: _Block, other: Sequence[int], carries: bytearray) -> tuple[list[int], int]:
-    """Return the positions in one block, and how much of `other` remains for the block before. Only every k-th row is
-    stored; the rows between are computed again when the walk reaches them."""
-    step = isqrt(len(other)) + 1
-    rows = block.rows(other, carries.copy(), block.full)
-    checkpoints = [block.full, *(row for j, row in enumerate(rows, 1) if j % step == 0)]
-    positions: list[int] = []
-    i, j = len(block.pattern) - 1, len(other) - 1
+    rows = list(_rows(line, other))
+    i, j = len(line) - 1, len(other) - 1
     while i >= 0 and j >= 0:
-        start = j - j % step
-        near = list(block.rows(other[start : j + 1], carries[start : j + 1], checkpoints[start // step]))
-        while i >= 0 and j >= start:
-            if block.pattern[i] == other[j]:
-                positions.append(i)
-                i, j = i - 1, j - 1
-            elif near[j - start] >> i & 1:
-                i -= 1
-            else:
-                j -= 1
-    return positions, j + 1
+        if line[i] == other[j]:
+            yield i
+            i, j = i - 1, j - 1
+        elif rows[j] >> i & 1:
+            i -= 1
+        else:
+            j -= 1

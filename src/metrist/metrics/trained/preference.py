@@ -18,8 +18,7 @@ from metrist.metrics.prompt_layout import resolve_task
 from metrist.metrics.trained.speakers import DIALOGUE, remove_speakers
 from metrist.models import loading
 from metrist.models.devices import Options
-from metrist.models.protocols import Rewards
-from metrist.models.reward_layout import Fields, RewardInput, RewardSettings
+from metrist.models.reward_layout import Fields, RewardInput, Rewards, RewardSettings
 from metrist.models.weights import find_weights
 from metrist.records import CONTEXT_FIELDS, Record
 from metrist.runtime import Runtime

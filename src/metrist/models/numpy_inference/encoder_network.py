@@ -92,7 +92,6 @@ class EncoderSizes:
 
     @classmethod
     def from_bert(cls, bert: BertSizes, arrays: Mapping[str, Floats | Quantized]) -> EncoderSizes:
-        """The sizes of an exported BERT; raise ValueError for wrong ones."""
         if bert.hidden_size % bert.num_attention_heads:
             raise ValueError(
                 f"num_attention_heads must divide hidden_size, got {bert.num_attention_heads} for {bert.hidden_size}"
@@ -149,8 +148,6 @@ class _Layer(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """The names of a model's arrays."""
-
     words: str
     types: str
     places: str
@@ -360,7 +357,6 @@ def _read_layer(reader: _ArrayReader, name: str, names: _Names, sizes: EncoderSi
 
 
 def read_heads(arrays: Mapping[str, Floats | Quantized], width: int) -> dict[str, Head]:
-    """Return the matrix and the bias of each head."""
     reader = _ArrayReader(arrays, width)
     heads = {}
     names = {name.rpartition(".")[0] for name in arrays if name.startswith(HEAD) and name.endswith(".weight")}
@@ -374,7 +370,6 @@ def read_heads(arrays: Mapping[str, Floats | Quantized], width: int) -> dict[str
 
 
 def read_reward_head(arrays: Mapping[str, Floats | Quantized], width: int) -> dict[str, Head]:
-    """Return the only head of an exported BERT."""
     reader = _ArrayReader(arrays, width)
     matrix, bias = reader.floats(f"{REWARD_HEAD}weight", (1, width)), reader.floats(f"{REWARD_HEAD}bias", (1,))
     return {PREFERENCE: (matrix.astype(np.float64), bias.astype(np.float64))}
@@ -391,8 +386,6 @@ _ACTIVATION_CHUNK = 1 << 16
 
 
 class FloatLayers:
-    """The operations of a network with the activation of that name."""
-
     def __init__(self, activation: str) -> None:
         known = {"gelu": gelu, "gelu_new": _gelu_by_tanh, "gelu_pytorch_tanh": _gelu_by_tanh, "relu": _relu}
         if activation not in known:

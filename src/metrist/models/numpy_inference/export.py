@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.documents import read_json
+from metrist.documents import read_json_object
 from metrist.errors import ModelError, RunError, SpecError
 from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.encoder_network import REWARD_HEAD, BertSizes
@@ -50,8 +50,8 @@ def export_t5(source: Path, out: Path, depths: Depths, **facts: Any) -> Path:
     projection = source_config.get("feed_forward_proj")
     if source_config.get("model_type") != "t5" or projection != "gated-gelu":
         raise ModelError(
-            f"{source / storage.CONFIG}: is a {source_config.get('model_type')!r} with {projection!r} feed-forward "
-            "layers; only a 't5' with 'gated-gelu' runs without torch",
+            f"{source / storage.CONFIG}: expected a 't5' with 'gated-gelu' layers, got a "
+            f"{source_config.get('model_type')!r} with {projection!r}",
             code="unsupported",
         )
     sizes = {name: source_config[name] for name in T5Sizes.__dataclass_fields__}
@@ -149,7 +149,7 @@ def _write(
     chosen = {name: depths(name) for name, array in arrays.items() if len(array.shape) == 2}
     write_arrays(out / storage.WEIGHTS, arrays, {name: depth for name, depth in chosen.items() if depth is not None})
     # Without the indentation of the tokenizers library, which takes half of the file.
-    tokenizer = _read_json(_require_file(source, storage.TOKENIZER))
+    tokenizer = read_json_object(_require_file(source, storage.TOKENIZER), ModelError)
     compact = json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":"))
     (out / storage.TOKENIZER).write_text(compact + "\n", encoding="utf-8")
     text = json.dumps({"metrist_format": storage.FORMAT, **config}, indent=2, ensure_ascii=False)
@@ -162,8 +162,8 @@ def restore_transformers(source: Path, out: Path) -> Path:
     from safetensors.numpy import save_file
 
     path = source / storage.CONFIG
-    architecture = _read_json(path).get("architecture")
-    config = storage.read_config(source, BERT_REWARD if architecture == BERT_REWARD else "t5")
+    config = storage.read_config(source, BERT_REWARD, "t5")
+    architecture = config["architecture"]
     arrays = storage.read_arrays(source / storage.WEIGHTS)
     tokenizer = storage.read_tokenizer(source)
     head = {name.removeprefix(REWARD_HEAD): array for name, array in arrays.items() if name.startswith(REWARD_HEAD)}
@@ -267,20 +267,16 @@ def atomic_folder(out: Path) -> Iterator[Path]:
         with translate_disk_errors():
             part.mkdir(parents=True)
             yield part
-            _move(part, target)
+            if target.exists():
+                # Weights last: a folder with weights is complete.
+                for path in sorted(part.iterdir(), key=lambda path: path.name == storage.WEIGHTS):
+                    os.replace(path, target / path.name)
+            else:
+                part.rename(target)
     except OSError as fault:
         raise RunError(f"{out}: the model cannot be written: {fault.strerror or fault}", code="cannot_write") from fault
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _move(part: Path, target: Path) -> None:
-    if not target.exists():
-        part.rename(target)
-        return
-    # Weights last: a folder with weights is complete.
-    for path in sorted(part.iterdir(), key=lambda path: path.name == storage.WEIGHTS):
-        os.replace(path, target / path.name)
 
 
 @contextmanager
@@ -298,23 +294,13 @@ def translate_disk_errors() -> Iterator[None]:
 
 
 def _read_config(source: Path) -> Mapping[str, Any]:
-    config = _read_json(_require_file(source, storage.CONFIG))
+    config = read_json_object(_require_file(source, storage.CONFIG), ModelError)
     if "metrist_format" in config:
         raise ModelError(f"{source} is already in metrist's own format; export the folder it was made from")
     return config
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
-    config = read_json(path, ModelError)
-    if not isinstance(config, dict):
-        raise ModelError(
-            f"{path}: cannot be read as a model's configuration (it is not a JSON object)", code="unreadable"
-        )
-    return config
-
-
 def _require_file(source: Path, name: str) -> Path:
-    """Return the path of a file that every model has."""
     if not source.is_dir():
         raise ModelError(f"there is no folder {source}; give the folder of the trained model", code="missing_file")
     if not (source / name).is_file():
@@ -324,7 +310,6 @@ def _require_file(source: Path, name: str) -> Path:
 
 
 def _read_all_arrays(source: Path, exclude: str = "") -> dict[str, Floats]:
-    """Read the arrays of all safetensors files but one."""
     arrays: dict[str, Floats] = {}
     paths = [path for path in sorted(source.glob("*.safetensors")) if path.name != exclude]
     for path in paths or [source / "model.safetensors"]:

@@ -30,8 +30,6 @@ _HEAD_ROWS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class T5Sizes:
-    """The sizes of a T5, under the names of its configuration."""
-
     d_model: int
     d_kv: int
     d_ff: int
@@ -101,11 +99,6 @@ class T5:
         return EncodedConditions([(keys, values) for keys, values in memory], starts)
 
     def log_probs(self, encoded: EncodedConditions, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
-        """Return the log-probabilities of each target's tokens.
-
-        `conditions` has the number of each target's condition, in ascending order: all targets of a condition attend to
-        it in one product.
-        """
         starts = np.cumsum([0, *map(len, targets)])
         shifted = [np.concatenate([[self.sizes.decoder_start_token_id], target[:-1]]) for target in targets]
         states = self._embeddings[np.concatenate(shifted)]
@@ -278,7 +271,6 @@ class NumpySeq2Seq:
         return {"weights": self._fingerprint, "dtype": "float32", "runs_on": "numpy"}
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
-        """Return each pair's target tokens, the end token included, with their log-probabilities."""
         limit = max_tokens or self._max_tokens
         conditions = self._conditions.encode_and_cut([condition for condition, _ in pairs], limit)
         targets = self._targets.encode_and_cut([target for _, target in pairs], limit)
