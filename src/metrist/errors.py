@@ -212,12 +212,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def check_known(noun: str, name: str, known: Iterable[str], error: type[MetristError] | None = None) -> None:
-    """Raise an error, a SpecError by default, for a name that is none of those that are known."""
+def unknown_name(noun: str, name: str, known: Iterable[str], error: type[MetristError] = RunError) -> MetristError:
+    """The error for a name that is none of those that are known."""
+    names = list(known)
+    return error(f"no {noun} {name!r}; known: {', '.join(names)}{did_you_mean(name, names)}", code="unknown_name")
+
+
+def check_known(noun: str, name: str, known: Iterable[str], error: type[MetristError] = SpecError) -> None:
+    """Raise an error for a name that is none of those that are known."""
     names = list(known)
     if name not in names:
-        message = f"no {noun} {name!r}; known: {', '.join(names)}{did_you_mean(name, names)}"
-        raise (error or SpecError)(message, code="unknown_name")
+        raise unknown_name(noun, name, names, error)
 
 
 def agree(number: float, singular: str, plural: str) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 
 from metrist import criteria
 from metrist.data.judgments import JudgedRecords
-from metrist.errors import MetristError, RunError, SpecError, format_count, format_path
+from metrist.errors import MetristError, RunError, SpecError, format_count, format_path, unknown_name
 from metrist.evaluate.meta.join import Timing, read_timing
-from metrist.evaluate.selection import find_changes, find_metric, unknown_name
+from metrist.evaluate.selection import find_changes, find_metric
 from metrist.io import read_records
 from metrist.metrics.base import Metric, PartMetric, calls_llm
 from metrist.metrics.comparator import ByScore

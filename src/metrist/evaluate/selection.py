@@ -66,12 +66,6 @@ def select_systems(present: Sequence[str], names: Sequence[str] | None) -> list[
     return list(dict.fromkeys(names))
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> RunError:
-    """The error for a name that is none of those known."""
-    names = list(known)
-    return RunError(f"no {kind} {name!r}; known are {', '.join(names)}{did_you_mean(name, names)}", code="unknown_name")
-
-
 def list_names(names: str | Iterable[str] | None) -> list[str] | None:
     """The names of metrics, those with commas between them one by one; None stays None."""
     if names is None:

@@ -17,8 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError, format_count
-from metrist.evaluate.selection import unknown_name
+from metrist.errors import RunError, format_count, unknown_name
 from metrist.metrics.llm_metric import describe_replay
 from metrist.names import encode_names, take_names
 from metrist.report.tables import Column, Estimate, Table, or_none, shorten

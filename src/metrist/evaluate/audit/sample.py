@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import RunError
-from metrist.evaluate.selection import unknown_name
+from metrist.errors import RunError, unknown_name
 from metrist.io import Reader
 from metrist.llm.messages import Sampling
 from metrist.metrics.base import Shard

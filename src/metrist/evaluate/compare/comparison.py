@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import RunError
+from metrist.errors import RunError, unknown_name
 from metrist.evaluate.compare.results import Comparison, ComparisonPlan, Contest
 from metrist.evaluate.plans import ComparisonTest
 from metrist.evaluate.selection import (
@@ -26,7 +26,6 @@ from metrist.evaluate.selection import (
     pools_to_mean,
     select_metrics,
     select_systems,
-    unknown_name,
 )
 from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from metrist.errors import MetristError, RunError, SpecError, escape_controls, format_count
+from metrist.errors import MetristError, RunError, SpecError, escape_controls, format_count, unknown_name
 from metrist.evaluate.compare.comparison import open_runs, plan_comparison
 from metrist.evaluate.compare.results import TEST_CITATIONS, TEST_NAMES, ComparisonPlan, Marks
 from metrist.evaluate.plans import ComparisonTest
@@ -22,7 +22,6 @@ from metrist.evaluate.selection import (
     list_owners,
     pools_to_mean,
     select_systems,
-    unknown_name,
 )
 from metrist.metrics.base import Metric
 from metrist.metrics.cards import citation_keys, name_in_papers, short_citation

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import MetristError, RunError, SpecError, agree, did_you_mean, format_count
-from metrist.evaluate.selection import find_metric, holds_results, open_run, unknown_name
+from metrist.errors import MetristError, RunError, SpecError, agree, did_you_mean, format_count, unknown_name
+from metrist.evaluate.selection import find_metric, holds_results, open_run
 from metrist.io import Reader, read_records
 from metrist.io.reader import check_keywords
 from metrist.llm import base as llms

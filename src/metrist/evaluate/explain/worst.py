@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count
+from metrist.errors import MetristError, RunError, agree, did_you_mean, format_count, unknown_name
 from metrist.evaluate.selection import (
     check_signatures,
     find_decimals,
@@ -21,7 +21,6 @@ from metrist.evaluate.selection import (
     open_run,
     select_metrics,
     select_systems,
-    unknown_name,
 )
 from metrist.grid import pair_outputs
 from metrist.io.reader import RowProgress, check_keywords

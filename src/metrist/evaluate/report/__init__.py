@@ -10,11 +10,10 @@ from typing import Any
 
 from metrist._version import __version__
 from metrist.documents import read_json
-from metrist.errors import RunError, format_count, quote_word
+from metrist.errors import RunError, format_count, quote_word, unknown_name
 from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.report import agreement, outputs, systems
 from metrist.evaluate.report.data import ReportData, ReportOptions
-from metrist.evaluate.selection import unknown_name
 from metrist.names import list_distinct
 from metrist.report.page import Block, CommandBlock, Fold, Prose, Report, Section, TableBlock
 from metrist.report.scores import sign_metrics

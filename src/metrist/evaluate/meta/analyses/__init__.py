@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from metrist.errors import RunError
+from metrist.errors import RunError, unknown_name
 from metrist.evaluate.meta.analyses import judgments, metrics, systems
 from metrist.evaluate.meta.evaluate import RATERS_ONLY
 from metrist.evaluate.meta.notes import advice_tables
 from metrist.evaluate.meta.results import MetaEvaluation
-from metrist.evaluate.selection import unknown_name
 from metrist.report.tables import Table
 
 _Analysis = Callable[[MetaEvaluation], list[Table]]
