@@ -106,6 +106,16 @@ class Observations:
         if self.item_check.is_needed:
             self.item_check.add(columns)
 
+    def join(self, later: Observations) -> None:
+        """Add what later rows of the input showed, without the checks of items."""
+        self.layout_remarks += later.layout_remarks
+        self.repeats += later.repeats
+        self.languages.update(later.languages)
+        self.empty_outputs += later.empty_outputs
+        self.left_out.join(later.left_out)
+        self.skipped.join(later.skipped)
+        self.item_check.is_needed |= later.item_check.is_needed
+
     def describe(self) -> list[str]:
         remarks = [*self.layout_remarks]
         if self.empty_outputs:

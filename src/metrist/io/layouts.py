@@ -6,7 +6,6 @@ with the choice as the rating `preference`.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -16,7 +15,16 @@ from itertools import chain
 from typing import Any
 
 from metrist.errors import InputError, format_count
-from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, is_number, name_field, normalise_name
+from metrist.io.fields import (
+    JUDGMENTS,
+    ColumnMap,
+    as_name,
+    as_text,
+    is_number,
+    name_field,
+    normalise_name,
+    parse_literal,
+)
 from metrist.io.row_model import RowError, format_value
 from metrist.io.table_rows import Cells
 
@@ -468,16 +476,7 @@ def _parse_turns(value: Any) -> list[Message] | None:
 def _parse_messages(value: Any) -> list[Message] | None:
     """Return (role, text) of a list of messages, also one that is written as text; None if it is none."""
     if isinstance(value, str):
-        text = value.strip()
-        if not text.startswith("[{"):
-            return None
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            try:
-                value = ast.literal_eval(text)  # pandas writes lists as Python does
-            except (ValueError, SyntaxError, RecursionError, MemoryError):
-                return None
+        value = parse_literal(value) if value.lstrip().startswith("[{") else None
     if not isinstance(value, list) or not value:
         return None
     messages = []
