@@ -28,17 +28,6 @@ def test_lines_are_objects_and_blank_lines_are_skipped(write: Write) -> None:
     ]
 
 
-def test_a_byte_order_mark_is_removed(write: Write) -> None:
-    for name in ("a.jsonl", "b.json", "c.csv"):
-        content = "a\n1\n" if name.endswith("csv") else '{"a": "1"}'
-        path = write(b"\xef\xbb\xbf" + content.encode(), name)
-        assert [dict(row) for _, row in read_rows(path)] == [{"a": "1"}]
-
-
-def test_the_last_of_repeated_keys_counts(write: Write) -> None:
-    assert [row for _, row in read_rows(write('{"a": 1, "a": 2}'))] == [{"a": 2}]
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -245,18 +245,6 @@ def test_a_null_among_the_outputs_of_a_wide_row_is_an_error_and_can_be_skipped()
     assert len(reader.skipped) == 1
 
 
-def test_a_column_that_a_later_wide_row_lacks_is_counted() -> None:
-    reader = read_records([{"v1_output": "a", "v2_output": "b"}, {"v1_output": "c"}], outputs="*_output")
-    assert len(list(reader)) == 3
-    assert "v2_output is missing in 1 row: no output of that system is read there" in reader.remarks
-
-
-def test_empty_cells_among_outputs_are_counted(write: Write) -> None:
-    reader = read_records(write("v1_output,v2_output\na,\nb,\nc,d\n", "wide.csv"), outputs="*_output")
-    assert [record.output for record in reader if record.system == "v2"] == ["", "", "d"]
-    assert "2 outputs are empty" in reader.remarks
-
-
 def test_a_pattern_leaves_out_columns_of_numbers_and_says_so(write: Write) -> None:
     table = "id,v1,v2,v1_score,v2_score\n1,a,3,0.5,\n2,b,c,0.25,7\n"
     reader = read_records(write(table, "wide.csv"), outputs="v*")

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import command, wait_for, write_records
-from test_serve_signals import is_ready
+from faults import command, get_readiness, wait_for, write_records
 
 from run_contents import contents
 from torture_table import TortureRow, read_contents
@@ -84,7 +83,7 @@ def test_a_service_refuses_what_does_not_fit(torture_row: Rows) -> None:
     try:
         assert process.stdout is not None
         server = RunningServer(int(process.stdout.readline().strip().rpartition(":")[2]))
-        wait_for(lambda: is_ready(server.port))
+        wait_for(lambda: get_readiness(server.port) == 200)
         body = json.dumps({"metrics": ["length"], "records": [{"output": "a b c"}]}).encode()
         headers = {"Content-Type": "application/json"}
         for size in (5, 20, 60, 200):
