@@ -258,11 +258,6 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(name: str) -> None:
     assert local_path("hdfs://user@host:9000/a:b@c/x").name == "x"
 
 
-def test_a_store_that_nobody_knows_is_named() -> None:
-    with raises_code(InputError, "unsupported", "nosuchstore"):
-        metrist.score("nosuchstore://bucket/x.jsonl", ["chrf"])
-
-
 @pytest.mark.parametrize(
     "name", ["ETag", "modificationTime", "blob_id", "Content-MD5", "Digest", "sha", "modify", "mtime"]
 )

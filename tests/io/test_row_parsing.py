@@ -241,6 +241,7 @@ def test_an_item_key_is_built_from_fields_and_cannot_collide() -> None:
     assert [record.item for record in read_records(rows, item_key=("doc", "seg"))] == ["a\\|b|1", "a|b\\|1"]
     assert [record.item for record in read_records(rows, item_key=("doc",))] == ["a|b", "a"]
     assert only({"doc": "a", "item": 2, "output": "x"}, item_key=["doc", "item"]).item == "a|2"
+    assert only({"doc": "a", "seg": 2, "output": "x"}, item_key="doc+seg").item == "a|2"
 
 
 def test_an_item_key_that_cannot_be_built_is_named() -> None:
@@ -248,11 +249,6 @@ def test_an_item_key_that_cannot_be_built_is_named() -> None:
         list(read_records([{"doc": 1, "output": "x"}], item_key=("doc", "seg")))
     with raises_code(InputError, "invalid_value", "item_key", "'doc+segment'", "'doc+'"):
         read_records([], item_key="doc+")
-
-
-def test_an_item_key_can_be_a_text_as_on_the_command_line() -> None:
-    assert only({"doc": "a", "seg": 2, "output": "x"}, item_key="doc+seg").item == "a|2"
-    assert only({"doc": "a", "seg": 2, "output": "x"}, item_key="doc").item == "a"
 
 
 @pytest.mark.parametrize(
