@@ -55,22 +55,6 @@ def agreement(data: list[dict[str, Any]], values: list[float], aspect: str) -> f
     return float(np.mean([spearmanr(human, metric).statistic for human, metric in pairs if len(set(human)) > 1]))
 
 
-def test_folder_is_complete_and_small(folder: Path) -> None:
-    assert {path.name for path in folder.iterdir()} == {
-        "card.md",
-        "config.json",
-        "tokenizer.json",
-        "weights.safetensors",
-    }
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 70e6
-
-
-def test_the_card_names_origin_licences_and_the_recipe(folder: Path) -> None:
-    card = (folder / "card.md").read_text(encoding="utf-8")
-    for named in ("FLAN-T5-small", "traceforge-title-model", "Apache-2.0", "MIT", "likelihood_small.py", "SummEval"):
-        assert named in card
-
-
 def test_good_targets_are_likelier_than_unrelated_or_garbled_ones(model: Any) -> None:
     source = "The town council voted on Monday to close the old bridge, because an engineer had found cracks in it."
     good, unrelated, garbled = means(
