@@ -55,9 +55,6 @@ class Skipped:
     count: int = 0
     messages: list[str] = field(default_factory=list)
 
-    def __len__(self) -> int:
-        return self.count
-
     def add(self, message: str) -> None:
         self.count += 1
         if len(self.messages) < _KEPT_MESSAGES:
