@@ -54,7 +54,6 @@ def test_lists_and_objects_are_read_from_their_json(write: Write) -> None:
     ("text", "message"),
     [
         (b"item,output\n1,a,b\n", ":2: must have 2 cells like the header, got 3"),
-        (b"output\na,b\n", ":2: must have 1 cell like the header, got 2"),
         (b"item,output\n1\n", ":2: must have 2 cells like the header, got 1"),
         (b'item,output\n1,"a"b\n', ":2: not readable as CSV: ',' expected after '\"'"),
         (b'item,output\n1,a\n2,"never closed\n3,c\n', ":3: not readable as CSV: unexpected end of data"),
@@ -63,7 +62,6 @@ def test_lists_and_objects_are_read_from_their_json(write: Write) -> None:
         (b"item,\xff\n", ":1: not UTF-8 text: byte 0xff at position 6 of the line"),
         (b"item,output\n1,\xff\n", ":2: not UTF-8 text: byte 0xff at position 3 of the line"),
         (b"item,output,ratings\n1,a,good\n", ":2: 'ratings' must be JSON: not valid JSON: Expecting value"),
-        (b"item,output,rating:x\n1,a,good\n", ":2: the rating 'x' must be a finite number, got 'good'"),
         (b"item,output\n", ": no rows"),
         (b"", ": no rows"),
     ],

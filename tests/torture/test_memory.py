@@ -62,20 +62,6 @@ def test_commands_on_a_run(tmp_path: Path, torture_row: Rows) -> None:
     row.compare(before, read_contents(tmp_path / "run"))
 
 
-def test_one_enormous_line(tmp_path: Path, torture_row: Rows) -> None:
-    """A line of 300 MB: read, or refused with a word."""
-    row = torture_row("memory limit: serve, train")
-    path = tmp_path / "long.jsonl"
-    with path.open("w") as file:
-        file.write('{"item": "1", "system": "s", "output": "')
-        for _ in range(300):
-            file.write("word " * (MB // 5))
-        file.write('", "references": ["word"]}\n')
-    for limit in (230, 600):
-        with row.attempt():
-            run_limited(limit, "score", path, "-m", "length", "-o", tmp_path / f"run-{limit}")
-
-
 def test_a_service_refuses_what_does_not_fit(torture_row: Rows) -> None:
     row = torture_row("memory limit: serve, train")
     arguments = ("serve", "-m", "length", "--port", "0", "--log", "off", "--workers", "1")
