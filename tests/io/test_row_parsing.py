@@ -114,7 +114,6 @@ def test_items_are_in_all_rows_or_in_none(rows: list[dict[str, Any]], message: s
         ({"task": {}}, "'task' must be a text, got {}"),
         ({"item": ""}, "'item' must be a non-empty text or a number, got ''"),
         ({"item": True}, "'item' must be a non-empty text or a number, got true"),
-        ({"item": 10**5000}, "'item' must be a text, got an integer of 16610 bits"),
         ({"system": float("inf")}, "'system' must be a non-empty text or a number, got Infinity"),
         ({"outputs": ["a", "b"]}, "'systems' and 'outputs' must be lists of two, got null and 2 outputs"),
         ({"outputs": ["a"], "systems": ["x"]}, "'systems' and 'outputs' must be lists of two, got ['x'] and 1 output"),

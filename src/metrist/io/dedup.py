@@ -235,7 +235,5 @@ def _canonical_extra(extra: Mapping[str, Any]) -> str:
     """Return extra columns as text that does not depend on their order."""
     try:
         return json.dumps(dict(extra), sort_keys=True, default=repr)
-    except (TypeError, ValueError):  # keys of several types, or a structure that contains itself
-        return repr(extra)
-    except RecursionError:  # nested too deeply
+    except (TypeError, ValueError, RecursionError):  # Keys of several types, or nested without end.
         return ""

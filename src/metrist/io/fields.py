@@ -449,7 +449,7 @@ def as_text(field: str, value: Any) -> str:
     if type(value) is str:
         return value
     if isinstance(value, (str, int)):
-        return _int_text(field, value) if type(value) is int else str(value)
+        return str(value)
     inner = (
         next((key for key, text in value.items() if isinstance(text, str)), None) if isinstance(value, dict) else None
     )
@@ -509,17 +509,10 @@ def as_name(field: str, value: Any) -> str:
     if isinstance(value, str) and value:
         return str(value)
     if type(value) is int:
-        return _int_text(field, value)
+        return str(value)
     if type(value) is float and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)
     raise RowError(f"{field!r} must be a non-empty text or a number, got {format_value(value)}")
-
-
-def _int_text(field: str, value: int) -> str:
-    try:
-        return str(value)
-    except ValueError:  # more digits than Python converts
-        raise RowError(f"{field!r} must be a text, got an integer of {value.bit_length()} bits") from None
 
 
 def as_number(field: str, value: Any) -> float:
