@@ -294,13 +294,6 @@ def test_columns_that_are_taken_for_files_are_explained(write: Write) -> None:
         read_records([path, "v2"])
 
 
-@pytest.mark.parametrize(("delimiter", "name"), [(";", ";"), ("\t", "tab"), ("|", "|")])
-def test_a_table_split_at_another_character_is_told_its_own(write: Write, delimiter: str, name: str) -> None:
-    path = write(f"id{delimiter}output{delimiter}ref\n1{delimiter}a, b{delimiter}c\n", "table.csv")
-    with raises_code(InputError, "invalid_row", f"`delimiter='{name}'`"):
-        list(read_records(path, delimiter="~"))
-
-
 def test_two_columns_of_one_system_are_named_with_the_flags_that_tell_them_apart() -> None:
     rows = [{"item": "1", "v1_output": "a", "v1 text": "b"}]
     with raises_code(InputError, "unreadable", "`outputs=", "'v1_output', 'v1 text'"):

@@ -182,19 +182,6 @@ def test_a_file_whose_version_differs_at_each_request_is_read(store: Any, monkey
         fetch(INPUT)
 
 
-def test_a_file_that_ends_early_is_read_again(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, lengths = type(store).get_file, iter([5])
-
-    def get(self: Any, path: str, local: str, **options: Any) -> None:
-        original(self, path, local, **options)
-        for length in lengths:
-            Path(local).write_bytes(Path(local).read_bytes()[:length])
-
-    data = write_input(store)
-    monkeypatch.setattr(type(store), "get_file", get)
-    assert fetch(INPUT).read_bytes() == data
-
-
 @pytest.mark.parametrize("out", [None, "memory://bucket/scores.jsonl"])
 def test_a_folder_for_copies_that_cannot_be_written_is_told(
     out: str | None, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
