@@ -7,7 +7,6 @@ metrist.stats.
 from __future__ import annotations
 
 import json
-import lzma
 import math
 import re
 import subprocess
@@ -27,6 +26,7 @@ from metrist.io import read_records
 from metrist.metrics.base import Shard
 from metrist.metrics.trained.preference import Preference
 from metrist.records import Record
+from real_records import rows as read_rows
 
 NAME = "preference-small"
 ROOT = Path(__file__).parents[1]
@@ -161,8 +161,7 @@ def test_the_cards_table_has_every_judged_set_with_intervals(card: str) -> None:
 @pytest.mark.parametrize("name", JUDGED)
 def test_agreement_is_what_the_card_says(card: str, data: Data, name: str) -> None:
     path = data(name)
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        judged = [json.loads(line) for line in file]
+    judged = read_rows(path)
     rows = [row for row in read_claims(card) if row["data"].split(":")[0] == name and row["aspect"] != "mean of all"]
     values = {c: score_outputs(path, c) for c in {"overall", *(row["criterion"] for row in rows)}}
     for row in rows:

@@ -64,7 +64,6 @@ FILES: dict[str, tuple[str, str, bytes]] = {
         "r.xlsx",
         _zip(("[Content_Types].xml", b'<!DOCTYPE l [<!ENTITY a "&a;&a;">]><l>&a;</l>'), ("xl/workbook.xml", b"<x/>")),
     ),
-    "Parquet that is none": ("", "r.parquet", b"PAR1" + b"\xff" * 60 + b"PAR1"),
 }
 
 

@@ -128,12 +128,6 @@ READ = {
         "item = seg_id, output = mt, references = refA,refB",
         "data.tsv",
     ),
-    "references in several columns that are named": Awkward(
-        "id,hyp,one,two\n1,x,a,b\n",
-        [("1", "data", "x", ("a", "b"))],
-        "item = id, output = hyp",
-        options={"fields": {"references": "one,two"}},
-    ),
     "a reference that is a JSON list": Awkward(
         'id,prediction,targets\n1,x,"[""a"", ""b""]"\n2,y,plain\n',
         [("1", "data", "x", ("a", "b")), ("2", "data", "y", ("plain",))],
@@ -232,12 +226,6 @@ READ = {
         "data.jsonl",
         options={"fields": {"output": "response.text"}},
     ),
-    "messages": Awkward(
-        [{"id": 1, "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]}],
-        [("1", "data", "hello", (), "hi")],
-        "output = the last of messages, source = messages before it, item = id",
-        "data.jsonl",
-    ),
     "a conversation with a system prompt": Awkward(
         [
             {
@@ -317,18 +305,6 @@ REFUSED = {
         [{"item": 1, "system": "a", "output": "x"}, {"item": 1, "model": "b", "output": "y"}],
         ":2: 'model' where earlier rows have 'system'",
         "data.jsonl",
-    ),
-    "a target and no output": Refused(
-        "id,src,target\n1,s,t\n",
-        "no 'output', but 'target': use `fields={'output': 'target'}`",
-        mended={"fields": {"output": "target"}},
-        records=[("1", "data", "t", (), "s")],
-    ),
-    "a column with a space": Refused(
-        "id,my output\n1,x\n",
-        "no 'output', but 'my output': use `fields={'output': 'my output'}`",
-        mended={"fields": {"output": "my output"}},
-        records=[("1", "data", "x")],
     ),
     "outputs side by side": Refused(
         "id,v1_output,v2_output\n1,x,y\n",
@@ -503,20 +479,3 @@ def test_a_deeply_nested_value_in_memory_is_named(depth: int, kind: str) -> None
         value = [value] if kind == "list" else {"a": value}
     with raises_code(InputError, "invalid_row", "row 2", "'tree'"):
         list(read_records([{"id": 1, "output": "x"}, {"id": 2, "output": "y", "tree": value}]))
-
-
-def test_rows_with_columns_of_their_own_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from metrist.io import fields
-
-    calls = 0
-    match_fields = fields._match_fields
-
-    def count(*arguments: Any) -> dict[str, str]:
-        nonlocal calls
-        calls += 1
-        return match_fields(*arguments)
-
-    monkeypatch.setattr(fields, "_match_fields", count)
-    rows = [{"id": number, "output": "x", f"feature {number}": 1} for number in range(50)]
-    assert len(list(read_records(rows))) == 50
-    assert calls <= 2
