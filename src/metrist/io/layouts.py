@@ -94,7 +94,8 @@ def convert_rows(
                 converted = convert(row) if isinstance(row, dict) else (row,)
             except RowError as error:
                 converted = (error,)
-            yield from ((line, part) for part in converted)
+            for part in converted:
+                yield line, part
 
     return convert_each(convert), layout
 
