@@ -263,19 +263,3 @@ def test_the_readme_is_short() -> None:
 )
 def test_output_is_compared_line_by_line(shown: str, printed: str, fitting: bool) -> None:
     assert fits(shown, printed) is fitting
-
-
-@pytest.mark.parametrize(
-    ("command", "plain"),
-    [
-        ("metrist score a.jsonl -m 'a(b=1)' --output \"*_output\"", True),
-        ("metrist score a.jsonl -m a(b=1)", False),
-        ("metrist score a.jsonl > b", False),
-        ("metrist score *.jsonl", False),
-        ('metrist score "$HOME/a.jsonl"', False),
-        ("python script.py", True),
-        ("pytest -q", False),
-    ],
-)
-def test_what_a_shell_would_replace_is_left_to_it(command: str, plain: bool) -> None:
-    assert needs_no_shell(command) is plain

@@ -139,8 +139,6 @@ def test_the_note_comes_before_the_scores_and_stays_with_the_run(tmp_path: Path)
     assert results.notes.count(note) == 1
     comparison = compare(results, draws=20)
     assert note in comparison.table().remarks
-    comments = [line for line in comparison.system_table().render("latex").splitlines() if line.startswith("%")]
-    assert any(line.endswith(note) for line in comments)
     assert f"% Note: {note}" in describe_methods(results, form="latex")
     assert note in worst(results, 1).notes
     assert note in add(more=ENGLISH)

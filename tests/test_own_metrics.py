@@ -200,14 +200,6 @@ def test_import_metrist_stays_cheap() -> None:
     assert done.stdout.strip() == "['metrist._version']"
 
 
-def test_a_model_metric_takes_an_llm_as_text() -> None:
-    @dataclass(frozen=True, kw_only=True)
-    class Both(metrist.ModelMetric):
-        llm: metrist.LLM
-
-    assert Both(model="m", llm="fake(answers='yes')").llm == metrist.FakeLLM(answers="yes")
-
-
 def test_annotations_that_cannot_be_evaluated_are_ignored() -> None:
     # As under `from __future__ import annotations`: only a type checker reads them.
     for annotation in ("typing.NoSuchName", "NoSuchName", "3 +"):

@@ -1,8 +1,11 @@
+"""The fixture `metrist_check`."""
+
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 
 # pytester unloads the modules that an inner pytest imported, and numpy cannot be loaded twice.
 import numpy as np  # noqa: F401
@@ -18,27 +21,36 @@ ROWS = [
 OPTIONS = ("-p", "no:cacheprovider", "-W", "error")
 
 
+Run = Callable[[str], pytest.RunResult]
+
+
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def run(pytester: pytest.Pytester) -> Run:
+    """Run a file of tests beside two files of outputs."""
     (pytester.path / "outputs.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
     worse = [{**row, "output": "dogs"} for row in ROWS]
     (pytester.path / "worse.jsonl").write_text("\n".join(map(json.dumps, worse)))
-    return pytester
+
+    def run_tests(code: str) -> pytest.RunResult:
+        pytester.makepyfile(code)
+        return pytester.runpytest_inprocess(*OPTIONS)
+
+    return run_tests
 
 
-def test_good_outputs_pass(project: pytest.Pytester) -> None:
-    project.makepyfile(
+def test_good_outputs_pass(run: Run) -> None:
+    result = run(
         """
         def test_outputs(metrist_check):
             report = metrist_check("outputs.jsonl", min={"token_f1": 0.5}, max={"ter": 60})
             assert len(report.verdicts) == 2
         """
     )
-    project.runpytest_inprocess(*OPTIONS).assert_outcomes(passed=1)
+    result.assert_outcomes(passed=1)
 
 
-def test_limits_go_by_names_and_parts(project: pytest.Pytester) -> None:
-    project.makepyfile(
+def test_limits_go_by_names_and_parts(run: Run) -> None:
+    result = run(
         """
         def test_outputs(metrist_check):
             limits = {"words:recall": 0.5, "token_f1:precision": 0.5, "words": 0.5}
@@ -46,17 +58,16 @@ def test_limits_go_by_names_and_parts(project: pytest.Pytester) -> None:
             assert [verdict.metric for verdict in report.verdicts] == list(limits)
         """
     )
-    project.runpytest_inprocess(*OPTIONS).assert_outcomes(passed=1)
+    result.assert_outcomes(passed=1)
 
 
-def test_bad_outputs_fail_with_the_table(project: pytest.Pytester) -> None:
-    project.makepyfile(
+def test_bad_outputs_fail_with_the_table(run: Run) -> None:
+    result = run(
         """
         def test_outputs(metrist_check):
             metrist_check("outputs.jsonl", min={"token_f1": 0.99}, min_coverage=0.5)
         """
     )
-    result = project.runpytest_inprocess(*OPTIONS)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         ["*metrist check: 2 checks, 1 failed*", "*FAILED *minimum *mine *token_f1 *>= 0.99*", "*passed *coverage *"]
@@ -65,8 +76,8 @@ def test_bad_outputs_fail_with_the_table(project: pytest.Pytester) -> None:
     result.stdout.no_fnmatch_line("*pytest_plugin.py*")
 
 
-def test_outputs_are_checked_against_a_baseline_with_its_metrics(project: pytest.Pytester) -> None:
-    project.makepyfile(
+def test_outputs_are_checked_against_a_baseline_with_its_metrics(run: Run) -> None:
+    result = run(
         """
         import metrist
 
@@ -79,26 +90,19 @@ def test_outputs_are_checked_against_a_baseline_with_its_metrics(project: pytest
             metrist_check("worse.jsonl", against="baseline/", draws=200)
         """
     )
-    result = project.runpytest_inprocess(*OPTIONS)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*FAILED *regression *got worse: p .005 on 30 shared items*"])
 
 
-def test_an_input_error_is_reported_on_one_line(project: pytest.Pytester) -> None:
-    project.makepyfile(
+def test_an_input_error_is_reported_on_one_line(run: Run) -> None:
+    result = run(
         """
         def test_outputs(metrist_check):
             metrist_check("outputs.jsonl", min={"tokenf1": 0.5})
         """
     )
-    result = project.runpytest_inprocess(*OPTIONS)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*no metric named 'tokenf1'; did you mean 'token_f1'*"])
-
-
-def test_the_fixture_is_listed_with_its_docstring(project: pytest.Pytester) -> None:
-    result = project.runpytest_inprocess(*OPTIONS, "--fixtures")
-    result.stdout.fnmatch_lines(["metrist_check*", "*Check outputs as `metrist check` does*"])
 
 
 def test_the_plugin_costs_nothing_until_it_is_used() -> None:
@@ -107,9 +111,9 @@ def test_the_plugin_costs_nothing_until_it_is_used() -> None:
     assert result.stdout.split() == ["False", "False"]
 
 
-def test_the_options_for_reading_are_those_of_score(project: pytest.Pytester) -> None:
-    project.path.joinpath("wide.csv").write_text("v1_output,v2_output,gold\na b,a b,a b\nc d,c d,c d\n")
-    project.makepyfile(
+def test_the_options_for_reading_are_those_of_score(pytester: pytest.Pytester, run: Run) -> None:
+    (pytester.path / "wide.csv").write_text("v1_output,v2_output,gold\na b,a b,a b\nc d,c d,c d\n")
+    result = run(
         """
         import metrist, pytest
 
@@ -123,4 +127,4 @@ def test_the_options_for_reading_are_those_of_score(project: pytest.Pytester) ->
                 metrist_check(results, min={"rougeL": 0.2}, outputs="*_output")
         """
     )
-    project.runpytest_inprocess(*OPTIONS).assert_outcomes(passed=2)
+    result.assert_outcomes(passed=2)

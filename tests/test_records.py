@@ -6,7 +6,7 @@ import json
 import math
 import pickle
 import sys
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +36,6 @@ from metrist.web.annotation.project import _record_from_dict, record_to_dict
 from metrist.web.playground import OutputBody
 from metrist.web.service.endpoints import _make_record
 from metrist.web.service.models import RecordBody
-
-
-def test_a_record_can_be_pickled() -> None:
-    record = Record(item="1", system="a", output="\ud800\0", references=("x", "y"), extra={"doc": "d1"})
-    assert pickle.loads(pickle.dumps(record)) == record
-
-
-def test_a_record_cannot_be_changed() -> None:
-    with pytest.raises(FrozenInstanceError):
-        Record(item="1", system="a", output="b").output = "c"  # type: ignore[misc]
 
 
 def test_no_references_means_that_references_are_lacking_but_an_empty_source_is_a_source() -> None:

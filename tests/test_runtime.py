@@ -20,38 +20,24 @@ def test_every_field_has_a_variable() -> None:
 
 
 def test_environment_variables_give_defaults(tmp_path: Path) -> None:
-    environ = {
-        "METRIST_DEVICE": "cuda:1",
-        "METRIST_BATCH_TOKENS": "512",
-        "METRIST_CACHE": str(tmp_path),
-        "METRIST_CACHE_GB": "0.5",
-        "METRIST_MAX_COST": "2.5",
-        "METRIST_LLM_CONCURRENCY": "4",
-        "METRIST_LLM_RPM": "60",
-        "METRIST_LLM_TPM": "1000",
-        "METRIST_LLM_TIMEOUT": "20",
-        "METRIST_LLM_ATTEMPTS": "3",
-        "METRIST_LLM_PATIENCE": "90",
-        "METRIST_LLM_CACHE": str(tmp_path / "answers"),
-        "METRIST_PRICES": str(tmp_path / "prices.toml"),
-        "METRIST_LLM_RUN": "abc",
+    given: dict[str, tuple[str, str, Any]] = {
+        "METRIST_DEVICE": ("cuda:1", "device", "cuda:1"),
+        "METRIST_BATCH_TOKENS": ("512", "batch_tokens", 512),
+        "METRIST_CACHE": (str(tmp_path), "cache", tmp_path),
+        "METRIST_CACHE_GB": ("0.5", "cache_gb", 0.5),
+        "METRIST_MAX_COST": ("2.5", "max_cost", 2.5),
+        "METRIST_LLM_CONCURRENCY": ("4", "concurrency", 4),
+        "METRIST_LLM_RPM": ("60", "rpm", 60),
+        "METRIST_LLM_TPM": ("1000", "tpm", 1000),
+        "METRIST_LLM_TIMEOUT": ("20", "timeout", 20.0),
+        "METRIST_LLM_ATTEMPTS": ("3", "attempts", 3),
+        "METRIST_LLM_PATIENCE": ("90", "max_wait", 90.0),
+        "METRIST_LLM_CACHE": (f"{tmp_path}/answers", "llm_cache", tmp_path / "answers"),
+        "METRIST_PRICES": (f"{tmp_path}/prices.toml", "prices", tmp_path / "prices.toml"),
+        "METRIST_LLM_RUN": ("abc", "run_id", "abc"),
     }
-    assert Runtime.from_environment(environ) == Runtime(
-        device="cuda:1",
-        batch_tokens=512,
-        cache=tmp_path,
-        cache_gb=0.5,
-        max_cost=2.5,
-        concurrency=4,
-        rpm=60,
-        tpm=1000,
-        timeout=20.0,
-        attempts=3,
-        max_wait=90.0,
-        llm_cache=tmp_path / "answers",
-        prices=tmp_path / "prices.toml",
-        run_id="abc",
-    )
+    runtime = Runtime.from_environment({variable: text for variable, (text, _, _) in given.items()})
+    assert runtime == Runtime(**{name: value for _, name, value in given.values()})
     assert Runtime.from_environment({}) == Runtime.from_environment({"METRIST_DEVICE": ""}) == Runtime()
 
 

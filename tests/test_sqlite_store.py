@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from metrist import sqlite_store
 from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.cache import FILE_NAME, AnswerCache, open_cache
 from metrist.llm.messages import Sampling
-from metrist.models.cache import CACHE_NAME, CacheFile
 from metrist.sqlite_store import SqliteStore, add_checksum, strip_checksum
 from scripted_llm import Scripted, say
 
@@ -82,28 +80,6 @@ def test_a_value_whose_byte_has_changed_is_none() -> None:
     assert [strip_checksum(other) for other in (stored[:-1], b"V" + stored[1:], b"", None, "value")] == [None] * 5
 
 
-def test_a_file_that_another_process_begins_between_two_looks_is_not_taken_for_a_stranger(tmp_path: Path) -> None:
-    connection = sqlite3.connect(tmp_path / CACHE_NAME, isolation_level=None)
-
-    class Rows(list[Any]):
-        """What a cursor gives."""
-
-        def fetchone(self) -> Any:
-            return self[0] if self else None
-
-    class Looking:
-        """Between its first and its second look another one begins the file."""
-
-        def execute(self, command: str) -> Any:
-            rows = connection.execute(command).fetchall()
-            if not (tmp_path / CACHE_NAME).stat().st_size:
-                CacheFile(tmp_path).keep({b"k" * 32: b"v"})
-            return Rows(rows)
-
-    sqlite_store._check_ours(Looking())
-    sqlite_store._check_ours(connection)
-
-
 @pytest.fixture
 def unwritable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a cache with two answers, of which SQLite says what it says of a file that may not be written."""
@@ -139,39 +115,6 @@ def test_what_would_change_such_a_file_says_what_is_wrong(unwritable: Path) -> N
 def test_a_run_whose_answers_are_all_there_needs_no_more(unwritable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("METRIST_LLM_CACHE", str(unwritable / "."))
     assert [answer.text for answer in gateway.complete(Scripted(), say("two"), Sampling())] == ["TWO"]
-
-
-def test_a_file_with_a_journal_is_not_read_as_if_nobody_changed_it(
-    unwritable: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ways: list[str] = []
-    connect = sqlite3.connect
-
-    def unopenable(address: object, **more: object) -> sqlite3.Connection:
-        if more.get("uri"):
-            ways.append(str(address).partition("?")[2])
-            return connect(":memory:")
-        return connect(str(address), isolation_level=None, check_same_thread=False)
-
-    def closed(_: sqlite3.Connection) -> None:
-        raise sqlite3.OperationalError("unable to open database file")
-
-    cache = AnswerCache(unwritable)
-    monkeypatch.setattr("metrist.sqlite_store.sqlite3.connect", unopenable)
-    for journal, tried in ((b"", ["mode=ro", "mode=ro&immutable=1"]), (b"not empty", ["mode=ro"])):
-        Path(f"{cache.path}-wal").write_bytes(journal)
-        ways.clear()
-        with monkeypatch.context() as patched:
-            patched.setattr(SqliteStore, "_prepare", _refuse)
-            patched.setattr("metrist.sqlite_store._check_ours", closed)
-            with pytest.raises(ModelError, match="attempt to write a readonly database"):
-                cache.contents()
-        assert ways == tried
-
-
-def _refuse(_: SqliteStore, connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA query_only = 1")
-    connection.execute("CREATE TABLE refused (a)")
 
 
 def test_a_file_of_an_earlier_version_is_read_where_no_table_can_be_added(

@@ -41,25 +41,30 @@ def _tokenizer(*, ends: bool, begins: bool, pad: bool = True) -> Any:
 
 _SIZE = 4 + len(dict.fromkeys([*WORDS, *LETTERS])) + len(LETTERS)
 _TOKENS = {"vocab_size": _SIZE, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+_LAYERS = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+_SEQ2SEQ: dict[str, Any] = {
+    **_TOKENS,
+    **{f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in _LAYERS.items()},
+    "d_model": 32,
+    "max_position_embeddings": 128,
+    "forced_eos_token_id": 2,
+    "init_std": 0.3,
+}
+_ENCODER: dict[str, Any] = {
+    **_TOKENS,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 66,
+    "initializer_range": 0.3,
+}
 
 
 def _bart() -> tuple[Any, Any]:
     from transformers import BartConfig, BartForConditionalGeneration
 
-    config = BartConfig(
-        **_TOKENS,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=48,
-        decoder_ffn_dim=48,
-        max_position_embeddings=128,
-        decoder_start_token_id=2,
-        forced_eos_token_id=2,
-        init_std=0.3,
-    )
+    config = BartConfig(**_SEQ2SEQ, decoder_start_token_id=2)
     return BartForConditionalGeneration(config), _tokenizer(begins=True, ends=True)
 
 
@@ -83,20 +88,7 @@ def _t5() -> tuple[Any, Any]:
 def _marian() -> tuple[Any, Any]:
     from transformers import MarianConfig, MarianMTModel
 
-    config = MarianConfig(
-        **_TOKENS,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=48,
-        decoder_ffn_dim=48,
-        max_position_embeddings=128,
-        decoder_start_token_id=1,
-        forced_eos_token_id=2,
-        init_std=0.3,
-    )
+    config = MarianConfig(**_SEQ2SEQ, decoder_start_token_id=1)
     return MarianMTModel(config), _tokenizer(begins=False, ends=True)
 
 
@@ -207,14 +199,8 @@ def _roberta() -> tuple[Any, Any]:
     from transformers import RobertaConfig, RobertaModel
 
     config = RobertaConfig(
-        **_TOKENS,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=66,
+        **_ENCODER,
         type_vocab_size=1,
-        initializer_range=0.3,
     )
     tokenizer = _tokenizer(begins=True, ends=True)
     tokenizer.model_max_length = 64
@@ -224,15 +210,7 @@ def _roberta() -> tuple[Any, Any]:
 def _mpnet() -> tuple[Any, Any]:
     from transformers import MPNetConfig, MPNetModel
 
-    config = MPNetConfig(
-        **_TOKENS,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=66,
-        initializer_range=0.3,
-    )
+    config = MPNetConfig(**_ENCODER)
     tokenizer = _tokenizer(begins=True, ends=True)
     tokenizer.model_max_length = 64
     return MPNetModel(config), tokenizer

@@ -9,30 +9,11 @@ import numpy as np
 
 from metrist.models.numpy_inference.export import export_text_encoder
 
-WORDS = (
-    *("the", "a", "dog", "cat", "sat", "ran", "on", "under", "mat", "tree", "house", "red", "blue", "big", "small"),
-    *("old", "new", "and", "not", "is", "was", "has", "one", "two", "three", "four", "five", "john", "mary", "paris"),
-    *(
-        "london",
-        "rain",
-        "sun",
-        "river",
-        ".",
-        ",",
-        "!",
-        "?",
-        "(",
-        ")",
-        "1",
-        "мама",
-        "раму",
-        "我",
-        "猫",
-        "x",
-        "&",
-        "שלום",
-    ),
+_TEXT = (
+    "the a dog cat sat ran on under mat tree house red blue big small old new and not is was has one two three four "
+    "five john mary paris london rain sun river . , ! ? ( ) 1 мама раму 我 猫 x & שלום"
 )
+WORDS = _TEXT.split()
 
 
 def write_tokenizer(path: Path) -> Path:

@@ -1,13 +1,4 @@
-"""Exceptions. Catch `MetristError` for all of them.
-
-MetristError
-├── InputError      a file or row that cannot be read: where, which field, what was found and expected
-├── SpecError       a metric's text that cannot be parsed, or that names an unknown metric or setting
-├── NeedsError      a metric that needs a field which the records do not have
-├── ModelError      a model that cannot be found, loaded or run, with what to do about it
-├── MissingExtra    a feature whose optional dependency is not installed, with the command that installs it
-└── RunError        a run, store or comparison that cannot continue
-"""
+"""Exceptions, and words of their messages. Catch `MetristError` for all exceptions."""
 
 from __future__ import annotations
 

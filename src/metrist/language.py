@@ -101,11 +101,6 @@ def find_other_language(records: Sequence[Record]) -> str | None:
     return most if others.count(most) > len(others) / 2 else "another language than English"
 
 
-def is_other_language(record: Record) -> bool:
-    """Whether an output is surely not in English."""
-    return bool(_judge(record))
-
-
 def is_english(record: Record) -> bool | None:
     """Whether an output is surely in English, or surely not; None where that cannot be told."""
     name = _judge(record)

@@ -42,10 +42,6 @@ class CheckOptions(TypedDict, total=False):
     sheet: str
 
 
-#: Those of the options that are for reading.
-_READING = ("item_key", "fields", "outputs", "skip_bad", "system", "delimiter", "encoding", "sheet")
-
-
 class MetristCheck(Protocol):
     """The fixture's value. `records` are records in any form that `metrist.score` takes, a run folder, or results.
 
@@ -79,39 +75,32 @@ def _check(
     **options: Unpack[CheckOptions],
 ) -> CheckReport:
     __tracebackhide__ = True
+    from metrist.errors import RunError
     from metrist.evaluate.compare.check import check
     from metrist.evaluate.selection import open_run
+    from metrist.run import score
+    from metrist.run.results import Results
+    from metrist.settings import InputSettings, find_settings
 
     arguments: dict[str, Any] = {**options}
-    reading = {name: arguments.pop(name) for name in _READING if name in arguments}
+    reading = {name: arguments.pop(name) for name in find_settings(InputSettings) if name in arguments}
     minimum, maximum = arguments.pop("min", {}), arguments.pop("max", {})
     limits = list(dict.fromkeys([*minimum, *maximum]))
     # A name of no file may be that of a system in the results.
     is_name = isinstance(against, str) and not os.path.exists(against)
     baseline = None if against is None or is_name else open_run(against, limits)
-    results = _load_results(records, limits, metrics, baseline, reading)
-    report = check(results, minimum, maximum, against if baseline is None else baseline, **arguments)
-    if not report.passed:
-        pytest.fail(str(report), pytrace=False)
-    return report
-
-
-def _load_results(
-    records: Any, limits: Sequence[str], metrics: MetricList, baseline: Results | None, reading: Mapping[str, Any]
-) -> Results:
-    from metrist.errors import RunError
-    from metrist.evaluate.selection import open_run
-    from metrist.run import score
-    from metrist.run.results import Results
-
     is_folder = isinstance(records, str | os.PathLike) and os.path.isdir(records)
     if reading and (is_folder or isinstance(records, Results)):
         raise RunError(f"{', '.join(reading)}: options for reading records, but these are scored already")
-    if isinstance(records, Results):
-        return records
     if is_folder:
-        return open_run(records, limits)
-    return score(records, _choose_metrics(limits, metrics) or list(baseline.metrics if baseline else ()), **reading)
+        records = open_run(records, limits)
+    elif not isinstance(records, Results):
+        chosen = _choose_metrics(limits, metrics) or list(baseline.metrics if baseline else ())
+        records = score(records, chosen, **reading)
+    report = check(records, minimum, maximum, against if baseline is None else baseline, **arguments)
+    if not report.passed:
+        pytest.fail(str(report), pytrace=False)
+    return report
 
 
 def _choose_metrics(limits: Sequence[str], metrics: MetricList) -> list[Metric]:

@@ -239,12 +239,13 @@ def hash_units(units: Sequence[Unit]) -> Hashes:
     """For each record or pair, a hash of everything that metrics see of it, one row of bytes each. Two with the same
     hash get the same score, so that it is computed once."""
     digests = bytearray()
-    try:
-        for unit in units:
+    for unit in units:
+        try:
             text = _ENCODER.encode(_content(unit)).encode("utf-8", "surrogatepass")
-            digests += hashlib.sha256(text).digest()[:HASH_BYTES]
-    except RecursionError:
-        raise _describe_nesting(units) from None
+        except RecursionError:
+            item = unit.first.item if isinstance(unit, Pair) else unit.item
+            raise InputError(f"item {item!r}: an extra column is nested too deeply; drop it") from None
+        digests += hashlib.sha256(text).digest()[:HASH_BYTES]
     return np.frombuffer(bytes(digests), np.uint8).reshape(-1, HASH_BYTES)
 
 
@@ -268,19 +269,3 @@ def _plain(value: object) -> Any:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
-
-
-def _describe_nesting(units: Sequence[Unit]) -> InputError:
-    """The error of records that cannot be hashed: the first of them, and which of its columns is nested too deeply."""
-    records = [r for unit in units for r in ((unit.first, unit.second) if isinstance(unit, Pair) else (unit,))]
-    for record in records:
-        for name, value in record.extra.items():
-            try:
-                json.dumps(value, default=_plain)
-                str(value)
-            except RecursionError:
-                return InputError(
-                    f"item {record.item!r} of system {record.system!r}: {name!r} is nested too deeply to be hashed; "
-                    f"drop it with `fields={{{name!r}: ''}}`"
-                )
-    return InputError("a record is nested too deeply to be hashed")

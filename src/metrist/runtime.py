@@ -207,13 +207,11 @@ def is_process_alive(pid: int) -> bool | None:
 
 
 def _parse(name: str, text: str) -> str | int | float | Path:
+    if name in _PATHS:
+        return Path(text)
+    if name not in (*_COUNTS, *_AMOUNTS, "max_cost"):
+        return text
     try:
-        if name in _COUNTS and text.isascii() and text.isdigit():
-            return int(text)
-        if name in _COUNTS:
-            raise RunError(f"{name} must be a whole number of at least 1, got {text!r}", code="invalid_value")
-        if name in _AMOUNTS or name == "max_cost":
-            return float(text)
+        return int(text) if name in _COUNTS else float(text)
     except ValueError:
         raise RunError(f"{name} must be a number, got {text!r}", code="invalid_value") from None
-    return Path(text) if name in _PATHS else text

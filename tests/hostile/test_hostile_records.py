@@ -9,7 +9,6 @@ import lzma
 import os
 import sqlite3
 import tarfile
-import threading
 import tracemalloc
 import zipfile
 import zlib
@@ -41,13 +40,10 @@ def _zip(*entries: tuple[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def _tar(**member: Any) -> bytes:
+def _tar() -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        entry = tarfile.TarInfo("../../canary")
-        for name, value in member.items():
-            setattr(entry, name, value)
-        archive.addfile(entry)
+        archive.addfile(tarfile.TarInfo("../../canary"))
     return buffer.getvalue()
 
 
@@ -59,12 +55,7 @@ FILES: dict[str, tuple[str, str, bytes]] = {
     "a pickle as records": ("UTF-8", "r.jsonl", b"\x80\x04cos\nsystem\n(S'touch canary'\ntR."),
     "a zip archive as records": ("zip archive", "r.jsonl", _zip(("../../canary", b"x"))),
     "a tar archive with a path": ("", "r.jsonl", _tar()),
-    "a tar archive with a link": ("", "r.jsonl", _tar(type=tarfile.SYMTYPE, linkname="/etc/passwd")),
-    "a tar archive with a device": ("", "r.jsonl.gz", _tar(type=tarfile.CHRTYPE)),
     "gzip that is cut short": ("cut short", "r.jsonl.gz", gzip.compress(ROW + b"}" * 9)[:-9]),
-    "gzip that is none": ("gzip", "r.jsonl.gz", b"\x1f\x8bnot at all"),
-    "xz that is none": ("xz", "r.jsonl.xz", b"\xfd7zXZ\x00" + bytes(40)),
-    "Zstandard that is none": ("Zstandard", "r.jsonl.zst", b"\x28\xb5\x2f\xfd" + b"\xff" * 40),
     "YAML with a tag": ("JSON", "r.jsonl", b"!!python/object/apply:os.system ['touch canary']"),
     "XML with a billion laughs": ("JSON", "r.jsonl", b'<!DOCTYPE l [<!ENTITY a "&b;&b;">]><l>&a;</l>'),
     "a sheet that is no zip": ("", "r.xlsx", b"PK\x03\x04" + bytes(100)),
@@ -73,7 +64,6 @@ FILES: dict[str, tuple[str, str, bytes]] = {
         "r.xlsx",
         _zip(("[Content_Types].xml", b'<!DOCTYPE l [<!ENTITY a "&a;&a;">]><l>&a;</l>'), ("xl/workbook.xml", b"<x/>")),
     ),
-    "Parquet that is none": ("", "r.parquet", b"PAR1" + b"\xff" * 60 + b"PAR1"),
 }
 
 
@@ -181,14 +171,6 @@ def test_a_link_to_a_device_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").symlink_to("/dev/zero")
     with raises_code(InputError, "unreadable", "device"):
         metrist.read_records(tmp_path / "r.jsonl")
-
-
-def test_a_named_pipe_is_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "r.jsonl")
-    writer = threading.Thread(target=(tmp_path / "r.jsonl").write_bytes, args=[ROW + b"}\n"])
-    writer.start()
-    assert [record.output for record in metrist.read_records(tmp_path / "r.jsonl")] == ["x"]
-    writer.join()
 
 
 DOCUMENTS: dict[str, tuple[str, bytes]] = {

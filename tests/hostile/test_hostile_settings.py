@@ -14,6 +14,7 @@ import pytest
 import metrist
 from annotation_projects import make_project, sign_project
 from metrist.evaluate.compare.config import run_config
+from metrist.evaluate.report import build_report
 from metrist.metrics.registry import build
 from metrist.web.annotation.project import open_project
 from metrist.web.annotation.store import ClickStore
@@ -50,37 +51,18 @@ JSON = {
 }
 
 
-def _read_settings(path: Path) -> object:
-    return run_config(path)
-
-
-def _read_rubric(path: Path) -> object:
-    return build(f"judge(llm=fake, rubric={str(path)!r})").signature
-
-
-def _read_aspects(path: Path) -> object:
-    return build(f"error_analysis(llm=fake, aspects={str(path)!r})").signature
-
-
-TOML_READERS: dict[str, Callable[[Path], object]] = {
-    "settings": _read_settings,
-    "rubric": _read_rubric,
-    "aspects": _read_aspects,
-}
-
-
 @pytest.mark.parametrize("case", TOML)
-@pytest.mark.parametrize("reader", TOML_READERS)
-def test_a_toml_file_is_refused(reader: str, case: str, tmp_path: Path, refused: Refused) -> None:
+def test_a_toml_file_is_refused(case: str, tmp_path: Path, refused: Refused) -> None:
     word, content = TOML[case]
     (tmp_path / "file.toml").write_bytes(content)
-    refused(word, TOML_READERS[reader], tmp_path / "file.toml")
+    refused(word, build, f"judge(llm=fake, rubric={str(tmp_path / 'file.toml')!r})")
 
 
-@pytest.mark.parametrize("reader", TOML_READERS)
-def test_a_named_pipe_does_not_block(reader: str, tmp_path: Path, refused: Refused) -> None:
-    os.mkfifo(tmp_path / "file.toml")
-    refused("named pipe", TOML_READERS[reader], tmp_path / "file.toml")
+@pytest.mark.parametrize("case", JSON)
+def test_a_json_file_is_refused(case: str, tmp_path: Path, refused: Refused) -> None:
+    word, content = JSON[case]
+    (tmp_path / "file.json").write_bytes(content)
+    refused(word, _read_calibration, tmp_path / "file.json")
 
 
 def _read_calibration(path: Path) -> object:
@@ -88,31 +70,37 @@ def _read_calibration(path: Path) -> object:
 
 
 def _read_project(path: Path) -> object:
-    folder = path.parent / "project"
-    folder.mkdir()
-    (folder / "project.json").write_bytes(path.read_bytes())
-    (folder / "tasks.jsonl").touch()
-    return open_project(folder)
+    (path.parent / "project").mkdir()
+    path.rename(path.parent / "project" / "project.json")
+    (path.parent / "project" / "tasks.jsonl").touch()
+    return open_project(path.parent / "project")
 
 
-JSON_READERS: dict[str, Callable[[Path], object]] = {"calibration": _read_calibration, "project": _read_project}
+def _read_judge_card(path: Path) -> object:
+    run = path.with_name("run")
+    metrist.score([{"output": "a", "references": ["a"]}], ["chrf"], out=f"{run}/", progress=False)
+    return build_report(run, judge_cards=[path])
 
 
-@pytest.mark.parametrize("case", JSON)
-@pytest.mark.parametrize("reader", JSON_READERS)
-def test_a_json_file_is_refused(reader: str, case: str, tmp_path: Path, refused: Refused) -> None:
-    word, content = JSON[case]
-    (tmp_path / "file.json").write_bytes(content)
-    refused(word, JSON_READERS[reader], tmp_path / "file.json")
+READERS: dict[str, Callable[[Path], object]] = {
+    "settings": run_config,
+    "rubric": lambda path: build(f"judge(llm=fake, rubric={str(path)!r})").signature,
+    "aspects": lambda path: build(f"error_analysis(llm=fake, aspects={str(path)!r})").signature,
+    "calibration": _read_calibration,
+    "project": _read_project,
+    "judge card": _read_judge_card,
+}
 
 
-@pytest.mark.parametrize("case", JSON)
-def test_a_judge_card_is_refused(case: str, outputs: Path, tmp_path: Path, refused: Refused) -> None:
-    word, content = JSON[case]
-    metrist.score(metrist.read_records(outputs), ["chrf"], out=f"{tmp_path / 'run'}/", progress=False)
-    (tmp_path / "card.json").write_bytes(content)
-    refused(word, "report", tmp_path / "run", "--judge-card", tmp_path / "card.json", "-o", tmp_path / "page.html")
-    assert not (tmp_path / "page.html").exists()
+@pytest.mark.parametrize("reader", READERS)
+def test_each_reader_refuses_deep_documents(reader: str, tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "file").write_bytes(b"x = " * (reader in ("settings", "rubric", "aspects")) + b"[" * DEEP)
+    refused("nested", READERS[reader], tmp_path / "file")
+
+
+def test_a_named_pipe_does_not_block(tmp_path: Path, refused: Refused) -> None:
+    os.mkfifo(tmp_path / "file.toml")
+    refused("named pipe", run_config, tmp_path / "file.toml")
 
 
 @pytest.mark.parametrize(

@@ -75,23 +75,14 @@ WEIGHTS: dict[str, tuple[str, bytes]] = {
     "GGUF": ("GGUF", _gguf()),
     "a pointer of Git LFS": ("Git LFS", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
     "a web page": ("web page", b"<!DOCTYPE html><script>alert(1)</script>"),
-    "nothing": ("", b""),
-    "three bytes": ("", b"abc"),
     "a header of 2^63 bytes": ("", _header(b"{}", length=1 << 63)),
     "a header beyond the file": ("", _header(b"{}", length=1 << 20)),
     "a header nested 100,000 deep": ("", _header(b'{"a":' * 100_000)),
     "a header that is a list": ("", _header([])),
-    "a header that is not UTF-8": ("", _header(b'{"\xff": 1}')),
     "a tensor twice": ("", _header(b'{"a": %s, "a": %s}' % ((json.dumps(_tensor()).encode(),) * 2), bytes(8))),
     "offsets beyond the file": ("", _header({"a": _tensor(offsets=(0, 1 << 40))}, bytes(8))),
-    "offsets of 2^64": ("", _header({"a": _tensor(offsets=(0, 1 << 64))}, bytes(8))),
-    "negative offsets": ("", _header({"a": _tensor(offsets=(-8, 0))}, bytes(8))),
-    "offsets that go backwards": ("", _header({"a": _tensor(offsets=(8, 0))}, bytes(8))),
     "tensors that overlap": ("", _header({"a": _tensor(), "b": _tensor(offsets=(4, 12))}, bytes(12))),
-    "a shape of another size": ("", _header({"a": _tensor(shape=(3,))}, bytes(8))),
     "a shape whose size overflows": ("", _header({"a": _tensor(shape=(1 << 40, 1 << 40))}, bytes(8))),
-    "a negative shape": ("", _header({"a": _tensor(shape=(-2,))}, bytes(8))),
-    "a type of objects": ("", _header({"a": _tensor("O")}, bytes(8))),
     "a type that does not exist": ("", _header({"a": _tensor("F4096")}, bytes(8))),
 }
 
@@ -129,9 +120,6 @@ def _make_large(path: Path) -> None:
 
 FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "pytorch_model.bin": ("pickled weights", lambda folder: _rename(folder, "pytorch_model.bin", _pickle())),
-    "model.pt": ("pickled weights", lambda folder: _rename(folder, "model.pt", _pickle())),
-    "model.pth": ("pickled weights", lambda folder: _rename(folder, "model.pth", _pickle())),
-    "model.ckpt": ("pickled weights", lambda folder: _rename(folder, "model.ckpt", _pickle())),
     "GGUF with 2^64 tensors": (
         "safetensors",
         lambda folder: _rename(folder, "model.gguf", _gguf(tensors=(1 << 64) - 1, settings=(1 << 64) - 1)),
@@ -142,38 +130,22 @@ FOLDERS: dict[str, tuple[str, Callable[[Path], object]]] = {
         lambda folder: _rename(folder, "model.onnx", b"\x08\x08location../../../../etc/passwd"),
     ),
     "an index that leads to another folder": ("same folder", lambda folder: _write_index(folder, "../x.safetensors")),
-    "an index with an absolute path": ("same folder", lambda folder: _write_index(folder, "/etc/x.safetensors")),
     "an index of pickles": ("same folder", lambda folder: _write_index(folder, "pytorch_model.bin")),
     "an index that is a list": ("weight_map", lambda f: (f / "model.safetensors.index.json").write_text("[]")),
     "weights that are a named pipe": ("named pipe", lambda folder: _replace_by_pipe(folder / "model.safetensors")),
-    "a tokenizer that is a named pipe": ("named pipe", lambda folder: _replace_by_pipe(folder / "tokenizer.json")),
-    "a configuration that is a named pipe": ("named pipe", lambda folder: _replace_by_pipe(folder / "config.json")),
     "weights that are a link to a device": (
         "device",
         lambda f: ((f / "model.safetensors").unlink(), (f / "model.safetensors").symlink_to("/dev/zero")),
     ),
     "a link to nowhere": ("broken link", lambda folder: (folder / "extra.json").symlink_to("/nowhere/at/all")),
     "a tokenizer of a gigabyte": ("too large", lambda folder: _make_large(folder / "tokenizer.json")),
-    "a configuration of a gigabyte": ("too large", lambda folder: _make_large(folder / "config.json")),
     "a tokenizer that is none": ("", lambda folder: (folder / "tokenizer.json").write_text("[" * 100_000)),
     "a configuration nested 100,000 deep": (
         "nested",
         lambda folder: (folder / "config.json").write_text("[" * 100_000),
     ),
-    "a configuration with a key twice": (
-        "twice",
-        lambda folder: (folder / "config.json").write_text('{"model_type": "gpt2", "model_type": "llama"}'),
-    ),
-    "a configuration in UTF-16": (
-        "UTF-8",
-        lambda folder: (folder / "config.json").write_bytes('{"model_type": "gpt2"}'.encode("utf-16")),
-    ),
     "a billion layers": ("n_layer", lambda folder: _change(folder / "config.json", n_layer=10**9)),
     "a vocabulary of 10^18": ("vocab_size", lambda folder: _change(folder / "config.json", vocab_size=10**18)),
-    "a vocabulary of 5,000 digits": (
-        "digits",
-        lambda folder: (folder / "config.json").write_text('{"vocab_size": ' + "9" * 5000 + "}"),
-    ),
     "a model with code of its own": (
         "Python code",
         lambda folder: (

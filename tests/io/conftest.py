@@ -24,3 +24,9 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return write_file
+
+
+@pytest.fixture
+def write_json(write: Write) -> Write:
+    """`write_json(document)`, `write_json(document, "a.json")`: a file with this value."""
+    return lambda document, name="data.json": write(json.dumps(document), name)

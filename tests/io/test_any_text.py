@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -101,14 +100,6 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes, name: str
     for skip_bad in (False, True):
         with suppress(MetristError):
             list(read_records(path, skip_bad=skip_bad).entries())
-
-
-@same_file
-@given(st.binary())
-def test_any_bytes_on_standard_input_are_read_or_refused(content: bytes) -> None:
-    with pytest.MonkeyPatch.context() as patch, suppress(MetristError):
-        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-        list(read_records("-"))
 
 
 def test_messages_about_bad_rows_can_be_printed() -> None:

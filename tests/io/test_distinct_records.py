@@ -44,9 +44,3 @@ def test_a_repeated_record_is_read_once_and_a_changed_one_is_rejected():
     assert list(read_records([*RECORDS, RECORDS[2]])) == RECORDS
     with pytest.raises(InputError, match="output"):
         list(read_records([*RECORDS, replace(RECORDS[2], output="other")]))
-
-
-def test_rows_that_are_not_records_are_parsed():
-    row = {"item": "9", "system": "x", "output": "a"}
-    assert read_distinct_records([*RECORDS, row]) is None
-    assert len(list(read_records([*RECORDS, row]))) == len(RECORDS) + 1

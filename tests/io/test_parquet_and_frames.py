@@ -96,4 +96,4 @@ def test_a_null_output_of_a_frame_is_called_by_its_column() -> None:
     with raises_code(InputError, "invalid_row", "row 2", "'completion'"):
         list(read_records(frame))
     reader = read_records(frame, skip_bad=True)
-    assert ([record.output for record in reader], len(reader.skipped)) == (["a"], 1)
+    assert ([record.output for record in reader], reader.skipped.count) == (["a"], 1)

@@ -90,17 +90,6 @@ def test_repeated_judgments_of_a_named_rater_count_once() -> None:
     assert counted(named, other, named) == (4, 1)
 
 
-def test_errors_of_rows_in_memory_name_the_arguments_of_python(write: Write) -> None:
-    rows = [{"id": 1, "v1_output": "a", "v2_output": "b"}]
-    with raises_code(InputError, "invalid_row", "`outputs='*_output'`"):
-        list(read_records(rows))
-    with raises_code(InputError, "invalid_row", "fields", "'output'"):
-        list(read_records([{"id": 1, "anser": "a"}]))
-    with pytest.raises(InputError) as error:
-        list(read_records(write(rows)))
-    assert "in Python" not in str(error.value)
-
-
 def test_bad_rows_are_skipped_and_counted(write: Write) -> None:
     path = write("".join(f'{{"item": {i}, "output": "x"}}\noops\n' for i in range(30)))
     with raises_code(InputError, "invalid_row", f"{path}:2"):
@@ -108,7 +97,7 @@ def test_bad_rows_are_skipped_and_counted(write: Write) -> None:
     reader = read_records(path, skip_bad=True)
     for _ in range(2):
         assert len(list(reader)) == 30
-        assert reader.skipped.count == len(reader.skipped) == 30
+        assert reader.skipped.count == 30
         assert len(reader.skipped.messages) == 20
     assert reader.skipped.messages[0].startswith(f"{path}:2: not valid JSON")
 
@@ -208,17 +197,6 @@ def test_a_reader_may_be_given_for_a_source() -> None:
 def test_an_invalid_source_is_named(source: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_records(source)
-
-
-def test_an_invalid_row_is_named() -> None:
-    with raises_code(InputError, "invalid_row", "2", "7"):
-        list(read_records([ROW, 7]))
-
-
-def test_names_are_the_files_that_are_read(write: Write) -> None:
-    path = write([ROW])
-    assert read_records([path]).names == (str(path),)
-    assert read_records([ROW]).names == ()
 
 
 def test_the_share_read_grows_with_the_file_and_ends_at_one(tmp_path: Path) -> None:

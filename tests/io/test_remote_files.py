@@ -182,19 +182,6 @@ def test_a_file_whose_version_differs_at_each_request_is_read(store: Any, monkey
         fetch(INPUT)
 
 
-def test_a_file_that_ends_early_is_read_again(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, lengths = type(store).get_file, iter([5])
-
-    def get(self: Any, path: str, local: str, **options: Any) -> None:
-        original(self, path, local, **options)
-        for length in lengths:
-            Path(local).write_bytes(Path(local).read_bytes()[:length])
-
-    data = write_input(store)
-    monkeypatch.setattr(type(store), "get_file", get)
-    assert fetch(INPUT).read_bytes() == data
-
-
 @pytest.mark.parametrize("out", [None, "memory://bucket/scores.jsonl"])
 def test_a_folder_for_copies_that_cannot_be_written_is_told(
     out: str | None, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -256,11 +243,6 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(name: str) -> None:
         metrist.load(url)
     assert local_path("abfs://container@account/x").name == "x"
     assert local_path("hdfs://user@host:9000/a:b@c/x").name == "x"
-
-
-def test_a_store_that_nobody_knows_is_named() -> None:
-    with raises_code(InputError, "unsupported", "nosuchstore"):
-        metrist.score("nosuchstore://bucket/x.jsonl", ["chrf"])
 
 
 @pytest.mark.parametrize(

@@ -107,20 +107,13 @@ def test_items_are_in_all_rows_or_in_none(rows: list[dict[str, Any]], message: s
     [
         ({"references": "the cat"}, "'references' must be a list of strings, got 'the cat'; use 'reference'"),
         ({"references": ["a", None]}, "'references' must be a list of strings, got null at position 2"),
-        ({"references": {"a": 1}}, "'references' must be a list of strings, got {'a': 1}"),
         ({"references": "x" * 100}, f"'references' must be a list of strings, got '{'x' * 60}'…"),
         ({"reference_2": 1.5}, "'reference_2' must be a text, got 1.5"),
         ({"output": 1.5}, "'output' must be a text, got 1.5"),
-        ({"output": ["o"]}, "'output' must be a text, got ['o']"),
-        ({"source": {"a": 1}}, "'source' must be a text, got {'a': 1}"),
         ({"source": ["s", 1]}, "'source' must be a text or a list of texts"),
-        ({"instruction": ["s"]}, "'instruction' must be a text, got ['s']"),
         ({"task": {}}, "'task' must be a text, got {}"),
         ({"item": ""}, "'item' must be a non-empty text or a number, got ''"),
         ({"item": True}, "'item' must be a non-empty text or a number, got true"),
-        ({"item": [1]}, "'item' must be a non-empty text or a number, got [1]"),
-        ({"item": 10**5000}, "'item' must be a text, got an integer of 16610 bits"),
-        ({"system": ""}, "'system' must be a non-empty text or a number, got ''"),
         ({"system": float("inf")}, "'system' must be a non-empty text or a number, got Infinity"),
         ({"outputs": ["a", "b"]}, "'systems' and 'outputs' must be lists of two, got null and 2 outputs"),
         ({"outputs": ["a"], "systems": ["x"]}, "'systems' and 'outputs' must be lists of two, got ['x'] and 1 output"),
@@ -241,6 +234,7 @@ def test_an_item_key_is_built_from_fields_and_cannot_collide() -> None:
     assert [record.item for record in read_records(rows, item_key=("doc", "seg"))] == ["a\\|b|1", "a|b\\|1"]
     assert [record.item for record in read_records(rows, item_key=("doc",))] == ["a|b", "a"]
     assert only({"doc": "a", "item": 2, "output": "x"}, item_key=["doc", "item"]).item == "a|2"
+    assert only({"doc": "a", "seg": 2, "output": "x"}, item_key="doc+seg").item == "a|2"
 
 
 def test_an_item_key_that_cannot_be_built_is_named() -> None:
@@ -248,11 +242,6 @@ def test_an_item_key_that_cannot_be_built_is_named() -> None:
         list(read_records([{"doc": 1, "output": "x"}], item_key=("doc", "seg")))
     with raises_code(InputError, "invalid_value", "item_key", "'doc+segment'", "'doc+'"):
         read_records([], item_key="doc+")
-
-
-def test_an_item_key_can_be_a_text_as_on_the_command_line() -> None:
-    assert only({"doc": "a", "seg": 2, "output": "x"}, item_key="doc+seg").item == "a|2"
-    assert only({"doc": "a", "seg": 2, "output": "x"}, item_key="doc").item == "a"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from metrist.errors import MetristError
 from metrist.run.removal import plan_removal
 from metrist.web.viewed_run import open_view
 from torture_table import TortureRow
+from web_server import RunningServer
 
 MODEL = """
 import os, time
@@ -124,6 +125,35 @@ def make_training(folder: Path, *, pairs: int = 24, epochs: int = 2) -> list[obj
     options = ["--epochs", epochs, "--lr", "0.01", "--batch", 4, "--checkpoint-every", 2, "--out"]
     base = tiny_models.save("bart", folder / "base")
     return ["train", "likelihood", "--data", folder / "pairs.jsonl", "--base", base, *options]
+
+
+@contextmanager
+def serve(*options: str, workers: int = 2, token: str = "") -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`metrist serve` in processes of its own, once it is ready, with its port. What is left of it ends with the
+    block."""
+    arguments = ("serve", "-m", "length", "--port", "0", "--log", "off", "--workers", workers, *options)
+    environment = {**os.environ, "METRIST_SERVE_TOKENS": token}
+    with subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().strip().rpartition(":")[2])
+            wait_for(lambda: get_readiness(port) == 200)
+            yield process, port
+        finally:
+            process.kill()
+
+
+def get_readiness(port: int) -> int:
+    """The status of a service's readiness; 0 where nobody listens."""
+    with suppress(OSError):
+        return RunningServer(port).ask("/readyz").status
+    return 0
+
+
+def end_service(process: subprocess.Popen[str]) -> None:
+    """End a service by SIGTERM."""
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
 
 
 # ---- Readers of a run

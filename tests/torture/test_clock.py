@@ -6,7 +6,6 @@ monotonic clock goes on, as it does when an administrator or NTP sets the time.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 from faults import JudgeServer, list_scores, write_records
 
-from annotation_projects import make_project, make_rows
 from fault_server import FaultServer
 from run_contents import contents, unfinish
 from torture_table import TortureRow
@@ -94,45 +92,3 @@ def test_llm_calls_under_jumping_clocks(tmp_path: Path, torture_row: Rows) -> No
             row.lost += max(0, server.answered.total() - expected)
             assert server.answered.total() == expected
             row.lost += 80 - len(list_scores(tmp_path / f"run-{number}"))  # By the judge and its three aspects.
-
-
-def test_annotations_under_jumping_clocks(tmp_path: Path, torture_row: Rows) -> None:
-    """The order of clicks is that of their numbers, whatever time they bear."""
-    row = torture_row("clock jumps")
-    project = make_project(tmp_path, rows=make_rows(4), raters=1)
-    rater = project.raters[0]
-    last: dict[tuple[str, str], object] = {}
-    for number, clock in enumerate(CLOCKS):
-        wanted = []
-        for own in rater.assignments:
-            for question in project.schema.questions:
-                value = question.choices[number % len(question.choices)].value
-                wanted.append([own.task, question.name, value])
-                record = project.tasks[own.task].records[0]
-                last[f"{record.item} {record.system}", question.name] = value
-        with row.attempt():
-            seed = clock if isinstance(clock, int) else number
-            command = [sys.executable, "-c", CLICKS, str(seed), str(project.folder), json.dumps(wanted)]
-            subprocess.run(command, check=True, timeout=600)
-    run(None, "annotate", project.folder, "--export", tmp_path / "out.jsonl")
-    exported = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    found = {
-        (f"{entry['item']} {entry['system']}", name): values[0]
-        for entry in exported
-        for name, values in entry["ratings"].items()
-    }
-    row.compare(last, found)
-
-
-CLICKS = """
-import json, random, sys, time, uuid
-real, rng = time.time, random.Random(int(sys.argv[1]))
-time.time = lambda: max(1.0, real() + rng.choice([0, -3600, 3600, -86400 * 365 * 5, 86400 * 365 * 5]))
-from metrist.web.annotation.project import open_project
-from metrist.web.annotation.store import Click
-project = open_project(sys.argv[2])
-with project.open_store() as store:
-    for task, name, value in json.loads(sys.argv[3]):
-        content = {"name": name, "value": value}
-        store.append(Click(id=uuid.uuid4().hex, rater=project.raters[0].name, task=task, kind="set", content=content))
-"""

@@ -116,9 +116,20 @@ def test_kills_before_every_change(
 # ---- At random moments
 
 
-def kill_with_llm(tmp_path: Path, row: TortureRow, arguments: list[str], *, faulty: bool) -> None:
+@pytest.mark.parametrize(
+    ("fault", "items", "verb", "options", "faulty"),
+    [
+        ("score, LLM calls", 60, "score", ["-m", "judge=judge(LLM)", "-m", "rougeL"], False),
+        ("prefer, judge over a faulty server", 40, "prefer", ["-m", "judge=judge_pair(LLM)", "--pairs", "all"], True),
+    ],
+)
+def test_commands_that_ask_an_llm_survive_kills(
+    fault: str, items: int, verb: str, options: list[str], faulty: bool, tmp_path: Path, torture_row: Rows
+) -> None:
     """Kill a command that asks an LLM, at random numbers of answers. The results are those of a calm run, and of the
     whole answers that the server sent, each kill repeats at most those on their way."""
+    row = torture_row(f"kill -9: {fault}")
+    source = write_records(tmp_path / "in.jsonl", items)
     kills, concurrency = 10, 4
     rng = random.Random(5)
     server = JudgeServer(2, faulty=False, pause=0.0)
@@ -126,8 +137,8 @@ def kill_with_llm(tmp_path: Path, row: TortureRow, arguments: list[str], *, faul
 
         def begin(name: str) -> subprocess.Popen[str]:
             env = {"METRIST_LLM_CACHE": str(tmp_path / f"cache-{name}"), "METRIST_LLM_CONCURRENCY": str(concurrency)}
-            named = [argument.replace("URL", http.url) for argument in arguments]
-            return start(*named, "-o", tmp_path / name, env=env)
+            llm = f"llm=openai(model='m', url='{http.url}')"
+            return start(verb, source, *(o.replace("LLM", llm) for o in options), "-o", tmp_path / name, env=env)
 
         def finish(name: str) -> None:
             process = begin(name)
@@ -152,18 +163,6 @@ def kill_with_llm(tmp_path: Path, row: TortureRow, arguments: list[str], *, faul
     repeated = server.answered.total() - len(server.answered)
     assert repeated <= kills * concurrency, f"{repeated} answers were asked for twice"
     row.lost += max(0, questions - len(server.answered))
-
-
-def test_scoring_with_an_llm_survives_kills(tmp_path: Path, torture_row: Rows) -> None:
-    source = write_records(tmp_path / "in.jsonl", 60)
-    arguments = ["score", str(source), "-m", f"judge={JUDGE}", "-m", "rougeL"]
-    kill_with_llm(tmp_path, torture_row("kill -9: score, LLM calls"), arguments, faulty=False)
-
-
-def test_a_judge_of_pairs_survives_kills_over_a_faulty_server(tmp_path: Path, torture_row: Rows) -> None:
-    source = write_records(tmp_path / "in.jsonl", 40)
-    arguments = ["prefer", str(source), "-m", f"judge={JUDGE.replace('judge(', 'judge_pair(')}", "--pairs", "all"]
-    kill_with_llm(tmp_path, torture_row("kill -9: prefer, judge over a faulty server"), arguments, faulty=True)
 
 
 def test_trainings_survive_kills(tmp_path: Path, torture_row: Rows) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import command, wait_for, write_records
-from test_serve_signals import is_ready
+from faults import command, get_readiness, wait_for, write_records
 
 from run_contents import contents
 from torture_table import TortureRow, read_contents
@@ -63,20 +62,6 @@ def test_commands_on_a_run(tmp_path: Path, torture_row: Rows) -> None:
     row.compare(before, read_contents(tmp_path / "run"))
 
 
-def test_one_enormous_line(tmp_path: Path, torture_row: Rows) -> None:
-    """A line of 300 MB: read, or refused with a word."""
-    row = torture_row("memory limit: serve, train")
-    path = tmp_path / "long.jsonl"
-    with path.open("w") as file:
-        file.write('{"item": "1", "system": "s", "output": "')
-        for _ in range(300):
-            file.write("word " * (MB // 5))
-        file.write('", "references": ["word"]}\n')
-    for limit in (230, 600):
-        with row.attempt():
-            run_limited(limit, "score", path, "-m", "length", "-o", tmp_path / f"run-{limit}")
-
-
 def test_a_service_refuses_what_does_not_fit(torture_row: Rows) -> None:
     row = torture_row("memory limit: serve, train")
     arguments = ("serve", "-m", "length", "--port", "0", "--log", "off", "--workers", "1")
@@ -84,7 +69,7 @@ def test_a_service_refuses_what_does_not_fit(torture_row: Rows) -> None:
     try:
         assert process.stdout is not None
         server = RunningServer(int(process.stdout.readline().strip().rpartition(":")[2]))
-        wait_for(lambda: is_ready(server.port))
+        wait_for(lambda: get_readiness(server.port) == 200)
         body = json.dumps({"metrics": ["length"], "records": [{"output": "a b c"}]}).encode()
         headers = {"Content-Type": "application/json"}
         for size in (5, 20, 60, 200):

@@ -17,10 +17,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from faults import write_records
 
@@ -110,6 +113,16 @@ def fuzz(
             raise AssertionError(message) from error
 
 
+def read_from_file(folder: Path, name: str, read: Callable[[Path], Any]) -> Callable[[bytes], Any]:
+    """Make a function that reads data from a file with this name."""
+
+    def write_and_read(data: bytes) -> Any:
+        (folder / name).write_bytes(data)
+        return read(folder / name)
+
+    return write_and_read
+
+
 # ---- Records
 
 
@@ -145,16 +158,9 @@ def make_files(folder: Path) -> dict[str, bytes]:
         "rows.jsonl.gz": gzip.compress(lines),
         "rows.jsonl.xz": lzma.compress(lines),
     }
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet
-
-        flat = [{key: row[key] for key in ("item", "system", "output", "references")} for row in ROWS]
-        pyarrow.parquet.write_table(pa.Table.from_pylist(flat), folder / "seed.parquet")
-        files["rows.parquet"] = (folder / "seed.parquet").read_bytes()
-    except ImportError:
-        pass
-    return files
+    flat = [{key: row[key] for key in ("item", "system", "output", "references")} for row in ROWS]
+    pq.write_table(pa.Table.from_pylist(flat), folder / "seed.parquet")
+    return {**files, "rows.parquet": (folder / "seed.parquet").read_bytes()}
 
 
 def test_records_in_every_format(tmp_path: Path, torture_row: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,13 +214,7 @@ def test_specs_settings_and_rubrics(tmp_path: Path, torture_row: Rows) -> None:
         for metric in build_all([data.decode("utf-8", "surrogateescape")]):
             assert metric.text
 
-    def in_file(name: str, read: Callable[[Path], Any]) -> Callable[[bytes], Any]:
-        def write_and_read(data: bytes) -> Any:
-            (tmp_path / name).write_bytes(data)
-            return read(tmp_path / name)
-
-        return write_and_read
-
+    in_file = partial(read_from_file, tmp_path)
     rubrics = [path.read_bytes() for path in sorted((package / "metrics" / "rubrics").glob("*.toml"))]
     assert rubrics
     fuzz(row, [spec.encode() for spec in SPECS], build, CASES)
@@ -343,13 +343,7 @@ BARTSCORE = {"0": {"src": "a", "ref_summ": "b", "sys_summs": {"s": {"sys_summ": 
 def test_weights_and_files_of_other_tools(tmp_path: Path, torture_row: Rows) -> None:
     row = torture_row("fuzz: weights, archives of other tools")
 
-    def in_file(name: str, read: Callable[[Path], Any]) -> Callable[[bytes], Any]:
-        def write_and_read(data: bytes) -> Any:
-            (tmp_path / name).write_bytes(data)
-            return read(tmp_path / name)
-
-        return write_and_read
-
+    in_file = partial(read_from_file, tmp_path)
     for kind, document in (("label_studio", LABEL_STUDIO), ("alpaca_eval", ALPACA), ("bartscore", BARTSCORE)):
         seed = json.dumps(document).encode()
         fuzz(row, [seed], in_file(f"{kind}.json", lambda path, kind=kind: list(convert(path, kind=kind))), CASES)  # type: ignore[misc]

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import command, wait_for
+from faults import end_service, get_readiness, serve, wait_for
 
 from hostile_clients import ask, never_end, never_read, send_too_much, wait_for_status
 from torture_table import TortureRow
-from web_server import RunningServer
 
 pytestmark = [
     pytest.mark.torture,
@@ -28,34 +25,6 @@ pytestmark = [
 TOKEN = "a-token-of-24-characters"
 ROW = "hostile clients: metrist serve"
 Rows = Callable[[str], TortureRow]
-
-
-@contextmanager
-def serve(*options: str, token: str = "", workers: int = 1) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A service in processes of its own, once it is ready."""
-    arguments = ("serve", "-m", "length", "--port", "0", "--log", "off", "--workers", workers, *options)
-    environment = {**os.environ, "METRIST_SERVE_TOKENS": token}
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        match = re.search(r":(\d+)$", process.stdout.readline().strip())
-        assert match is not None
-        port = int(match[1])
-        wait_for(lambda: get_readiness(port) == 200)
-        yield process, port
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def get_readiness(port: int) -> int:
-    with suppress(OSError):
-        return RunningServer(port).ask("/readyz").status
-    return 0
 
 
 def count_sockets(process: subprocess.Popen[str]) -> int:
@@ -67,18 +36,19 @@ def count_sockets(process: subprocess.Popen[str]) -> int:
 def test_clients_that_do_not_read(stream: bool, torture_row: Rows) -> None:
     """They hold all room of the service until the time limit, and nothing after it."""
     row = torture_row(ROW)
-    with serve("--time-limit", "10", "--queue", "12000") as (process, port):
+    with serve("--time-limit", "10", "--queue", "12000", workers=1) as (process, port):
         before = count_sockets(process)
         with row.attempt(), never_read(port, 6, 4000, stream=stream):
             wait_for_status(port, 429, seconds=10)
             wait_for_status(port, 200, seconds=30)
             wait_for(lambda: count_sockets(process) <= before + 4)  # Those that were refused wait for more requests.
+        end_service(process)
 
 
 def test_requests_without_a_token(torture_row: Rows) -> None:
     row = torture_row(ROW)
     with (
-        serve("--max-requests", "8", token=f"ci:{TOKEN}") as (_, port),
+        serve("--max-requests", "8", workers=1, token=f"ci:{TOKEN}") as (_, port),
         row.attempt(),
         never_end(port, 600) as connections,
     ):
@@ -92,13 +62,13 @@ def test_requests_without_a_token(torture_row: Rows) -> None:
 )
 def test_bodies_over_the_limit(chunked: bool, size: int, pieces: int, pause: float, torture_row: Rows) -> None:
     row = torture_row(ROW)
-    with serve() as (_, port), row.attempt():
+    with serve(workers=1) as (_, port), row.attempt():
         assert send_too_much(port, size, chunked=chunked, pieces=pieces, pause=pause) == [200, 413, 200]
 
 
 def test_the_end_while_bodies_are_sent(torture_row: Rows) -> None:
     row = torture_row(ROW)
-    with serve("--grace", "2") as (process, port), row.attempt(), never_end(port, 50) as connections:
+    with serve("--grace", "2", workers=1) as (process, port), row.attempt(), never_end(port, 50) as connections:
         time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
         for connection in connections:
@@ -111,7 +81,7 @@ def test_the_end_while_bodies_are_sent(torture_row: Rows) -> None:
 
 def test_readiness_follows_the_death_of_a_worker(torture_row: Rows) -> None:
     row = torture_row(ROW)
-    with serve(workers=2) as (process, port):
+    with serve() as (process, port):
         for number in range(4):
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             workers = [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
@@ -122,6 +92,7 @@ def test_readiness_follows_the_death_of_a_worker(torture_row: Rows) -> None:
                 assert get_readiness(port) in (0, 503)  # A connection that the worker had is reset.
                 wait_for(lambda: get_readiness(port) == 200)
             time.sleep(8)  # Five ends within 30 s end the service.
+        end_service(process)
 
 
 def has_died(process: int) -> bool:

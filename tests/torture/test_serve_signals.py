@@ -6,51 +6,24 @@ import asyncio
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import command, wait_for
+from faults import command, end_service, get_readiness, serve, wait_for
 
 from torture_table import TortureRow
-from web_server import RunningServer
 
 pytestmark = [
     pytest.mark.torture,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="several workers need Linux"),
 ]
 Rows = Callable[[str], TortureRow]
-
-
-@contextmanager
-def serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A service in processes of its own, once it is ready."""
-    arguments = ("serve", "-m", "length", "--port", "0", "--log", "off", "--workers", "2", *options)
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        match = re.search(r":(\d+)$", process.stdout.readline().strip())
-        assert match is not None
-        wait_for(lambda: is_ready(int(match[1])))
-        yield process, int(match[1])
-    finally:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def is_ready(port: int) -> bool:
-    with suppress(OSError):
-        return RunningServer(port).ask("/readyz").status == 200
-    return False
 
 
 def workers_of(parent: int) -> list[int]:
@@ -175,8 +148,7 @@ def test_a_killed_worker_is_replaced_and_retries_are_clean(torture_row: Rows) ->
         assert process.poll() is None
         assert outcomes["right"] > 1000
         row.lost += outcomes["wrong"]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        end_service(process)
 
 
 def test_a_killed_service_leaves_the_port_and_retries_are_clean(torture_row: Rows) -> None:
@@ -195,7 +167,7 @@ def test_a_killed_service_leaves_the_port_and_retries_are_clean(torture_row: Row
                     wait_for(lambda: not any(Path(f"/proc/{worker}").exists() for worker in old))  # noqa: B023
                     arguments = ("serve", "-m", "length", "--port", port, "--log", "off", "--workers", "2")
                     processes.append(subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, text=True))
-                    wait_for(lambda: is_ready(port))
+                    wait_for(lambda: get_readiness(port) == 200)
                     time.sleep(0.5)
 
         try:
@@ -203,8 +175,7 @@ def test_a_killed_service_leaves_the_port_and_retries_are_clean(torture_row: Row
             print(dict(outcomes))
             row.lost += outcomes["wrong"]
             assert outcomes["right"] > 1000
-            processes[-1].send_signal(signal.SIGTERM)
-            assert processes[-1].wait(60) == 0
+            end_service(processes[-1])
         finally:
             for other in processes[1:]:
                 other.kill()

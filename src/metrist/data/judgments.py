@@ -52,7 +52,7 @@ class JudgedRecords:
                 sign = _SIGNS[one.choice] if one.first <= one.second else -_SIGNS[one.choice]
                 pair = one.item, min(one.first, one.second), max(one.first, one.second)
                 judged.preferences.setdefault(one.aspect, {}).setdefault(pair, []).append((one.rater, sign))
-        judged.remarks, judged.skipped = tuple(reader.remarks), len(reader.skipped)
+        judged.remarks, judged.skipped = tuple(reader.remarks), reader.skipped.count
         return judged
 
     @property

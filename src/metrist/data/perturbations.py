@@ -17,7 +17,7 @@ from functools import lru_cache
 from metrist.data.faults import HARMLESS, KINDS, Concern, Edit, EditableText, Kind, quote
 from metrist.data.faults.text import apply_edits as write_edits
 from metrist.errors import check_known
-from metrist.language import is_other_language
+from metrist.language import is_english
 from metrist.metrics.errors.aspect_tables import choose_table
 from metrist.metrics.prompt_layout import resolve_task
 from metrist.ratings import Error
@@ -186,4 +186,4 @@ def can_perturb(name: str, record: Record, donor: Record | None = None) -> bool:
 # Asked for every kind of fault.
 @lru_cache(maxsize=256)
 def _is_in_other_language(output: str, language: str | None) -> bool:
-    return is_other_language(Record(item="", system="", output=output, language=language))
+    return is_english(Record(item="", system="", output=output, language=language)) is False

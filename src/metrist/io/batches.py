@@ -55,9 +55,6 @@ class Skipped:
     count: int = 0
     messages: list[str] = field(default_factory=list)
 
-    def __len__(self) -> int:
-        return self.count
-
     def add(self, message: str) -> None:
         self.count += 1
         if len(self.messages) < _KEPT_MESSAGES:
@@ -105,6 +102,16 @@ class Observations:
             self.source_check.add(columns.items, sources)
         if self.item_check.is_needed:
             self.item_check.add(columns)
+
+    def join(self, later: Observations) -> None:
+        """Add what later rows of the input showed, without the checks of items."""
+        self.layout_remarks += later.layout_remarks
+        self.repeats += later.repeats
+        self.languages.update(later.languages)
+        self.empty_outputs += later.empty_outputs
+        self.left_out.join(later.left_out)
+        self.skipped.join(later.skipped)
+        self.item_check.is_needed |= later.item_check.is_needed
 
     def describe(self) -> list[str]:
         remarks = [*self.layout_remarks]

@@ -25,17 +25,6 @@ _KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
 _LARGEST_GAP = 1 << 18
 _MAGIC_LENGTH = max(map(len, _MAGIC))
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-#: First bytes of files that are often mistaken for text, with their descriptions.
-_BINARY_KINDS = {
-    b"PK\x03\x04": "a zip archive",
-    b"BZh": "a bzip2 archive",
-    b"\x1f\x8b": "a gzip archive without its .gz suffix",
-    b"\xfd7zXZ": "an xz archive without its .xz suffix",
-    b"\x28\xb5\x2f\xfd": "a Zstandard archive without its .zst suffix",
-    b"PAR1": "a Parquet file without its .parquet suffix",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
-}
 
 
 def detect_compression(path: str | os.PathLike[str]) -> str:
@@ -286,12 +275,10 @@ def decode_line(line: bytes) -> str:
 
 
 def undecodable(line: bytes, error: UnicodeDecodeError) -> RowError:
-    """The error of a line that is not UTF-8 text, with a guess at what it is."""
-    kind = next((f"; it looks like {kind}" for magic, kind in _BINARY_KINDS.items() if line.startswith(magic)), "")
-    byte = line[error.start]
+    """The error of a line that is not UTF-8 text."""
     return RowError(
-        f"not UTF-8 text: byte 0x{byte:02x} at position {error.start + 1} of the line{kind}; use `encoding` to name "
-        "the file's encoding, such as cp1252 or utf-16"
+        f"not UTF-8 text: byte {line[error.start]:#04x} at position {error.start + 1} of the line; use `encoding` to "
+        "name the file's encoding, such as cp1252 or utf-16"
     )
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,24 +90,18 @@ def hash_all(values: Iterable[Hashable], count: int) -> Numbers:
     return np.fromiter(map(hash, values), np.int64, count).view(np.uint64)
 
 
-class Admitted(NamedTuple):
-    """Numbers of records that are new, that repeat an earlier one exactly, and that contradict an earlier one, with its
-    place."""
-
-    new: Sequence[int]
-    repeated: Sequence[int]
-    conflicts: Sequence[tuple[int, int]]
-
-
 @dataclass(slots=True, eq=False)
 class RecordKeys:
     """The (item, system) of all records so far, with their places and hashes of their contents."""
 
     _firsts: FirstKeys = field(default_factory=FirstKeys)
 
-    def admit(self, records: RecordColumns, rows: Sequence[int], places: Numbers) -> Admitted:
-        """Add records; `rows` has the number of each one's row. Where one of a row contradicts an earlier record, none
-        of the row is added."""
+    def admit(
+        self, records: RecordColumns, rows: Sequence[int], places: Numbers
+    ) -> tuple[Sequence[int], Sequence[int], Sequence[tuple[int, int]]]:
+        """Add records, and return the numbers of those that are new, that repeat an earlier one exactly, and that
+        contradict an earlier one, with its place. `rows` has the number of each one's row: where one of a row
+        contradicts an earlier record, none of the row is added."""
         count = len(records)
         keys = hash_all(zip(records.items, records.systems, strict=True), count)
         contents = _hash_contents(records)
@@ -115,7 +109,7 @@ class RecordKeys:
         if not known.any() and len(np.unique(keys)) == count:
             if count:
                 self._firsts.add(keys, contents, places)
-            return Admitted(range(count), (), ())
+            return range(count), (), ()
         firsts = {key: (value, place) for key, value, place in np.stack([keys, values, earlier])[:, known].T.tolist()}
         numbers = list(zip(keys.tolist(), contents.tolist(), places.tolist(), strict=True))
         new = list[int]()
@@ -133,7 +127,7 @@ class RecordKeys:
                 firsts.setdefault(key, (content, place))
         if new:
             self._firsts.add(keys[new], contents[new], places[new])
-        return Admitted(new, repeated, conflicts)
+        return new, repeated, conflicts
 
 
 def place_of(file: int, lines: Sequence[int]) -> Numbers:
@@ -241,7 +235,5 @@ def _canonical_extra(extra: Mapping[str, Any]) -> str:
     """Return extra columns as text that does not depend on their order."""
     try:
         return json.dumps(dict(extra), sort_keys=True, default=repr)
-    except (TypeError, ValueError):  # keys of several types, or a structure that contains itself
-        return repr(extra)
-    except RecursionError:  # nested too deeply
+    except (TypeError, ValueError, RecursionError):  # Keys of several types, or nested without end.
         return ""

@@ -77,21 +77,9 @@ _NUMBERED_ALIAS = re.compile(r"(reference|ref|gold|target|tgt)_?(\d{1,9}|[a-h])"
 _OWN_NUMBERED = re.compile(r"reference_\d{1,9}")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SEPARATORS = re.compile(r"[\s\-./]+")
-_ANY_NAME = frozenset(
-    (
-        *FIELDS,
-        "text",
-        *_ITEM,
-        *_COUNTERS,
-        *_SYSTEM,
-        *_OUTPUT,
-        *_REFERENCES,
-        *_MATERIAL,
-        *_QUESTION,
-        *_CONTEXT,
-        *_PASSAGES,
-    )
-).union(_INSTRUCTION)
+_ANY_NAME = frozenset({*FIELDS, "text"}).union(
+    _ITEM, _COUNTERS, _SYSTEM, _OUTPUT, _REFERENCES, _MATERIAL, _QUESTION, _CONTEXT, _PASSAGES, _INSTRUCTION
+)
 #: Columns whose values may be lists of texts, or of objects with a text under one of these names.
 _PASSAGE_COLUMNS = _PASSAGES | {"context", "passage", "document"}
 _PASSAGE_TEXTS = ("text", "content", "page_content")
@@ -461,7 +449,7 @@ def as_text(field: str, value: Any) -> str:
     if type(value) is str:
         return value
     if isinstance(value, (str, int)):
-        return _int_text(field, value) if type(value) is int else str(value)
+        return str(value)
     inner = (
         next((key for key, text in value.items() if isinstance(text, str)), None) if isinstance(value, dict) else None
     )
@@ -494,17 +482,22 @@ def parse_list(text: str) -> Any:
     """Return the passages of a list in a cell: as JSON, or as Python or numpy print it; any other text as it is."""
     if not text.lstrip().startswith("["):
         return text
-    value: Any = None
-    with suppress(ValueError, RecursionError):
-        value = json.loads(text)
-    if value is None:
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
-            value = ast.literal_eval(text.strip())
-            if isinstance(value, list) and all(isinstance(part, str) for part in value):
-                # numpy writes no commas, and Python would join the texts.
-                tokens = tokenize.generate_tokens(io.StringIO(text.strip()).readline)
-                value = [ast.literal_eval(token.string) for token in tokens if token.type == tokenize.STRING]
+    value = parse_literal(text)
     return value if isinstance(value, list) and all(find_text(part) is not None for part in value) else text
+
+
+def parse_literal(text: str) -> Any:
+    """The value of a text in JSON, or as Python, pandas or numpy print it; None for another text."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError, tokenize.TokenError):
+        value = ast.literal_eval(text.strip())
+        if isinstance(value, list) and all(isinstance(part, str) for part in value):
+            # numpy writes no commas, and Python would join the texts.
+            tokens = tokenize.generate_tokens(io.StringIO(text.strip()).readline)
+            value = [ast.literal_eval(token.string) for token in tokens if token.type == tokenize.STRING]
+        return value
+    return None
 
 
 def as_optional_text(field: str, value: Any) -> str | None:
@@ -516,17 +509,10 @@ def as_name(field: str, value: Any) -> str:
     if isinstance(value, str) and value:
         return str(value)
     if type(value) is int:
-        return _int_text(field, value)
+        return str(value)
     if type(value) is float and math.isfinite(value):
         return str(int(value)) if value.is_integer() else repr(value)
     raise RowError(f"{field!r} must be a non-empty text or a number, got {format_value(value)}")
-
-
-def _int_text(field: str, value: int) -> str:
-    try:
-        return str(value)
-    except ValueError:  # more digits than Python converts
-        raise RowError(f"{field!r} must be a text, got an integer of {value.bit_length()} bits") from None
 
 
 def as_number(field: str, value: Any) -> float:

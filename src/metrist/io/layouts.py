@@ -6,17 +6,26 @@ with the choice as the rating `preference`.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from metrist.errors import InputError, format_count
-from metrist.io.fields import JUDGMENTS, ColumnMap, as_name, as_text, is_number, name_field, normalise_name
+from metrist.io.fields import (
+    JUDGMENTS,
+    ColumnMap,
+    as_name,
+    as_text,
+    is_number,
+    name_field,
+    normalise_name,
+    parse_literal,
+)
 from metrist.io.row_model import RowError, format_value
 from metrist.io.table_rows import Cells
 
@@ -77,18 +86,18 @@ def convert_rows(
         convert = _find_layout(sample[0], columns, layout)
     if convert is None:
         return rows, None
-    return _convert_each(rows, convert, layout), layout
 
+    def convert_each(convert: Convert) -> Numbered:
+        for line, row in rows:
+            layout.position += 1
+            try:
+                converted = convert(row) if isinstance(row, dict) else (row,)
+            except RowError as error:
+                converted = (error,)
+            for part in converted:
+                yield line, part
 
-def _convert_each(rows: Numbered, convert: Convert, layout: RowLayout) -> Numbered:
-    for line, row in rows:
-        layout.position += 1
-        try:
-            converted = convert(row) if isinstance(row, dict) else (row,)
-        except RowError as error:
-            converted = (error,)
-        for one_row in converted:
-            yield line, one_row
+    return convert_each(convert), layout
 
 
 # ---- Wide tables: one column of outputs per system
@@ -134,7 +143,7 @@ class _WideRows:
         layout.notes.append("outputs = " + ", ".join(f"{column} ({system})" for system, column in chosen.items()))
         layout.notes += [f"no outputs but numbers = {', '.join(numbers)}"] if self._numbers else []
         self._seen = chosen
-        self._missing: dict[str, int] = {}
+        self._missing = Counter[str]()
 
     def _choose(self, row: Mapping[str, Any]) -> dict[str, str]:
         """Return system → column for the columns of a row."""
@@ -186,7 +195,11 @@ class _WideRows:
         rows: list[dict[str, Any] | RowError] = []
         for system, column in chosen.items():
             if column not in row:
-                self._count_missing(column)
+                self._missing[column] += 1
+                self._layout.remarks[:] = [
+                    f"{column} is missing in {format_count(count, 'row')}: no output of that system is read there"
+                    for column, count in self._missing.items()
+                ]
             elif row[column] is None:
                 # The outputs of the other systems in the row are read where bad rows are skipped.
                 rows.append(
@@ -198,13 +211,6 @@ class _WideRows:
             else:
                 rows.append(kind({**rest, "system": system, "output": row[column]}))
         return rows
-
-    def _count_missing(self, column: str) -> None:
-        self._missing[column] = self._missing.get(column, 0) + 1
-        self._layout.remarks[:] = [
-            f"{column} is missing in {format_count(count, 'row')}: no output of that system is read there"
-            for column, count in self._missing.items()
-        ]
 
 
 def _parse_outputs(
@@ -468,16 +474,7 @@ def _parse_turns(value: Any) -> list[Message] | None:
 def _parse_messages(value: Any) -> list[Message] | None:
     """Return (role, text) of a list of messages, also one that is written as text; None if it is none."""
     if isinstance(value, str):
-        text = value.strip()
-        if not text.startswith("[{"):
-            return None
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            try:
-                value = ast.literal_eval(text)  # pandas writes lists as Python does
-            except (ValueError, SyntaxError, RecursionError, MemoryError):
-                return None
+        value = parse_literal(value) if value.lstrip().startswith("[{") else None
     if not isinstance(value, list) or not value:
         return None
     messages = []

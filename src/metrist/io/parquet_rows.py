@@ -26,7 +26,8 @@ def read_parquet(
 
     try:
         with parquet.ParquetFile(source) as file:
-            chunks = [file.metadata.row_group(n).column(c) for n, c in _list_chunks(file.metadata)]
+            groups_of_file = map(file.metadata.row_group, range(file.num_row_groups))
+            chunks = [group.column(n) for group in groups_of_file for n in range(file.metadata.num_columns)]
             sizes = (sum(getattr(c, f"total_{kind}_size") for c in chunks) for kind in ("uncompressed", "compressed"))
             check_unpacked(name, *sizes)
             read = 0
@@ -38,10 +39,6 @@ def read_parquet(
                     read += batch.num_rows
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
         raise InputError(f"{name}: not a Parquet file, or a damaged one: {error}", code="damaged") from error
-
-
-def _list_chunks(metadata: Any) -> list[tuple[int, int]]:
-    return [(group, column) for group in range(metadata.num_row_groups) for column in range(metadata.num_columns)]
 
 
 def _choose_size(source: str | IO[bytes], metadata: Any, group: int, name: str) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,15 @@ import numpy as np
 from metrist.errors import InputError, agree, did_you_mean
 from metrist.io.batches import BATCH_RECORDS, Batch, Block, Judgments, Observations, Skipped, SourceRows
 from metrist.io.compression import FileFormat, display_name
-from metrist.io.dedup import Numbers, RecordKeys, differing_field, read_distinct_records, split_place
+from metrist.io.dedup import (
+    ItemCheck,
+    Numbers,
+    RecordKeys,
+    SourceCheck,
+    differing_field,
+    read_distinct_records,
+    split_place,
+)
 from metrist.io.fields import ColumnCheck, ColumnMap, check_fields
 from metrist.io.json_rows import Wish
 from metrist.io.row_model import ParsedRow, RowError, format_value
@@ -101,23 +108,16 @@ def read_records(
 class Findings:
     """What reading a slice of the input found besides its records.
 
-    `has_layout` says whether rows were converted, `readings` what was recognised, as it became known, and
-    `needs_item_check` whether items were not named `item`. `items`, `systems` and `sources` are hashes for checks of
-    the whole input, the same in every process; 0 for no source.
+    `has_layout` says whether rows were converted, and `readings` what was recognised, as it became known. `items`,
+    `systems` and `sources` are hashes for checks of the whole input, the same in every process; 0 for no source.
     """
 
     has_layout: bool
     readings: tuple[tuple[str, tuple[str, ...]], ...]
-    layout_remarks: tuple[str, ...]
     fields_by_column: dict[str, str]
     items_are_named: bool | None
-    needs_item_check: bool
     rows: int
-    repeats: int
-    languages: Counter[bool | None]
-    empty_outputs: int
-    left_out: Skipped
-    skipped: Skipped
+    observed: Observations
     items: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
     systems: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
     sources: Numbers = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -129,7 +129,7 @@ class Findings:
             [reading for reading, _ in self.readings[-1:]],
             self.fields_by_column,
             self.items_are_named,
-            self.needs_item_check,
+            self.observed.item_check.is_needed,
         )
 
 
@@ -303,12 +303,7 @@ class Reader:
                 yield Batch(source=0, records=records, lines=range(start + 1, start + 1 + len(records)))
             return
         for block in self._read(size, "kept" if judgments else "ignored"):
-            yield Batch(
-                source=self.source_number,
-                records=block.columns,
-                lines=block.lines,
-                judged=block.judged,
-            )
+            yield Batch(source=self.source_number, records=block.columns, lines=block.lines, judged=block.judged)
 
     def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
         """Yield what each row holds. Judgments by named raters and stored scores that repeat an earlier row exactly are
@@ -339,20 +334,14 @@ class Reader:
         """What the latest iteration over a slice of the input found besides its records."""
         assert self._last_source is not None
         has_layout, items_are_named, rows = self._last_source
-        observed = self._observed
         return Findings(
             has_layout=has_layout,
             readings=tuple(self._announced.items()),
-            layout_remarks=tuple(observed.layout_remarks),
             fields_by_column=self._fields_by_column,
             items_are_named=items_are_named,
-            needs_item_check=self.needs_item_check,
             rows=rows,
-            repeats=observed.repeats,
-            languages=observed.languages,
-            empty_outputs=observed.empty_outputs,
-            left_out=observed.left_out,
-            skipped=observed.skipped,
+            # Hashes of this process mean nothing in another one.
+            observed=replace(self._observed, source_check=SourceCheck(), item_check=ItemCheck(self.needs_item_check)),
         )
 
     def adopt(self, findings: Sequence[Sequence[Findings]]) -> bool:
@@ -367,14 +356,8 @@ class Reader:
             for reading, unused in slices[0].readings or ([("", ())] if systems else []):
                 self._announce(source, ", ".join(filter(None, (reading, *systems))), unused)
             for one in slices:
-                observed.layout_remarks += one.layout_remarks
-                observed.repeats += one.repeats
-                observed.languages.update(one.languages)
-                observed.empty_outputs += one.empty_outputs
-                observed.left_out.join(one.left_out)
-                observed.skipped.join(one.skipped)
-                observed.skipped_by_source[number] += one.skipped.count
-                observed.item_check.is_needed |= one.needs_item_check
+                observed.join(one.observed)
+                observed.skipped_by_source[number] += one.observed.skipped.count
                 if observed.item_check.is_needed:
                     observed.item_check.add_hashes(one.items, one.systems)
                 if len(self.sources) > 1:
@@ -584,17 +567,17 @@ def _distinct_names(paths: Sequence[str]) -> list[str]:
 
 def check_keywords(function: Callable[..., Any], reading: Mapping[str, Any]) -> None:
     """Raise TypeError, in the name of `function`, for a keyword that neither it nor `read_records` accepts."""
-    own = _keyword_parameters(function)
-    passed_on = _keyword_parameters(read_records)
+    own, passed_on = (
+        [
+            name
+            for name, parameter in inspect.signature(f).parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
+        for f in (function, read_records)
+    )
     for name in reading:
         if name not in passed_on:
             raise TypeError(
                 f"{function.__name__}() has no parameter {name!r}{did_you_mean(name, (*own, *passed_on))}; it takes "
                 f"{', '.join(own)}, and these for reading records: {', '.join(passed_on)}"
             )
-
-
-def _keyword_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the keyword-only parameters."""
-    parameters = inspect.signature(function).parameters.values()
-    return tuple(parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY)

@@ -26,17 +26,8 @@ _URL = re.compile(r"([a-z][a-z0-9_+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 #: Schemes by which fsspec reads what is inside another file or store.
 _WRAPPERS = frozenset(
     (
-        "zip",
-        "tar",
-        "libarchive",
-        "dir",
-        "reference",
-        "generic",
-        "simplecache",
-        "filecache",
-        "blockcache",
-        "cached",
-        "data",
+        *("zip", "tar", "libarchive", "dir", "reference", "generic"),
+        *("simplecache", "filecache", "blockcache", "cached", "data"),
     )
 )
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")

@@ -105,23 +105,14 @@ class ParsedRow:
     def without(self, keys: Collection[tuple[str, str]]) -> ParsedRow:
         """The row without the outputs of these items and systems, and without what it says about them."""
 
-        def remains(part: Record | Rating | StoredError | StoredScore) -> bool:
-            return (part.item, part.system) not in keys
+        def remains(part: Any) -> bool:
+            is_pair = isinstance(part, Preference | StoredChoice)
+            systems = (part.first, part.second) if is_pair else (part.system,)
+            return all((part.item, system) not in keys for system in systems)
 
-        def pair_remains(part: Preference | StoredChoice) -> bool:
-            return (part.item, part.first) not in keys and (part.item, part.second) not in keys
-
-        return replace(
-            self,
-            keys=tuple(key for key in self.keys if key not in keys),
-            records=tuple(filter(remains, self.records)),
-            new=tuple(filter(remains, self.new)),
-            ratings=tuple(filter(remains, self.ratings)),
-            preferences=tuple(filter(pair_remains, self.preferences)),
-            errors=tuple(filter(remains, self.errors)),
-            scores=tuple(filter(remains, self.scores)),
-            choices=tuple(filter(pair_remains, self.choices)),
-        )
+        names = ("records", "new", "ratings", "preferences", "errors", "scores", "choices")
+        remaining: dict[str, Any] = {name: tuple(filter(remains, getattr(self, name))) for name in names}
+        return replace(self, keys=tuple(key for key in self.keys if key not in keys), **remaining)
 
 
 _Name = Annotated[str, msgspec.Meta(min_length=1)]

@@ -241,9 +241,6 @@ def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
         )
     if column:
         return f"{missing}, but {column!r}: use {name_field('output', column)} to read that; the columns are {listed}"
-    mark = max(";\t|,", key=names[0].count) if len(row) == 1 and names else ""
-    if mark and mark in names[0]:  # A table that was split at another character.
-        return f"{missing}; the only column is {listed}: use `delimiter={'tab' if mark == chr(9) else mark!r}`"
     # A column per system: texts that are no field.
     used = {part for column in fields.values() for part in (column, *column.split(","))}
     free = [name for name in row if name not in FIELDS and not name.startswith(FAMILIES) and name not in used]

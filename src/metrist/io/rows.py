@@ -56,6 +56,9 @@ _OTHER_FORMATS = {
     b"PAR1": "Parquet is read from files named .parquet only",
     b"PK\x03\x04": "this is a zip archive; Excel sheets are read from files named .xlsx",
     b"\xd0\xcf\x11\xe0": "this is an old Excel file, or one with a password; save it as .xlsx or CSV",
+    b"\x1f\x8b": "this is a gzip archive; name it .gz",
+    b"\xfd7zXZ": "this is an xz archive; name it .xz",
+    b"\x28\xb5\x2f\xfd": "this is a Zstandard archive; name it .zst",
 }
 _PATTERN = re.compile(r"[*?[]")
 #: The names under which a process has its own streams, one of which may be a terminal.
@@ -85,9 +88,7 @@ def read_file_rows(
         head = raw.peek(2)[:2]
         is_plain = head[:1] in (b"{", b"[") and head[1:] != b"\0" and not form.encoding
         stream = raw if is_plain else decode_stream(raw, name, form)
-        # A `.json` file holds one list as often as one object per line.
-        if kind not in ("lines", "list"):
-            kind = _kind_by_first_bytes(stream, name, kind, form.sheet)
+        kind = _kind_by_first_bytes(stream, name, kind, form.sheet)
         cast(CheckedStream, raw.raw).has_lines = kind not in ("list", "objects")
         if kind == "lines":
             yield from json_line_rows(stream, wish)
@@ -101,12 +102,13 @@ def read_file_rows(
 
 
 def _kind_by_first_bytes(stream: io.BufferedReader, name: str, kind: str, sheet: str | None) -> str:
-    """Return the kind of a file whose name does not tell; refuse archives and such, whatever their names say."""
+    """Return the kind of a file whose name does not tell: a `.json` file may hold one list or one object per line.
+    Archives and such are refused, whatever their names say."""
     head = stream.peek(1).removeprefix(BYTE_ORDER_MARK).lstrip()
     for magic, advice in _OTHER_FORMATS.items():
         if head.startswith(magic):
             raise InputError(f"{name}: {advice}")
-    if kind in (",", "\t"):
+    if kind in (",", "\t", "lines"):
         return kind
     if head.startswith(b"["):
         return "list"

@@ -212,16 +212,24 @@ def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowEr
         sheet.reset_dimensions()  # What the file says about its size may be wrong.
         header: list[str] | None = None
         for number, cells in enumerate(sheet.iter_rows(), 1):
-            values = [_excel_value(cell) for cell in cells]
+            values = [cell.value for cell in cells]
             if all(value is None for value in values):
                 continue
             if header is None:
-                header = [
-                    "" if value is None or isinstance(value, RowError) else str(value).strip() for value in values
-                ]
+                header = ["" if c.value is None or c.data_type == "e" else str(c.value).strip() for c in cells]
                 _check_header(header, f"{name}:{number}")
                 continue
-            yield number, _excel_row(header, values)
+            wrong = next((cell for cell in cells if cell.data_type == "e"), None)
+            if wrong is not None:
+                yield number, RowError(f"cell {wrong.coordinate} holds the error {wrong.value}")
+            elif any(value is not None for value in values[len(header) :]):
+                found = f"must have {format_count(len(header), 'cell')} like the header, got {len(values)}"
+                yield number, RowError(found)
+            else:
+                values += [None] * (len(header) - len(values))
+                # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
+                texts = ("" if v is None else v.isoformat() if hasattr(v, "isoformat") else v for v in values)
+                yield number, Cells((column, text) for column, text in zip(header, texts, strict=False) if column)
     except InputError:
         raise
     except Exception as error:
@@ -260,26 +268,6 @@ def _choose_sheet(book: Any, name: str, form: FileFormat) -> Any:
     others = f" of {len(names)} (`sheet`)" if len(names) > 1 else ""
     form.notes.append(f"sheet {names[0]!r}{others}")
     return book[names[0]]
-
-
-def _excel_value(cell: Any) -> Any:
-    value = cell.value
-    if cell.data_type == "e":
-        return RowError(f"cell {cell.coordinate} holds the error {value}")
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-def _excel_row(header: list[str], values: list[Any]) -> Cells | RowError:
-    error = next((value for value in values if isinstance(value, RowError)), None)
-    if error is not None:
-        return error
-    if any(value is not None for value in values[len(header) :]):
-        return RowError(f"must have {format_count(len(header), 'cell')} like the header, got {len(values)}")
-    padded = [*values, *[None] * (len(header) - len(values))]
-    # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
-    return Cells(
-        (column, "" if value is None else value) for column, value in zip(header, padded, strict=False) if column
-    )
 
 
 def frame_rows(source: Any) -> Callable[[], Iterator[Cells]] | None:

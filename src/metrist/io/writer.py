@@ -76,14 +76,18 @@ def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         # Other errors may come from files that the block itself opens.
         if error.errno not in _DISK_ERRORS:
             raise
-        raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}", code="cannot_write") from error
+        raise _describe_failure(path, error) from error
+
+
+def _describe_failure(path: str | os.PathLike[str], error: OSError) -> RunError:
+    return RunError(f"{display_name(path)}: cannot be written: {error.strerror}", code="cannot_write")
 
 
 def _open_new(target: Path, path: str | os.PathLike[str], mode: str) -> Any:
     try:
         return target.open(mode)
     except OSError as error:
-        raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}", code="cannot_write") from error
+        raise _describe_failure(path, error) from error
 
 
 @contextmanager
@@ -100,7 +104,7 @@ def _replace_at_end(target: Path, path: str | os.PathLike[str]) -> Iterator[IO[b
                 part.chmod(stat.S_IMODE(target.stat().st_mode))
             os.replace(part, target)
         except OSError as error:
-            raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}", code="cannot_write") from error
+            raise _describe_failure(path, error) from error
         sync_folder(target.parent)
     except BaseException:
         with suppress(OSError):

@@ -136,7 +136,7 @@ class ReadSlice:
             return None  # The command finds the same, or says what is wrong.
         findings = reader.findings
         if isinstance(self.slice, FileSlice):
-            if findings.has_layout or findings.skipped.count:
+            if findings.has_layout or findings.observed.skipped.count:
                 return None  # Numbers of rows, and messages about bad ones, depend on the rows before.
             if not findings.items_are_named and not self.options.get("item_key") and findings.rows != self.slice.rows:
                 return None  # Blank lines: the numbers of rows are not those of lines.

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from error_codes import raises_code
 from metrist.errors import InputError
-from metrist.io import read_records
-from metrist.io.convert import convert, detect, write_rows
+from metrist.io.convert import convert, detect
 
-ANY_TEXT = st.text(st.characters(exclude_categories=()))  # Lone surrogates included.
-
+WriteJson = Callable[..., Path]
 SUMMARIES = {
     "doc-7": {
         "src": "A long text.",
@@ -30,14 +24,8 @@ SUMMARIES = {
 }
 
 
-def saved(folder: Path, document: Any, name: str = "data.json") -> Path:
-    path = folder / name
-    path.write_text(json.dumps(document), encoding="utf-8")
-    return path
-
-
-def test_summaries_become_one_row_per_system(tmp_path: Path) -> None:
-    path = saved(tmp_path, SUMMARIES)
+def test_summaries_become_one_row_per_system(write_json: WriteJson) -> None:
+    path = write_json(SUMMARIES)
     assert detect(path) == "bartscore"
     shared = {"item": "doc-7", "source": "A long text.", "references": ["Short."], "task": "summarization"}
     assert list(convert(path)) == [
@@ -46,10 +34,9 @@ def test_summaries_become_one_row_per_system(tmp_path: Path) -> None:
     ]
 
 
-def test_the_original_reference_counts_once_among_several(tmp_path: Path) -> None:
+def test_the_original_reference_counts_once_among_several(write_json: WriteJson) -> None:
     outputs = {"A": {"sys_summ": "x"}}
-    path = saved(
-        tmp_path,
+    path = write_json(
         {
             "1": {"ref_summ": "one", "ref_summs": ["one", "two"], "sys_summs": outputs},
             "2": {"ref_summ": "zero", "ref_summs": ["one", "two"], "sys_summs": outputs},
@@ -58,11 +45,11 @@ def test_the_original_reference_counts_once_among_several(tmp_path: Path) -> Non
     assert [row["references"] for row in convert(path)] == [["one", "two"], ["zero", "one", "two"]]
 
 
-def test_data_to_text_has_one_output_whose_system_the_user_may_name(tmp_path: Path) -> None:
+def test_data_to_text_has_one_output_whose_system_the_user_may_name(write_json: WriteJson) -> None:
     document = {
         "0": {"src": "name=X", "ref_summs": ["It is X.", "X."], "sys_summ": "X it is.", "scores": {"quality": 5}}
     }
-    path = saved(tmp_path, document)
+    path = write_json(document)
     row = {
         "item": "0",
         "source": "name=X",
@@ -88,39 +75,28 @@ TRANSLATIONS = {
 }
 
 
-def test_pairs_of_translations_keep_both_sides_and_their_scores(tmp_path: Path) -> None:
+def test_pairs_of_translations_keep_both_sides_and_their_scores(write_json: WriteJson) -> None:
     shared = {"item": "0", "source": "Hallo", "references": ["Hello"], "task": "translation"}
-    assert list(convert(saved(tmp_path, TRANSLATIONS))) == [
+    assert list(convert(write_json(TRANSLATIONS))) == [
         {**shared, "systems": ["better", "worse"], "outputs": ["Hello!", "Halo"], "ratings": {"preference": [1]}},
         {**shared, "system": "better", "output": "Hello!", "scores": {"bleu": 59.46}},
     ]
 
 
-def test_the_reader_joins_a_pair_and_its_scores(tmp_path: Path) -> None:
-    write_rows(convert(saved(tmp_path, TRANSLATIONS)), tmp_path / "rows.jsonl")
-    assert [(record.system, record.output) for record in read_records(tmp_path / "rows.jsonl")] == [
-        ("better", "Hello!"),
-        ("worse", "Halo"),
-    ]
-    pair, side = read_records(tmp_path / "rows.jsonl").entries()
-    assert [(p.first, p.second, p.choice) for p in pair.preferences] == [("better", "worse", "first")]
-    assert [(score.system, score.metric, score.value) for score in side.scores] == [("better", "bleu", 59.46)]
-
-
-def test_the_user_can_name_the_human_ratings(tmp_path: Path) -> None:
-    first = next(iter(convert(saved(tmp_path, SUMMARIES), ratings=["rouge1_f"])))
+def test_the_user_can_name_the_human_ratings(write_json: WriteJson) -> None:
+    first = next(iter(convert(write_json(SUMMARIES), ratings=["rouge1_f"])))
     assert first["ratings"] == {"rouge1_f": [0.5]}
     assert first["scores"] == {"coherence": 4.5}
 
 
-def test_missing_scores_are_dropped(tmp_path: Path) -> None:
+def test_missing_scores_are_dropped(write_json: WriteJson) -> None:
     scores = {"a": None, "b": "None", "c": float("nan"), "d": 0}
-    path = saved(tmp_path, {"1": {"sys_summs": {"A": {"sys_summ": "x", "scores": scores}}}})
+    path = write_json({"1": {"sys_summs": {"A": {"sys_summ": "x", "scores": scores}}}})
     assert next(iter(convert(path)))["scores"] == {"d": 0.0}
 
 
-def test_unknown_fields_are_kept(tmp_path: Path) -> None:
-    path = saved(tmp_path, {"1": {"topic": "sport", "item": "?", "sys_summs": {"A": {"sys_summ": "x"}}}})
+def test_unknown_fields_are_kept(write_json: WriteJson) -> None:
+    path = write_json({"1": {"topic": "sport", "item": "?", "sys_summs": {"A": {"sys_summ": "x"}}}})
     assert list(convert(path)) == [
         {"topic": "sport", "item": "1", "task": "summarization", "system": "A", "output": "x"}
     ]
@@ -130,53 +106,15 @@ def test_unknown_fields_are_kept(tmp_path: Path) -> None:
     ("entry", "message"),
     [
         ({"sys_summs": {"A": {}}}, r"data.json: document '1', system 'A': no field 'sys_summ'; found nothing"),
-        ({"sys_summs": {"A": {"sys_summ": 7}}}, r"document '1', system 'A': 'sys_summ' must be a string, got 7"),
         ({"sys_summs": {"A": "x"}}, r"system 'A': 'sys_summs' must be an object with 'sys_summ' and 'scores', got 'x'"),
         ({"sys_summs": ["x"]}, r"document '1': 'sys_summs' must be an object, got \['x'\]"),
         ({"sys_summ": "x", "src": ["y"]}, r"document '1': 'src' must be a string, got \['y'\]"),
         ({"sys_summ": "x", "ref_summs": "y"}, r"document '1': 'ref_summs' must be a list of strings, got 'y'"),
-        ({"sys_summ": "x", "scores": {"q": "high"}}, r"'q' must be a finite number or None, got 'high'"),
-        ({"sys_summ": "x", "scores": {"q": True}}, r"'q' must be a finite number or None, got true"),
         ({"sys_summ": "x", "scores": {"q": float("inf")}}, r"'q' must be a finite number or None, got Infinity"),
-        ({"better": {"sys": "x"}}, r"document '1', 'worse': no field 'sys'; found nothing"),
         ({"src": "x"}, r"expected 'sys_summs', 'sys_summ' or 'better' and 'worse', found 'src'"),
         ("x", r"document '1': expected an object with its source and outputs, got 'x'"),
     ],
 )
-def test_a_wrong_field_is_named_with_its_place(tmp_path: Path, entry: Any, message: str) -> None:
+def test_a_wrong_field_is_named_with_its_place(write_json: WriteJson, entry: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        list(convert(saved(tmp_path, {"1": entry}), kind="bartscore"))
-
-
-def test_a_list_is_not_a_document(tmp_path: Path) -> None:
-    with raises_code(InputError, "invalid_value", "1"):
-        list(convert(saved(tmp_path, [1]), kind="bartscore"))
-
-
-def test_a_repeated_key_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "data.json"
-    path.write_text('{"1": {"sys_summ": "x"}, "1": {"sys_summ": "y"}}', encoding="utf-8")
-    with raises_code(InputError, "unreadable", "data.json", "'1'"):
-        list(convert(path, kind="bartscore"))
-
-
-def test_a_pickle_is_rejected_without_opening_it(tmp_path: Path) -> None:
-    class Bomb:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return (tmp_path / "exploded").touch, ()
-
-    for name in ("data.pkl", "data.bin"):
-        (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
-        for attempt in (detect, lambda path: list(convert(path, kind="bartscore"))):
-            with raises_code(InputError, "unreadable", "opening"):
-                attempt(tmp_path / name)
-    assert not (tmp_path / "exploded").exists()
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(item=ANY_TEXT.filter(bool), output=ANY_TEXT, source=ANY_TEXT)
-def test_any_text_survives_conversion(tmp_path: Path, item: str, output: str, source: str) -> None:
-    path = saved(tmp_path, {item: {"src": source, "sys_summs": {"A": {"sys_summ": output}}}})
-    write_rows(convert(path, kind="bartscore"), tmp_path / "rows.jsonl")
-    (record,) = read_records(tmp_path / "rows.jsonl")
-    assert (record.item, record.system, record.output, record.source) == (item, "A", output, source)
+        list(convert(write_json({"1": entry}), kind="bartscore"))

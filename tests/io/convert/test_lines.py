@@ -66,11 +66,6 @@ def test_outputs_are_required() -> None:
         line_files({})
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.txt"):
-        line_files({"a": tmp_path / "nowhere.txt"})
-
-
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"fine\nno\xff\n")

@@ -8,8 +8,7 @@ import pytest
 
 from error_codes import raises_code
 from metrist.errors import InputError
-from metrist.io import read_records
-from metrist.io.convert import convert, detect, write_rows
+from metrist.io.convert import convert, detect
 
 FILES = {
     "sources/de-en.txt": "eins\nzwei\n",
@@ -140,20 +139,3 @@ def test_an_inconsistent_file_is_named(folder: Path, name: str, content: str, me
     (folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         list(convert(folder))
-
-
-def test_the_reader_reads_rows_ratings_and_scores(folder: Path, tmp_path: Path) -> None:
-    assert write_rows(convert(folder), tmp_path / "rows.jsonl.gz") == 4
-    reader = read_records(tmp_path / "rows.jsonl.gz")
-    assert [(record.item, record.references) for record in reader] == [
-        ("de-en:1", ("one", "1")),
-        ("de-en:1", ("1",)),
-        ("de-en:2", ("two",)),
-        ("de-en:2", ()),
-    ]
-    ratings = [rating for entry in read_records(tmp_path / "rows.jsonl.gz").entries() for rating in entry.ratings]
-    assert [(rating.system, rating.aspect, rating.value) for rating in ratings] == [
-        ("nmt", "mqm", -1.5),
-        ("refA", "mqm", 0.0),
-        ("refA", "mqm", -0.1),
-    ]

@@ -223,7 +223,7 @@ def run_config(
         results=results,
         comparison=None if config.compare is None else compare(results, **config.compare),
         report=None if config.check is None else _run_check(results, config.check, baseline),
-        skipped=len(reader.skipped),
+        skipped=reader.skipped.count,
     )
 
 

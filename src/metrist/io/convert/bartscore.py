@@ -32,17 +32,10 @@ from metrist.io.rows import UNNAMED
 
 #: The names of human ratings in the BARTScore repository.
 HUMAN_RATINGS = frozenset(
-    {
-        "coherence",
-        "consistency",
-        "fact",
-        "fluency",
-        "informativeness",
-        "litepyramid_recall",
-        "naturalness",
-        "quality",
-        "relevance",
-    }
+    (
+        *("coherence", "consistency", "fact", "fluency", "informativeness", "litepyramid_recall"),
+        *("naturalness", "quality", "relevance"),
+    )
 )
 _FIELDS = frozenset({"src", "ref_summ", "ref_summs", "ref", "sys_summs", "sys_summ", "scores", "better", "worse"})
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -95,67 +94,45 @@ def is_test_set(folder: Path) -> bool:
 
 def rows(folder: Path, options: ConvertOptions) -> Iterator[Row]:
     """Yield one row per line and system; items are named by language pair and line number."""
-    test_set = _open_test_set(folder, options)
-    files = [test_set.source, *test_set.references.values(), *test_set.systems.values()]
-    documents = chain.from_iterable(map(_read_lines, test_set.documents))
-    for number, (source, *texts) in enumerate(zip(*map(_read_lines, files), strict=True)):
-        references = dict(zip(test_set.references, texts, strict=False))
+    pair = _choose_language_pair(folder, options.language)
+    source = folder / "sources" / f"{pair}.txt"
+    reference_files = _find_files(folder / "references", f"{pair}.", ".txt")
+    for name in options.references or ():
+        if name not in reference_files:
+            raise InputError(f"{folder}: no reference {name!r} for {pair}, only {format_names(reference_files)}")
+    if options.references is not None:
+        reference_files = {name: reference_files[name] for name in options.references}
+    systems = _find_files(folder / "system-outputs" / pair, "", ".txt")
+    if not systems:
+        raise InputError(f"{folder / 'system-outputs' / pair}: no file SYSTEM.txt with outputs")
+    documents = list((folder / "documents").glob(f"{pair}.docs"))  # One file, or none.
+    files = [source, *reference_files.values(), *systems.values()]
+    lines = _count_lines([*files, *documents])
+    human, metric = (
+        {name: _read_scores(path, systems, lines) for name, path in _find_files(place, prefix, ".seg.score").items()}
+        for place, prefix in ((folder / "human-scores", f"{pair}."), (folder / "metric-scores" / pair, ""))
+    )
+    document_lines = chain.from_iterable(map(_read_lines, documents))
+    for number, (source_text, *texts) in enumerate(zip(*map(_read_lines, files), strict=True)):
+        references = dict(zip(reference_files, texts, strict=False))
+        # Domain and document, or only the document in some test sets.
+        words = next(document_lines, "").strip().split(maxsplit=1)
         context = {
-            "item": f"{test_set.pair}:{number + 1}",
-            "source": source,
+            "item": f"{pair}:{number + 1}",
+            "source": source_text,
             "task": options.task or "translation",
-            "language": test_set.pair,
-            **_parse_document(next(documents, "")),
+            "language": pair,
+            **(dict(zip(("domain", "doc")[-len(words) :], words, strict=True)) if words else {}),
         }
-        for system, output in zip(test_set.systems, texts[len(references) :], strict=True):
-            ratings = _scores_of_line(test_set.ratings, system, number)
+        for system, output in zip(systems, texts[len(references) :], strict=True):
+            ratings = _scores_of_line(human, system, number)
             judgments = {
                 # A human translation may also be a system; it must not be its own reference.
                 "references": [text for name, text in references.items() if name != system and text],
                 "ratings": {name: [value] for name, value in ratings.items()},
-                "scores": _scores_of_line(test_set.scores, system, number),
+                "scores": _scores_of_line(metric, system, number),
             }
             yield {**context, "system": system, **drop_empty(judgments), "output": output}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TestSet:
-    """One language pair: the files that are read line by line, and the scores, which are grouped by system."""
-
-    pair: str
-    source: Path
-    references: Mapping[str, Path]
-    systems: Mapping[str, Path]
-    documents: Sequence[Path]  # One file, or none.
-    ratings: Mapping[str, Columns]
-    scores: Mapping[str, Columns]
-
-
-def _open_test_set(folder: Path, options: ConvertOptions) -> _TestSet:
-    pair = _choose_language_pair(folder, options.language)
-    source = folder / "sources" / f"{pair}.txt"
-    references = _find_files(folder / "references", f"{pair}.", ".txt")
-    for name in options.references or ():
-        if name not in references:
-            raise InputError(f"{folder}: no reference {name!r} for {pair}, only {format_names(references)}")
-    if options.references is not None:
-        references = {name: references[name] for name in options.references}
-    systems = _find_files(folder / "system-outputs" / pair, "", ".txt")
-    if not systems:
-        raise InputError(f"{folder / 'system-outputs' / pair}: no file SYSTEM.txt with outputs")
-    documents = list((folder / "documents").glob(f"{pair}.docs"))
-    lines = _count_lines([source, *references.values(), *systems.values(), *documents])
-    ratings = _find_files(folder / "human-scores", f"{pair}.", ".seg.score")
-    scores = _find_files(folder / "metric-scores" / pair, "", ".seg.score")
-    return _TestSet(
-        pair=pair,
-        source=source,
-        references=references,
-        systems=systems,
-        documents=documents,
-        ratings={name: _read_scores(path, systems, lines) for name, path in ratings.items()},
-        scores={name: _read_scores(path, systems, lines) for name, path in scores.items()},
-    )
 
 
 def _find_files(folder: Path, prefix: str, suffix: str) -> dict[str, Path]:
@@ -206,9 +183,3 @@ def _read_scores(path: Path, systems: Mapping[str, Path], lines: int) -> Columns
 def _scores_of_line(tables: Mapping[str, Columns], system: str, line: int) -> dict[str, float]:
     values = {name: columns[system][line] for name, columns in tables.items() if system in columns}
     return {name: value for name, value in values.items() if not math.isnan(value)}
-
-
-def _parse_document(line: str) -> Row:
-    """Parse a line of documents/: domain and document, or only the document in some test sets."""
-    words = line.strip().split(maxsplit=1)
-    return dict(zip(("domain", "doc")[-len(words) :], words, strict=True)) if words else {}

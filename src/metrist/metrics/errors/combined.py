@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple, get_args
 import numpy as np
 
 from metrist.errors import MissingExtra, ModelError, agree, format_count
-from metrist.language import is_other_language
+from metrist.language import is_english
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.errors.base import compute_overlap, count_words, sum_penalties
@@ -73,7 +73,7 @@ def choose_models(record: Record, task: str | None = None) -> ModelChoice:
     """The models that are made for a record; `task` overrides its own."""
     task = task or infer_task(record)[0]
     models, skipped = [], {}
-    english = not is_other_language(record)
+    english = is_english(record) is not False
     has_source = bool((record.source or "").strip())
     if task == TRANSLATION:
         if has_source or any(reference.strip() for reference in record.references):
@@ -97,7 +97,7 @@ def _refuse_consistency(record: Record, task: str, *, english: bool, has_source:
         return "there is no source"
     if not english:
         return "the output is not in English"
-    if is_other_language(replace(record, output=record.source or "", language=None)):
+    if is_english(replace(record, output=record.source or "", language=None)) is False:
         return "the source is not in English"
     if task in _RESTATE:
         return None
