@@ -13,13 +13,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from metrist.errors import agree, format_count
-from metrist.metrics.base import check_choice
 from metrist.metrics.errors.answers import ErrorAnswer
 from metrist.metrics.errors.fuzzy_matching import normalise
 from metrist.metrics.errors.span_alignment import is_grounded
 from metrist.metrics.lexical.tokenizers import tokenise
 from metrist.metrics.llm_metric import LLMMetric
-from metrist.ratings import Error, Side
+from metrist.ratings import Error
 from metrist.scores import Score, Scores
 
 Ungrounded = Literal["keep", "drop"]
@@ -41,10 +40,6 @@ class ErrorMetric(LLMMetric):
     reports_errors: ClassVar[bool] = True
 
     ungrounded: Ungrounded = "keep"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "ungrounded", ("keep", "drop"))
 
     def remarks(self, scores: Scores) -> list[str]:
         """In addition to mean bounds and cost: how many errors were located, and which answers were irregular."""
@@ -92,9 +87,14 @@ def count_words(texts: Sequence[str]) -> list[int]:
 def score_errors(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ungrounded: Ungrounded) -> Score:
     """The score of an output with so many words, from its errors and the answer that listed them."""
     counted = [error for error in errors if ungrounded == "keep" or is_grounded(error)]
+    # The shares of the errors whose words are on either side.
+    shares = {
+        side: sum(is_grounded(error) and error.side == side for error in errors) / len(errors) if errors else math.nan
+        for side in ("output", "source")
+    }
     more = {
-        GROUNDED: _located_share(errors, "output"),
-        IN_SOURCE: _located_share(errors, "source"),
+        GROUNDED: shares["output"],
+        IN_SOURCE: shares["source"],
         DROPPED: float(len(errors) - len(counted)),
         PARTIAL: float(answer.partial),
     }
@@ -117,11 +117,6 @@ def sum_penalties(errors: Sequence[Error], words: int, parts: Mapping[str, float
         errors=tuple(errors),
         explanation=explanation or None,
     )
-
-
-def _located_share(errors: Sequence[Error], side: Side) -> float:
-    """The share of the errors whose words are on that side; NaN if there are no errors."""
-    return sum(is_grounded(error) and error.side == side for error in errors) / len(errors) if errors else math.nan
 
 
 # --- Merging the errors of several analyses of one output
