@@ -79,10 +79,6 @@ def test_an_exception_names_the_record():
     assert re.search(r"ZeroDivisionError: .* \(test_base\.py:\d+\)$", str(caught.value))
 
 
-def test_a_class_in_place_of_a_metric_is_built():
-    assert list(metrist.score([{"item": "1", "system": "s", "output": "o"}], [Vowels]).scores) == [Vowels().text]
-
-
 @pytest.mark.parametrize("needs", [("refs",), "references"])
 def test_needs_that_are_no_fields_of_a_record_are_refused(needs: Any):
     metric = type("Needy", (Vowels,), {"needs": needs})()

@@ -1,9 +1,8 @@
 """Metrics that ask an LLM.
 
 `LLMMetric` turns a prompt and a parser into a metric. Protocols with several questions per record override `score` and
-use the functions of this module: `ask_llm` sends conversations, `continue_conversations` adds a further question,
-`score_answers` turns answers into scores. `ask_and_parse` and `ask_for_scores` do both, parse each answer once, and
-remember answers that cannot be read.
+use the functions of this module: `ask_llm` sends conversations, `continue_conversations` adds a further question.
+`ask_and_parse` and `ask_for_scores` also parse each answer, once, and remember those that cannot be read.
 """
 
 from __future__ import annotations
@@ -91,7 +90,6 @@ class LLMMetric(Metric):
             return repr((code.co_code, [const for const in code.co_consts if not inspect.iscode(const)]))
 
     def facts(self) -> Mapping[str, str]:
-        """The hash of the prompt, and what the LLM reports about itself."""
         digest = hashlib.sha256(self.prompt_text().encode("utf-8", "surrogatepass")).hexdigest()[:12]
         return {"prompt": digest, **self.llm.facts()}
 
@@ -100,29 +98,26 @@ class LLMMetric(Metric):
         return Sampling(temperature=self.temperature, max_tokens=self.max_tokens, **options)
 
     def score(self, shard: Shard) -> Scores:
+        def parse(_: int, answer: Completion) -> Score:
+            try:
+                value = self.parse(answer.text)
+                if isinstance(value, Score):
+                    return value
+                number = float(value)
+            except UnparsableAnswer:
+                raise
+            except _PARSE_ERRORS as error:
+                raise UnparsableAnswer(f"the answer cannot be parsed ({type(error).__name__}: {error})") from error
+            if math.isnan(number):
+                raise UnparsableAnswer("the answer cannot be parsed: parse() returned NaN")
+            return Score(value=number)
+
         conversations = [_to_conversation(self.name, self.prompt(record)) for record in shard.records]
-        scores = ask_for_scores(
-            self, conversations, self.sampling(), shard.runtime, lambda _, answer: self._parse_score(answer.text)
-        )
-        return Scores.of(scores)
+        return Scores.of(ask_for_scores(self, conversations, self.sampling(), shard.runtime, parse))
 
     def remarks(self, scores: Scores) -> list[str]:
         """Outputs without a score and the range of the mean, then tokens and cost."""
         return [*coverage_remarks(self, scores), *cost_remarks(self, scores)]
-
-    def _parse_score(self, text: str) -> Score:
-        try:
-            value = self.parse(text)
-            if isinstance(value, Score):
-                return value
-            number = float(value)
-        except UnparsableAnswer:
-            raise
-        except _PARSE_ERRORS as error:
-            raise UnparsableAnswer(f"the answer cannot be parsed ({type(error).__name__}: {error})") from error
-        if math.isnan(number):
-            raise UnparsableAnswer("the answer cannot be parsed: parse() returned NaN")
-        return Score(value=number)
 
 
 class UnparsableAnswer(ValueError):
@@ -220,7 +215,7 @@ def ask_and_parse(
 
 def ask_for_scores(
     metric: LLMMetric,
-    conversations: Sequence[Conversation],
+    conversations: Sequence[Conversation | None],
     sampling: Sampling,
     runtime: Runtime | None,
     parse: Callable[[int, Completion], Score],
@@ -230,12 +225,6 @@ def ask_for_scores(
     """As `ask_and_parse`, with a failed score for a failure, and the usage in each."""
     results = ask_and_parse(metric, conversations, sampling, runtime, parse, needs_logprobs=needs_logprobs)
     return [_add_usage(answer, result) for answer, result in results]
-
-
-def score_answers(answers: Sequence[Completion], parse: Callable[[int, Completion], Score]) -> list[Score]:
-    """A score per answer. `parse` receives each answer with its index and raises `UnparsableAnswer` to reject it: the
-    score is then a failure with the raw answer."""
-    return [_add_usage(answer, _parse_answer(index, answer, parse)) for index, answer in enumerate(answers)]
 
 
 def _parse_answer(index: int, answer: Completion, parse: Callable[[int, Completion], _T]) -> _T | Failure:
@@ -284,7 +273,12 @@ def sum_usage(answers: Iterable[Completion], unreadable: Sequence[Completion] = 
     }
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in ("cached", "estimated")}
     rare = {
-        "unpriced": sum(map(_is_unpriced, asked_answers)),
+        # A request without any response, not even a token count, cost nothing.
+        "unpriced": sum(
+            answer.usage.cost is None
+            for answer in asked_answers
+            if answer.failure is None or answer.usage.prompt_tokens is not None
+        ),
         "unusable": sum(usage.unusable for usage in usages),
         "probes": sum(usage.calls - 1 for usage in usages),
         "repeated": sum(usage.repeated for usage in usages),
@@ -294,12 +288,6 @@ def sum_usage(answers: Iterable[Completion], unreadable: Sequence[Completion] = 
     }
     calls = sum(usage.calls for usage in usages)
     return {"calls": calls, **counts, **{name: n for name, n in (rare | unpaid).items() if n}, **sums}
-
-
-def _is_unpriced(answer: Completion) -> bool:
-    """Whether the cost is unknown. A request without any response, not even a token count, cost nothing."""
-    responded = answer.failure is None or answer.usage.prompt_tokens is not None
-    return responded and answer.usage.cost is None
 
 
 def merge_usage(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:

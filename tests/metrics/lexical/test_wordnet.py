@@ -58,22 +58,19 @@ def copied(small_wordnet: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(small_wordnet, tmp_path / "copied"))
 
 
-def test_an_index_line_without_numbers_is_named(copied):
-    (copied / "index.verb").write_text("run v many\n")
-    with raises_code(InputError, "invalid_value", "index.verb:1"):
-        WordNet(copied)
-
-
-def test_an_offset_that_points_nowhere_is_named(copied):
-    (copied / "index.verb").write_text("run v 1 0 1 0 00000003\n")
-    with raises_code(InputError, "invalid_value", "data.verb", "3"):
+@pytest.mark.parametrize(
+    ("file", "content", "code", "values"),
+    [
+        ("index.verb", "run v many\n", "invalid_value", ["index.verb:1"]),
+        # An offset that points nowhere.
+        ("index.verb", "run v 1 0 1 0 00000003\n", "invalid_value", ["data.verb", "3"]),
+        ("data.adv", "", "unreadable", ["data.adv"]),
+    ],
+)
+def test_a_damaged_file_is_named(copied, file, content, code, values):
+    (copied / file).write_text(content)
+    with raises_code(InputError, code, *values):
         WordNet(copied).synonyms("run")
-
-
-def test_an_empty_data_file_is_refused(copied):
-    (copied / "data.adv").write_text("")
-    with raises_code(InputError, "unreadable", "data.adv"):
-        WordNet(copied)
 
 
 def test_the_fingerprint_follows_the_files(small_wordnet, copied):

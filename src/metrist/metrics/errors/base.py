@@ -42,8 +42,6 @@ class ErrorMetric(LLMMetric):
     ungrounded: Ungrounded = "keep"
 
     def remarks(self, scores: Scores) -> list[str]:
-        """In addition to mean bounds and cost: how many errors were located, and which answers were irregular."""
-
         def part(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
             return np.nan_to_num(scores.parts.get(name, np.zeros(len(scores))))
 
@@ -51,29 +49,26 @@ class ErrorMetric(LLMMetric):
         counts = part(ERRORS) + part(DROPPED)
         if total := round(float(counts.sum())):
             in_output, in_source = (round(float((part(name) * counts).sum())) for name in (GROUNDED, IN_SOURCE))
-            remark = (
-                f"{in_output:,} of {format_count(total, 'error')} ({in_output / total:.1%}) "
-                f"{agree(in_output, 'was', 'were')} located in the output"
-            )
+            were = agree(in_output, "was", "were")
+            errors = f"{format_count(total, 'error')} ({in_output / total:.1%})"
+            remark = f"{in_output:,} of {errors} {were} located in the output"
             if in_source:
                 remark += f", {in_source:,} ({in_source / total:.1%}) in the source only"
             if part(DROPPED).any():
                 remark += f", {int(part(DROPPED).sum()):,} that were not located were dropped"
             remarks.append(remark)
         if partial := int(part(PARTIAL).sum()):
-            remarks.append(
-                f"{format_count(partial, 'answer was', 'answers were')} truncated or incomplete; the "
-                "errors that are complete count"
-            )
+            answers = format_count(partial, "answer was", "answers were")
+            remarks.append(f"{answers} truncated or incomplete; the errors that are complete count")
         if irregular := len(scores.explanations):
+            answers = format_count(irregular, "answer was", "answers were")
             remarks.append(
-                f"{format_count(irregular, 'answer was', 'answers were')} irregular; "
-                f"{agree(irregular, 'its explanation says', 'their explanations say')} how"
+                f"{answers} irregular; {agree(irregular, 'its explanation says', 'their explanations say')} how"
             )
         if default := int(part(DEFAULT_INSTRUCTION).sum()):
+            records = format_count(default, "record has", "records have")
             remarks.append(
-                f"{format_count(default, 'record has', 'records have')} no instruction; the default one of "
-                f"{agree(default, 'its', 'their')} task was used"
+                f"{records} no instruction; the default one of {agree(default, 'its', 'their')} task was used"
             )
         return [*super().remarks(scores), *(f"{self.label}: {remark}" for remark in remarks)]
 

@@ -141,8 +141,7 @@ class ErrorAnalysis(ErrorMetric):
             raise SpecError(f"{self.name}: samples must be at least 1, got {self.samples}")
         if self.samples > 1 and not self.temperature:
             raise SpecError(
-                f"{self.name}: samples={self.samples} needs a temperature above 0, such as temperature=0.7, because at "
-                "0 all samples are the same",
+                f"{self.name}: samples={self.samples} needs a temperature above 0, such as temperature=0.7",
                 code="conflict",
             )
 
@@ -151,7 +150,6 @@ class ErrorAnalysis(ErrorMetric):
         return ("references",) if self.reference == "shown" else ()
 
     def prompt_text(self) -> str:
-        """The prompts, the tables that may be used, and the examples."""
         templates = [ANALYSIS, AS_JSON, *([CHECK] if self.check != NONE else [])]
         shared_table = self._shared_table()
         tables = shipped_tables().values() if shared_table is None else (shared_table,)
@@ -176,18 +174,13 @@ class ErrorAnalysis(ErrorMetric):
         return Scores.of(self._score_record_errors(*row) for row in columns)
 
     def remarks(self, scores: Scores) -> list[str]:
-        """In addition to those of all error metrics: how many errors the second pass rejected."""
         rejected = int(np.nansum(scores.parts.get(REFUSED, np.zeros(0))))
         if not rejected:
             return super().remarks(scores)
-        remark = (
-            f"{self.label}: {format_count(rejected, 'error was', 'errors were')} rejected by the second pass "
-            f"and {agree(rejected, 'is', 'are')} not counted"
-        )
-        return [*super().remarks(scores), remark]
+        errors = format_count(rejected, "error was", "errors were")
+        return [*super().remarks(scores), f"{self.label}: {errors} rejected by the second pass"]
 
     def _shared_table(self) -> AspectTable | None:
-        """The table for all records; None if each record has that of its own task."""
         if self.aspects not in (OF_TASK, NONE):
             table = read_table(self.aspects)
             return dataclasses.replace(table, task=self.task) if self.task else table
@@ -233,7 +226,6 @@ class ErrorAnalysis(ErrorMetric):
         sample: int,
         runtime: Runtime | None,
     ) -> list[_RecordAnalysis]:
-        """One sample of each record: two questions, the second after the answer to the first."""
         conversations = [(*example_turns, Message("user", question.analysis)) for question in questions]
         free_answers = ask_llm(self.llm, conversations, self.sampling(sample=sample), runtime)
         json_conversations = continue_conversations(
@@ -288,10 +280,9 @@ class ErrorAnalysis(ErrorMetric):
             notes = []
             if unchecked := verdicts[own].count(None):
                 failure = Failure.combine(answer.failure for answer in answers[own])
-                notes.append(
-                    f"{format_count(unchecked, 'error')} could not be checked and "
-                    f"{agree(unchecked, 'counts', 'count')}{f' ({failure})' if failure else ''}"
-                )
+                count = agree(unchecked, "counts", "count")
+                reason = f" ({failure})" if failure else ""
+                notes.append(f"{format_count(unchecked, 'error')} could not be checked and {count}{reason}")
             accepted = tuple(error for error, real in zip(errors, verdicts[own], strict=True) if real is not False)
             rejected = verdicts[own].count(False)
             checks.append(CheckedErrors(accepted, rejected, tuple(notes), tuple(answers[own])))

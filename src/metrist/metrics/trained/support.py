@@ -386,7 +386,6 @@ class SupportReader:
         return rows
 
     def _join_words(self, output: TokenizedText, piece: SentencePart, logits: Numbers) -> list[Word]:
-        """The words of a sentence with their probabilities of being wrong."""
         assert self.marking is not None
         calibrated = (self.marking.scale * logits + self.marking.shift).tolist()
         starts, ends = (column[piece.first : piece.last].tolist() for column in (output.starts, output.ends))
