@@ -114,7 +114,7 @@ def _compute_rouge(
     tokenizer: Callable[[str], list[str]] | None = None,
 ) -> dict[str, Any]:
     # RougeScorer takes an object with a method.
-    own_tokenizer = SimpleNamespace(tokenize=tokenizer) if tokenizer else None
+    own_tokenizer: Any = SimpleNamespace(tokenize=tokenizer) if tokenizer else None
     scorer = RougeScorer(list(rouge_types), use_stemmer, tokenizer=own_tokenizer)
     rows = _as_lists(references)
     if all(len(row) == 1 for row in rows):

@@ -67,10 +67,6 @@ def test_the_question_is_the_prompt_alone_and_greedy() -> None:
     assert (message.role, message.text) == ("user", PROMPT)
 
 
-def test_places_for_texts_in_the_texts_themselves_stay_as_they_are() -> None:
-    assert "{{output}} $source" in build_prompt("{{output}} $source", "{{instruction}}", "x")
-
-
 def test_half_characters_are_sent_as_missing_ones() -> None:
     assert "\ufffd" in build_prompt("a", "b", "\ud83d")
 

@@ -62,13 +62,6 @@ def test_published_chinese_scores_split_quotes_but_not_extension_b():
     assert cut("zh", ["“a”\U00020000\U00020001中文"]) == [["“", "a", "”", "\U00020000\U00020001", "中", "文"]]
 
 
-def test_tokens_are_cut_once_for_metrics_that_ask_alike():
-    shard = Shard([record("A b.", "a c.")])
-    first = bleu.bleu_tokens(shard, "13a", lowercase=False)
-    assert bleu.bleu_tokens(shard, "13a", lowercase=False) is first
-    assert bleu.bleu_tokens(shard, "13a", lowercase=True) is not first
-
-
 def test_a_sacrebleu_tokenizer_is_used_and_named_in_the_signature(monkeypatch):
     spaced = SimpleNamespace(tokenizer=" ".join)
     monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", lambda **_settings: spaced)

@@ -31,14 +31,6 @@ def test_synonyms_are_those_that_nltk_finds(small_wordnet, tmp_path, word):
         assert open_wordnet(str(small_wordnet)).synonyms(word) == expected(reader, word)
 
 
-def test_inflected_and_irregular_forms_find_their_base(small_wordnet):
-    synonyms = open_wordnet(str(small_wordnet)).synonyms
-    assert synonyms("cars") == {"car", "auto", "automobile"}
-    assert synonyms("bought") == {"buy", "purchase"}
-    assert synonyms("bigger") == {"big", "large", "galore"}
-    assert synonyms("zebra") == set()
-
-
 def test_synonyms_of_real_words_are_those_that_nltk_finds(data, debian_wordnet, tmp_path):
     words = tokenise([record.output for record in sample(data("summeval"), 100)], "unicode").words
     synonyms = open_wordnet(str(debian_wordnet)).synonyms

@@ -19,7 +19,6 @@ from metrist.metrics.likelihood.layout import Roles
 from metrist.metrics.registry import build
 from metrist.models.loading import load_causal
 from metrist.records import Record
-from metrist.run.tasks import score_shard
 
 SOURCE = "the old president said that the news was not very good"
 OUTPUT = "the news is bad"
@@ -132,27 +131,6 @@ def test_every_sentence_of_the_table_is_one_and_every_layout_has_its_places():
         assert all(one.endswith(".") and "\n" not in one and "{" not in one for one in sentences)
 
 
-def test_what_is_needed_depends_on_the_direction(tiny_score):
-    assert tiny_score().needs == ("source",)
-    assert tiny_score(direction="f").needs == ("references",)
-    result = score_shard(tiny_score(), Shard([record(source=None), record()]))
-    assert "needs source, but item '0' of system 's' has none" in result.failures[0]
-    assert not np.isnan(result.values[1])
-    without = score_shard(tiny_score(direction="f"), Shard([record(references=())]))
-    assert "needs references, but item '0' of system 's' has none" in without.failures[0]
-
-
-def test_empty_texts_fail_with_the_reason_and_their_neighbours_do_not(tiny_score):
-    result = tiny_score().score(Shard([record(output=" \n"), record(source=""), record()]))
-    assert "the output is empty" in result.failures[0]
-    assert "the source is empty" in result.failures[1]
-    assert sorted(result.failures) == [0, 1]
-    assert result.parts["cut_tokens"][2] == 0
-    only = tiny_score().score(Shard([record(output="")]))
-    assert list(only.failures) == [0]
-    assert "cut_tokens" in only.parts
-
-
 def test_what_is_cut_is_counted_and_said(tiny_score):
     metric = tiny_score(max_tokens=200)
     long = " ".join(["river"] * 300)
@@ -185,18 +163,6 @@ def test_windows_leave_room_for_the_prompt_where_the_room_is_given(tiny_score):
     result = metric.score(Shard([record(source=" ".join(["river"] * 100))]))
     assert result.parts["windows"][0] > 2
     assert result.parts["cut_tokens"][0] == 0
-
-
-def test_tokens_are_told_when_asked_for(tiny_score):
-    result = tiny_score(direction="f").score(Shard([record()], tokens=True))
-    readings = result.tokens[0]
-    assert len(readings) == 4
-    assert readings[0]["condition"] == "reference"
-    assert readings[0]["target"] == "output"
-    assert readings[0]["pieces"] == ["the", "news", "is", "bad"]
-    means = [np.mean(one["logprobs"]) for one in readings]
-    assert np.mean(means) == pytest.approx(result.values[0], abs=1e-4)
-    assert not tiny_score().score(Shard([record()])).tokens
 
 
 def test_the_signature_names_the_weights_and_the_prompt(tiny_score):

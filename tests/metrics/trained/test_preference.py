@@ -99,15 +99,6 @@ def test_any_column_and_the_first_reference_can_be_the_context(model):
     assert score.parts["reward"] == raw(model, "good ?", *context, ("output", "the cat sat"))
 
 
-def test_labels_reach_a_model_that_learned_with_them(tiny, tmp_path):
-    folder = str(tiny_rewards.plain(tiny("bert"), tmp_path / "labelled", layout=RewardLayout(labelled=True)))
-    one = scored(Preference(model=folder, instruction="good ?", context=("source",)), FULL)
-    other = scored(
-        Preference(model=folder, instruction="good ?", context=("news",)), replace(FULL, extra={"news": FULL.source})
-    )
-    assert one.values[0] != other.values[0]
-
-
 def test_an_opposite_criterion_scores_what_it_is_called_and_less_is_better(model):
     metric = Preference(model=model, criterion="cno")
     assert metric.text == f"preference(model={model!r}, criterion='CNO')"

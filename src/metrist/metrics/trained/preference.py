@@ -90,7 +90,11 @@ class Preference(ModelMetric):
         return {"weights": ", ".join(fingerprints)}
 
     def score(self, shard: Shard) -> Scores:
-        prepared = [_prepare(record) for record in shard.records]
+        # The models read dialogues without labels of speakers.
+        prepared = [
+            remove_speakers(record).record if resolve_task(record.task) == DIALOGUE else record
+            for record in shard.records
+        ]
         positions = [i for i, record in enumerate(prepared) if record.output.strip()]
         failures = dict.fromkeys(set(range(len(shard))) - set(positions), _EMPTY)
         records = [prepared[i] for i in positions]
@@ -256,11 +260,6 @@ class PreferenceInput(NamedTuple):
     fields: Fields
     #: Whether there should be a context.
     needs_context: bool
-
-
-def _prepare(record: Record) -> Record:
-    """The record as models read it: dialogues without labels of speakers."""
-    return remove_speakers(record).record if resolve_task(record.task) == DIALOGUE else record
 
 
 def build_input(
