@@ -23,7 +23,6 @@ from metrist.metrics.llm_metric import (
     NOT_ASKED,
     LLMMetric,
     UnparsableAnswer,
-    ask_for_scores,
     ask_llm,
     continue_conversations,
     cost_remarks,
@@ -31,6 +30,7 @@ from metrist.metrics.llm_metric import (
     describe_usage,
     is_retryable,
     merge_usage,
+    score_answers,
     sum_usage,
 )
 from metrist.metrics.prompt_layout import fill_template, load_template
@@ -53,7 +53,7 @@ class TwoSteps(LLMMetric):
     def score(self, shard):
         first = [(Message("user", f"What do you think of {record.output}?"),) for record in shard.records]
         opinions = ask_llm(self.llm, first, self.sampling())
-        second = continue_conversations(first, opinions, "As a number?")
+        numbers = ask_llm(self.llm, continue_conversations(first, opinions, "As a number?"), self.sampling())
 
         def read(number, answer):
             try:
@@ -63,7 +63,7 @@ class TwoSteps(LLMMetric):
             usage = sum_usage([opinions[number], answer])
             return Score(value=value, explanation=opinions[number].text, usage=usage)
 
-        return Scores.of(ask_for_scores(self, second, self.sampling(), None, read))
+        return Scores.of(score_answers(numbers, read))
 
 
 def two_steps(conversation, _):

@@ -1,8 +1,9 @@
 """Metrics that ask an LLM.
 
 `LLMMetric` turns a prompt and a parser into a metric. Protocols with several questions per record override `score` and
-use the functions of this module: `ask_llm` sends conversations, `continue_conversations` adds a further question.
-`ask_and_parse` and `ask_for_scores` also parse each answer, once, and remember those that cannot be read.
+use the functions of this module: `ask_llm` sends conversations, `continue_conversations` adds a further question,
+`score_answers` turns answers into scores. `ask_and_parse` and `ask_for_scores` do both, parse each answer once, and
+remember answers that cannot be read.
 """
 
 from __future__ import annotations
@@ -225,6 +226,12 @@ def ask_for_scores(
     """As `ask_and_parse`, with a failed score for a failure, and the usage in each."""
     results = ask_and_parse(metric, conversations, sampling, runtime, parse, needs_logprobs=needs_logprobs)
     return [_add_usage(answer, result) for answer, result in results]
+
+
+def score_answers(answers: Sequence[Completion], parse: Callable[[int, Completion], Score]) -> list[Score]:
+    """A score per answer. `parse` receives each answer with its index and raises `UnparsableAnswer` to reject it: the
+    score is then a failure with the raw answer."""
+    return [_add_usage(answer, _parse_answer(index, answer, parse)) for index, answer in enumerate(answers)]
 
 
 def _parse_answer(index: int, answer: Completion, parse: Callable[[int, Completion], _T]) -> _T | Failure:
