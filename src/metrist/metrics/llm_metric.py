@@ -91,6 +91,7 @@ class LLMMetric(Metric):
             return repr((code.co_code, [const for const in code.co_consts if not inspect.iscode(const)]))
 
     def facts(self) -> Mapping[str, str]:
+        """The hash of the prompt, and what the LLM reports about itself."""
         digest = hashlib.sha256(self.prompt_text().encode("utf-8", "surrogatepass")).hexdigest()[:12]
         return {"prompt": digest, **self.llm.facts()}
 

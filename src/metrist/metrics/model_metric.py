@@ -62,6 +62,7 @@ class ModelMetric(Metric):
         return {"weights": find_weights(self.options).fingerprint}
 
     def remarks(self, scores: Scores) -> list[str]:
+        """How many outputs had texts that were cut, if any."""
         cut = scores.parts.get(CUT)
         count = 0 if cut is None else np.count_nonzero(cut > 0)
         if not count or cut is None:
