@@ -220,11 +220,15 @@ def test_without_settings_three_sentences_are_read_together():
         "{}",
         '{"metrist_support": 2}',
         '{"metrist_support": 1, "sentences": 0}',
+        '{"metrist_support": 1, "sentences": true}',
+        '{"metrist_support": 1, "sentences": 1e3}',
         '{"metrist_support": 1, "sentence": 3}',
         '{"metrist_support": 1, "window": 12}',
         '{"metrist_support": 1, "scale": 0}',
+        '{"metrist_support": 1, "scale": "1"}',
         '{"metrist_support": 1, "shift": NaN}',
         '{"metrist_support": 1, "copied": 1}',
+        '{"metrist_support": 1, "copied": false}',
         "[" * 100_000,
     ],
 )
@@ -419,13 +423,17 @@ def test_a_very_long_source_is_read_whole_in_few_rounds():
     assert seen == set(model.tokenizer.encode(source).ids)
 
 
+def read_all(reader, pairs):
+    return reader.read(pairs)
+
+
 SURE = 1 / (1 + np.exp(-3))
 
 
 def test_a_model_with_a_head_for_errors_marks_words_in_the_same_pass():
     output = " w3000 w5000  w5001 w3001. w3002 w3003."
     model = MarkingOverlap()
-    [result] = SupportReader(model, threshold=0.5).read([("w3000 w3001 w3002 w3003.", output)])
+    [result] = read_all(SupportReader(model, threshold=0.5), [("w3000 w3001 w3002 w3003.", output)])
     assert logit(result.probabilities) == pytest.approx([(3 * 2 - 2 * 6) / 5, 2])
     [mark] = result.find_marks(0, supported=False)
     assert (output[mark.start : mark.end], mark.probability) == ("w5000  w5001", pytest.approx(SURE))
@@ -440,7 +448,7 @@ def test_what_one_window_supports_is_not_marked():
     source = " ".join(["w3000 w3001.", *words, "w3002 w3003."])
     output = "w3000 w3001 w3002 w3003 w5999."
     model = MarkingOverlap()
-    [result] = SupportReader(model, threshold=0.9).read([(source, output)])
+    [result] = read_all(SupportReader(model, threshold=0.9), [(source, output)])
     assert len(model.calls) > 1
     [mark] = result.find_marks(0, supported=False)
     assert output[mark.start : mark.end] == "w5999"
@@ -448,7 +456,7 @@ def test_what_one_window_supports_is_not_marked():
 
 def test_repeated_sentences_are_marked_wherever_they_stand():
     output = "w5000 w3000. w3001. w5000 w3000."
-    [result] = SupportReader(MarkingOverlap(), threshold=0.5).read([("w3000 w3001.", output)])
+    [result] = read_all(SupportReader(MarkingOverlap(), threshold=0.5), [("w3000 w3001.", output)])
     marks = [result.find_marks(i, supported=False) for i in range(3)]
     assert [[(mark.start, mark.end) for mark in own] for own in marks] == [[(0, 5)], [], [(20, 25)]]
 
@@ -460,7 +468,7 @@ def test_errors_json_says_how_words_are_marked(tmp_path):
         (tmp_path / "errors.json").write_text(json.dumps({"metrist_errors": 1, **facts}))
         model = MarkingOverlap()
         model.folder = tmp_path
-        [result] = SupportReader(model, threshold=0.5).read([pair])
+        [result] = read_all(SupportReader(model, threshold=0.5), [pair])
         return [word.probability for word in result.find_marks(0, supported=supported)]
 
     assert mark() == [pytest.approx(SURE)]
@@ -506,9 +514,9 @@ def test_one_pass_for_both_heads_gives_the_support_of_one_head_alone(tmp_path):
     both = load_text_encoder(str(write_text_encoder(tmp_path / "both" / "model", heads=("support", "errors"))))
     source = "the dog sat on the mat . the cat ran under the tree . john was in paris ."
     output = "the dog ran on the tree. mary was in london. a big cat sat."
-    [marked] = SupportReader(both, threshold=0.5).read([(source, output)])
+    [marked] = read_all(SupportReader(both, threshold=0.5), [(source, output)])
     alone = NoErrors(both)
-    [plain] = SupportReader(alone, threshold=0.5).read([(source, output)])
+    [plain] = read_all(SupportReader(alone, threshold=0.5), [(source, output)])
     np.testing.assert_allclose(marked.probabilities, plain.probabilities, rtol=1e-9)
     assert [[output[w.start : w.end] for w in words] for words in marked.words] == [
         ["the", "dog", "ran", "on", "the", "tree", "."],
