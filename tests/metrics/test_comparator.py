@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pickle
 import re
 
@@ -12,13 +11,10 @@ import pytest
 
 from error_codes import raises_code
 from metrist.errors import RunError, SpecError
-from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.comparator import ByScore, Comparator, Judgment, build_comparator
-from metrist.metrics.judge.judge import Judge
 from metrist.metrics.registry import build
 from metrist.records import Pair, Record
-from metrist.run.prefer import prefer
 from metrist.scores import Score, Scores
 
 
@@ -157,23 +153,3 @@ def test_what_the_metric_within_remarks_is_told_of_each_output_once():
     assert by_score.observations([]) == []
     # A judgment that was read back from a file does not know its scores.
     assert by_score.observations([Judgment(preference="tie")]) == []
-
-
-def test_remarks_of_the_metric_within_stand_under_the_table():
-    rows = [
-        {"item": str(n), "system": system, "output": system * (n + 1), "source": "a text"}
-        for n in range(3)
-        for system in "ab"
-    ]
-    judge = Judge(
-        llm=FakeLLM(lambda said, _: "no grade" if "bbb" in said[-1].text else grade(said)), rubric="single_answer"
-    )
-    notes = prefer(rows, judge).table().notes
-    assert any("5 of 6 outputs" in note for note in notes)
-    assert any("6 calls" in note for note in notes)
-
-
-def grade(said):
-    """The judge's own answer: it carries the mark that the question asks for."""
-    (mark,) = re.findall(r'"id": "([^"]+)"', said[-1].text)
-    return json.dumps({"reasons": "Fine.", "quality": 7, "id": mark})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +19,6 @@ from metrist.llm.cache import open_cache
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 from metrist.llm.replay import FakeLLM
 from metrist.metrics.base import Shard
-from metrist.metrics.judge.pair import JudgePair
 from metrist.metrics.llm_metric import (
     NOT_ASKED,
     LLMMetric,
@@ -35,7 +34,7 @@ from metrist.metrics.llm_metric import (
     sum_usage,
 )
 from metrist.metrics.prompt_layout import fill_template, load_template
-from metrist.records import Pair, Record
+from metrist.records import Record
 from metrist.run import Results, load, score
 from metrist.run.estimate import estimate
 from metrist.runtime import Runtime
@@ -406,21 +405,3 @@ def test_a_dry_run_counts_what_would_be_asked_for_again():
         return llm.answered
 
     assert (answered(), answered(retry_failed=True), answered(fresh=True)) == (2, 1, 0)
-
-
-def test_a_judge_of_pairs_marks_what_it_cannot_read(moody):
-    moody.answers = {}
-    llm = Moody()
-    pair = Pair(first=records("a")[0], second=replace(records("a")[0], system="t", output="b"))
-    judge = JudgePair(llm=llm)
-    questions = [judge._build_question(*order) for order in ((pair.first, pair.second), (pair.second, pair.first))]
-    moody.answers = {question.conversation[-1].text: "no idea" for question in questions}
-    for requests in (2, 0):
-        (judgment,) = judge.prefer([pair])
-        assert judgment.failure is not None
-        assert len(moody.requests) == requests
-        moody.requests.clear()
-    assert judgment.usage["unreadable_cached"] == 2
-    with Runtime.current().override(retry_failed=True).activate():
-        judge.prefer([pair])
-    assert len(moody.requests) == 2

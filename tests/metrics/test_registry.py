@@ -418,24 +418,6 @@ def test_a_metric_object_is_taken_as_it_is():
     assert build(metric) is metric
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "likelihood(dtype='int8')",
-        "bartscore(dtype='int8')",
-        "prism_style(model='m', dtype='int8')",
-        "gptscore(model='m', dtype='int8')",
-        "perplexity(model='m', dtype='int8')",
-        "bertscore(model='m', dtype='int8')",
-        "embedding_cosine(model='m', dtype='int8')",
-        "preference(dtype='int8')",
-    ],
-)
-def test_an_unknown_dtype_is_refused(text: str) -> None:
-    with raises_code(SpecError, "invalid_value", "'float32'", "'bfloat16'", "'float16'", "'int8'"):
-        build(text)
-
-
 class Plain(Metric):
     def score_record(self, record: Record) -> float:
         return float(len(record.output))

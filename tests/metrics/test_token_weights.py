@@ -12,7 +12,6 @@ import pytest
 
 from error_codes import raises_code
 from metrist.errors import InputError
-from metrist.metrics.base import hash_file
 from metrist.metrics.token_weights import (
     DocumentFrequencies,
     content_word_weights,
@@ -95,16 +94,6 @@ def test_files_that_cannot_be_read_are_refused_with_their_place(tmp_path, name, 
 def test_a_missing_file_is_named():
     with raises_code(InputError, "unreadable", "nowhere.txt"):
         read_texts("nowhere.txt")
-    with raises_code(InputError, "unreadable", "nowhere.txt"):
-        hash_file("nowhere.txt")
-
-
-def test_a_changed_file_has_another_hash_file(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("one\n")
-    before = hash_file(str(path))
-    path.write_text("one and more\n")
-    assert hash_file(str(path)) != before
 
 
 @pytest.mark.parametrize(

@@ -107,12 +107,10 @@ class BARTScorer:
             raise RunError(f"pair {first} cannot be scored: {scores.failures[first]}")
         truncated = scores.condition_cut + scores.target_cut
         if truncated.any():
-            warnings.warn(
-                f"{np.count_nonzero(truncated):,} of {format_count(len(truncated), 'pair')} had texts of "
-                "more tokens than max_length="
-                f"{self.max_length} or the model allows; {int(truncated.sum()):,} tokens were left out",
-                stacklevel=2,
-            )
+            pairs = f"{np.count_nonzero(truncated):,} of {format_count(len(truncated), 'pair')}"
+            limit = f"max_length={self.max_length} or the model allows"
+            left_out = f"{int(truncated.sum()):,} tokens were left out"
+            warnings.warn(f"{pairs} had texts of more tokens than {limit}; {left_out}", stacklevel=2)
         return [float(value) for value in scores.values]
 
     def multi_ref_score(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,9 @@ def _compute_rouge(
     use_stemmer: bool = False,
     tokenizer: Callable[[str], list[str]] | None = None,
 ) -> dict[str, Any]:
-    scorer = RougeScorer(list(rouge_types), use_stemmer, tokenizer=_TokenizerFunction(tokenizer) if tokenizer else None)
+    # RougeScorer takes an object with a method.
+    own_tokenizer: Any = SimpleNamespace(tokenize=tokenizer) if tokenizer else None
+    scorer = RougeScorer(list(rouge_types), use_stemmer, tokenizer=own_tokenizer)
     rows = _as_lists(references)
     if all(len(row) == 1 for row in rows):
         scores = scorer.score_many([row[0] for row in rows], predictions)
@@ -120,13 +123,6 @@ def _compute_rouge(
         scores = [scorer.score_multi(row, text) for row, text in zip(rows, predictions, strict=True)]
     columns = {kind: [score[kind].fmeasure for score in scores] for kind in rouge_types}
     return {kind: float(np.mean(column)) if use_aggregator else column for kind, column in columns.items()}
-
-
-class _TokenizerFunction:
-    """A function as the tokenizer object that RougeScorer expects."""
-
-    def __init__(self, function: Callable[[str], list[str]]) -> None:
-        self.tokenize = function
 
 
 def _compute_sacrebleu(predictions: Sequence[str], references: References, **settings: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from metrist.kernels import Tokens, clipped_matches, from_lists, lcs_lengths, union_lcs_hits
 from metrist.metrics.lexical import tokenizers
-from metrist.metrics.lexical.rouge import Overlap, precision_recall_f
+from metrist.metrics.lexical.rouge import Counts, precision_recall_f
 from metrist.sentences import split_sentences
 
 _ROUGE_N = re.compile(r"rouge([1-9])")
@@ -104,13 +104,13 @@ class RougeScorer:
         for kind, order in kinds.items():
             if order is not None and tokens and matches is not None:
                 sizes = np.maximum(tokens.lengths - (order - 1), 0)
-                overlap = Overlap(matches[:, order - 1], sizes[outputs], sizes[references])
+                overlap = matches[:, order - 1], sizes[outputs], sizes[references]
             elif kind == "rougeL" and tokens:
                 hits = lcs_lengths(tokens, outputs, references)
-                overlap = Overlap(hits, tokens.lengths[outputs], tokens.lengths[references])
+                overlap = hits, tokens.lengths[outputs], tokens.lengths[references]
             else:
                 overlap = self._summary_overlap(texts, outputs, references)
-            columns[kind] = precision_recall_f(overlap).tolist()
+            columns[kind] = precision_recall_f(*overlap).tolist()
         return [{kind: Score(*rows[n]) for kind, rows in columns.items()} for n in range(len(predictions))]
 
     def _check_kind(self, kind: str) -> int | None:
@@ -130,12 +130,12 @@ class RougeScorer:
 
     def _summary_overlap(
         self, texts: Sequence[str], outputs: NDArray[np.int32], references: NDArray[np.int32]
-    ) -> Overlap:
+    ) -> tuple[Counts, Counts, Counts]:
         lines = [self._split(text) for text in texts]
         line_starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
         tokens = self._tokenise([line for text_lines in lines for line in text_lines])
         words = np.diff(tokens.starts[line_starts])
-        return Overlap(union_lcs_hits(tokens, line_starts, outputs, references), words[outputs], words[references])
+        return union_lcs_hits(tokens, line_starts, outputs, references), words[outputs], words[references]
 
     def _split(self, text: str) -> list[str]:
         if self._split_summaries:

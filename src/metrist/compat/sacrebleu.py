@@ -12,7 +12,7 @@ import json
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,10 @@ _MAX_POSITIONS = 1 << 21
 _TOKENISED = 100
 
 
-class _SacreMetric:
+_S = TypeVar("_S", bound="Score")
+
+
+class _SacreMetric(Generic[_S]):
     """What the three metrics share: references, resampling, signatures."""
 
     _metric: Metric
@@ -48,14 +51,14 @@ class _SacreMetric:
         self.seed: str | None = None
         self._references = None if references is None else self._transpose(references)
 
-    def sentence_score(self, hypothesis: str, references: Sequence[str]) -> Any:
+    def sentence_score(self, hypothesis: str, references: Sequence[str]) -> _S:
         """The score of one output."""
         if not isinstance(hypothesis, str):
             raise TypeError(f"{type(self).__name__}: the output must be one text, got a {type(hypothesis).__name__}")
         self._check_sequence("references", references)
         return self._to_score(self._stats([hypothesis], self._transpose([[text] for text in references])).sum(axis=0))
 
-    def corpus_score(self, hypotheses: Sequence[str], references: Streams | None, n_bootstrap: int = 1) -> Any:
+    def corpus_score(self, hypotheses: Sequence[str], references: Streams | None, n_bootstrap: int = 1) -> _S:
         """The score of all outputs together. With `n_bootstrap` above 1 it has a 95 % interval of that many
         resamples, drawn with the seed in the environment variable SACREBLEU_SEED (12345)."""
         self._check_sequence("outputs", hypotheses)
@@ -84,7 +87,7 @@ class _SacreMetric:
     def _settings(self) -> dict[str, Any]:
         raise NotImplementedError
 
-    def _to_score(self, sums: Stats) -> Any:
+    def _to_score(self, sums: Stats) -> _S:
         raise NotImplementedError
 
     def _compute(self, sums: Stats) -> Stats:
@@ -92,10 +95,8 @@ class _SacreMetric:
 
     def _stats(self, outputs: Sequence[str], references: list[tuple[str, ...]]) -> Stats:
         if len(outputs) != len(references):
-            raise ValueError(
-                f"{type(self).__name__}: expected as many references in each stream as outputs, got "
-                f"{len(references):,} and {len(outputs):,}"
-            )
+            sizes = f"got {len(references):,} and {len(outputs):,}"
+            raise ValueError(f"{type(self).__name__}: streams need a reference for each output, {sizes}")
         records = [
             Record(item=str(n), system="", output=output, references=references[n]) for n, output in enumerate(outputs)
         ]
@@ -125,7 +126,7 @@ class _SacreMetric:
             raise ValueError(f"{type(self).__name__}: {name} must not be empty")
 
 
-class BLEU(_SacreMetric):
+class BLEU(_SacreMetric["BLEUScore"]):
     """BLEU. `force=True` silences the warning about tokenised outputs."""
 
     SMOOTH_DEFAULTS: ClassVar[dict[str, float | None]] = _SMOOTH_DEFAULTS
@@ -162,16 +163,12 @@ class BLEU(_SacreMetric):
         """The score of one output. Without `effective_order`, one of fewer words than the highest order gets 0."""
         if not self.effective_order:
             warnings.warn("BLEU of one sentence needs effective_order=True", stacklevel=2)
-        score: BLEUScore = super().sentence_score(hypothesis, references)
-        return score
+        return super().sentence_score(hypothesis, references)
 
     def _stats(self, outputs: Sequence[str], references: list[tuple[str, ...]]) -> Stats:
         if not self._force and sum(text.endswith(" .") for text in outputs) >= _TOKENISED:
-            warnings.warn(
-                f"at least {_TOKENISED} outputs end in ' .' and seem to be tokenised, which lowers BLEU; detokenise "
-                "them, or set force=True",
-                stacklevel=3,
-            )
+            reason = f"at least {_TOKENISED} outputs end in ' .' and seem to be tokenised, which lowers BLEU"
+            warnings.warn(f"{reason}; detokenise them, or set force=True", stacklevel=3)
         return super()._stats(outputs, references)
 
     @staticmethod
@@ -230,7 +227,7 @@ class BLEU(_SacreMetric):
         }
 
 
-class CHRF(_SacreMetric):
+class CHRF(_SacreMetric["CHRFScore"]):
     """chrF, or chrF++ with `word_order=2`."""
 
     CHAR_ORDER = 6
@@ -272,7 +269,7 @@ class CHRF(_SacreMetric):
         }
 
 
-class TER(_SacreMetric):
+class TER(_SacreMetric["TERScore"]):
     """Translation edit rate, as Tercom computes it."""
 
     _short_names: ClassVar[dict[str, str]] = {"tok": "t"}
@@ -345,8 +342,7 @@ def corpus_bleu(
 ) -> BLEUScore:
     """BLEU of all outputs."""
     metric = BLEU(lowercase, force, tokenize, smooth_method, smooth_value, effective_order=use_effective_order)
-    score: BLEUScore = metric.corpus_score(hypotheses, references)
-    return score
+    return metric.corpus_score(hypotheses, references)
 
 
 def raw_corpus_bleu(hypotheses: Sequence[str], references: Streams, smooth_value: float | None = 0.1) -> BLEUScore:
@@ -379,8 +375,7 @@ def corpus_chrf(
 ) -> CHRFScore:
     """ChrF of all outputs."""
     metric = CHRF(char_order, word_order, beta, whitespace=not remove_whitespace, eps_smoothing=eps_smoothing)
-    score: CHRFScore = metric.corpus_score(hypotheses, references)
-    return score
+    return metric.corpus_score(hypotheses, references)
 
 
 def sentence_chrf(
@@ -394,8 +389,7 @@ def sentence_chrf(
 ) -> CHRFScore:
     """ChrF of one output."""
     metric = CHRF(char_order, word_order, beta, whitespace=not remove_whitespace, eps_smoothing=eps_smoothing)
-    score: CHRFScore = metric.sentence_score(hypothesis, references)
-    return score
+    return metric.sentence_score(hypothesis, references)
 
 
 def corpus_ter(
@@ -407,8 +401,7 @@ def corpus_ter(
     case_sensitive: bool = False,
 ) -> TERScore:
     """TER of all outputs."""
-    score: TERScore = TER(normalized, no_punct, asian_support, case_sensitive).corpus_score(hypotheses, references)
-    return score
+    return TER(normalized, no_punct, asian_support, case_sensitive).corpus_score(hypotheses, references)
 
 
 def sentence_ter(
@@ -420,8 +413,7 @@ def sentence_ter(
     case_sensitive: bool = False,
 ) -> TERScore:
     """TER of one output."""
-    score: TERScore = TER(normalized, no_punct, asian_support, case_sensitive).sentence_score(hypothesis, references)
-    return score
+    return TER(normalized, no_punct, asian_support, case_sensitive).sentence_score(hypothesis, references)
 
 
 # ---- Scores and signatures, as sacreBLEU returns them

@@ -186,7 +186,7 @@ class _Parser:
             return self.parse_array(at, depth)
         if first in _STRINGS:
             raw, end = self.parse_string(at)
-            return _unescape(raw), end
+            return _ESCAPE.sub(lambda match: json.loads(f'"{match[1]}"') if match[1] else match[2], raw), end
         if number := _NUMBER.match(self.text, at):
             return float(number[0]), number.end()
         if (word := _WORD.match(self.text, at)) and word[0] in _CONSTANTS:
@@ -229,7 +229,3 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _unescape(raw: str) -> str:
-    return _ESCAPE.sub(lambda match: json.loads(f'"{match[1]}"') if match[1] else match[2], raw)

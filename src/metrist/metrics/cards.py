@@ -135,7 +135,6 @@ def format_bibliography(
 
 @cache
 def _bibliography() -> Mapping[str, str]:
-    """The entries of `citations.bib` by their keys."""
     text = (resources.files("metrist.metrics") / "citations.bib").read_text(encoding="utf-8")
     entries = {m[1]: m[0] for m in re.finditer(r"^@\w+\{([^,]+),\n.*?^\}", text, re.MULTILINE | re.DOTALL)}
     return {**entries, "metrist": entries["metrist"].replace("VERSION", __version__)}

@@ -65,10 +65,7 @@ class Comparator(Metric):
 
     def score(self, shard: Shard) -> NoReturn:  # noqa: ARG002
         """Refuse: a comparator scores no single output."""
-        raise RunError(
-            f"{self.text} compares two outputs of an item and cannot score single ones: use `metrist prefer FILE -m …` "
-            "or metrist.prefer(records, …)"
-        )
+        raise RunError(f"{self.text} compares two outputs and scores none: use `metrist prefer FILE -m …`")
 
     def observations(self, judgments: Sequence[Judgment]) -> list[str]:  # noqa: ARG002
         """Remarks on these judgments, shown under their table."""
@@ -96,10 +93,8 @@ class ByScore(Comparator):
         if self.better is not None:
             check_choice(self, "better", ("higher", "lower"))
         elif self.metric.higher_is_better is None:
-            raise SpecError(
-                f"{self.metric.text} has no direction; say which score is better: "
-                f"by_score(metric={self.metric.text}, better='higher')"
-            )
+            text = self.metric.text
+            raise SpecError(f"{text} has no direction; say which is better: by_score(metric={text}, better='higher')")
         for name in ("extra", "resident"):
             object.__setattr__(self, name, getattr(self.metric, name))
 

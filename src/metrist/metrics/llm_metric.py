@@ -100,29 +100,26 @@ class LLMMetric(Metric):
         return Sampling(temperature=self.temperature, max_tokens=self.max_tokens, **options)
 
     def score(self, shard: Shard) -> Scores:
+        def parse(_: int, answer: Completion) -> Score:
+            try:
+                value = self.parse(answer.text)
+                if isinstance(value, Score):
+                    return value
+                number = float(value)
+            except UnparsableAnswer:
+                raise
+            except _PARSE_ERRORS as error:
+                raise UnparsableAnswer(f"the answer cannot be parsed ({type(error).__name__}: {error})") from error
+            if math.isnan(number):
+                raise UnparsableAnswer("the answer cannot be parsed: parse() returned NaN")
+            return Score(value=number)
+
         conversations = [_to_conversation(self.name, self.prompt(record)) for record in shard.records]
-        scores = ask_for_scores(
-            self, conversations, self.sampling(), shard.runtime, lambda _, answer: self._parse_score(answer.text)
-        )
-        return Scores.of(scores)
+        return Scores.of(ask_for_scores(self, conversations, self.sampling(), shard.runtime, parse))
 
     def remarks(self, scores: Scores) -> list[str]:
         """Outputs without a score and the range of the mean, then tokens and cost."""
         return [*coverage_remarks(self, scores), *cost_remarks(self, scores)]
-
-    def _parse_score(self, text: str) -> Score:
-        try:
-            value = self.parse(text)
-            if isinstance(value, Score):
-                return value
-            number = float(value)
-        except UnparsableAnswer:
-            raise
-        except _PARSE_ERRORS as error:
-            raise UnparsableAnswer(f"the answer cannot be parsed ({type(error).__name__}: {error})") from error
-        if math.isnan(number):
-            raise UnparsableAnswer("the answer cannot be parsed: parse() returned NaN")
-        return Score(value=number)
 
 
 class UnparsableAnswer(ValueError):
@@ -220,7 +217,7 @@ def ask_and_parse(
 
 def ask_for_scores(
     metric: LLMMetric,
-    conversations: Sequence[Conversation],
+    conversations: Sequence[Conversation | None],
     sampling: Sampling,
     runtime: Runtime | None,
     parse: Callable[[int, Completion], Score],
@@ -284,7 +281,12 @@ def sum_usage(answers: Iterable[Completion], unreadable: Sequence[Completion] = 
     }
     counts = {name: sum(getattr(usage, name) for usage in usages) for name in ("cached", "estimated")}
     rare = {
-        "unpriced": sum(map(_is_unpriced, asked_answers)),
+        # A request without any response, not even a token count, cost nothing.
+        "unpriced": sum(
+            answer.usage.cost is None
+            for answer in asked_answers
+            if answer.failure is None or answer.usage.prompt_tokens is not None
+        ),
         "unusable": sum(usage.unusable for usage in usages),
         "probes": sum(usage.calls - 1 for usage in usages),
         "repeated": sum(usage.repeated for usage in usages),
@@ -294,12 +296,6 @@ def sum_usage(answers: Iterable[Completion], unreadable: Sequence[Completion] = 
     }
     calls = sum(usage.calls for usage in usages)
     return {"calls": calls, **counts, **{name: n for name, n in (rare | unpaid).items() if n}, **sums}
-
-
-def _is_unpriced(answer: Completion) -> bool:
-    """Whether the cost is unknown. A request without any response, not even a token count, cost nothing."""
-    responded = answer.failure is None or answer.usage.prompt_tokens is not None
-    return responded and answer.usage.cost is None
 
 
 def merge_usage(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:

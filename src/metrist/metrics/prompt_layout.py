@@ -79,12 +79,10 @@ def fill_template(template: str, **values: str) -> str:
 def fence_texts(texts: Sequence[PromptText]) -> FencedTexts:
     """Put all texts of a conversation between fences, in order. Equal texts give equal results."""
     mark = make_mark(text.text for text in texts)
-    return FencedTexts(mark, "\n\n".join(fence_text(text, mark) for text in texts))
-
-
-def fence_text(text: PromptText, mark: str) -> str:
-    """One text between its two fences."""
-    return f"[{text.name} {mark} begins]\n{escape_control_tokens(text.text)}\n[{text.name} {mark} ends]"
+    fenced = [
+        f"[{text.name} {mark} begins]\n{escape_control_tokens(text.text)}\n[{text.name} {mark} ends]" for text in texts
+    ]
+    return FencedTexts(mark, "\n\n".join(fenced))
 
 
 def make_mark(texts: Iterable[str]) -> str:

@@ -175,8 +175,7 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
         return metric()
     if not isinstance(metric, str | Spec):  # A common mistake, which the types rule out but nothing else does.
         raise SpecError(
-            f"expected a metric, got {_describe_value(metric)}: name one, such as 'chrf', or give an object of a class "
-            "derived from metrist.Metric",
+            f"expected a metric, such as 'chrf' or a metrist.Metric, got {_describe_value(metric)}",
             code="missing_value",
         )
     if isinstance(metric, str) and "=" in metric:
@@ -215,9 +214,7 @@ def build_all(metrics: MetricList, *, allow_import: bool = True) -> tuple[Metric
         alone = isinstance(metrics, str | Spec | Metric | type)
         if not alone and not isinstance(metrics, Iterable):
             raise SpecError(
-                f"expected metrics, got {_describe_value(metrics)}: name one or several, such as 'chrf' or "
-                "['rougeL', 'chrf(word_order=2)']",
-                code="missing_value",
+                f"expected metrics, such as ['rougeL', 'chrf'], got {_describe_value(metrics)}", code="missing_value"
             )
         several: Any = [metrics] if alone else metrics
         pieces = [p for m in several for p in (split_list(m) if isinstance(m, str) and "," in m else [m])]

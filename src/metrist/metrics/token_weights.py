@@ -107,6 +107,16 @@ def _record_texts(path: str, lines: TextIO) -> Iterator[str]:
     return (row.output for row in rows if isinstance(row.output, str))
 
 
+def segment_sums(numbers: Numbers, starts: NDArray[np.int64]) -> Numbers:
+    """The sum of each segment `starts[n]:starts[n + 1]`, 0 if it is empty."""
+    sums = np.zeros(len(starts) - 1)
+    # `reduceat` would give an empty segment the first number of the next one.
+    filled = np.flatnonzero(np.diff(starts))
+    if len(filled):
+        sums[filled] = np.add.reduceat(numbers, starts[filled])
+    return sums
+
+
 # --- Where tokens lie in a text
 
 #: Marks with which tokenizers begin (BPE, SentencePiece) or continue (WordPiece) a word.

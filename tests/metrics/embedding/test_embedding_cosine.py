@@ -82,11 +82,3 @@ def test_a_record_without_a_source_fails_beside_others(tiny):
     without = Record(item="1", system="a", output="a cat")
     scores = metric.score(Shard([without, record("a cat", source="a cat")]))
     assert scores.failures == {0: "no token to compare the output with"}
-
-
-def test_texts_read_in_windows_are_counted(tiny):
-    metric, long = EmbeddingCosine(model=str(tiny("bert"))), "the cat sat " * 60
-    scores = metric.score(Shard([record(long, long, "a"), record("a", "a")]))
-    assert scores.parts["windowed_texts"].tolist() == [1, 0]
-    assert scores.parts["cut_tokens"].tolist() == [0, 0]
-    assert scores.values[0] == pytest.approx(1)

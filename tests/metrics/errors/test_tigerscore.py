@@ -5,23 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
-import numpy as np
 import pytest
 
-from error_codes import raises_code
-from metrist.errors import SpecError
 from metrist.llm.messages import Completion, Conversation, Sampling, Usage
-from metrist.llm.replay import FakeLLM, Replay
+from metrist.llm.replay import FakeLLM
 from metrist.metrics import registry
 from metrist.metrics.base import Shard
 from metrist.metrics.errors import tigerscore
 from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.tigerscore import TigerScore, build_prompt
 from metrist.ratings import Error
-from metrist.records import Record, hash_units
-from metrist.run.score_tables import read_scores_table, scores_table
+from metrist.records import Record
 from metrist.scores import Score, Scores
 
 #: As paper 001's public code sends it (the spaces at the ends of three lines are part of it).
@@ -72,10 +67,6 @@ def test_the_question_is_the_prompt_alone_and_greedy() -> None:
     assert (message.role, message.text) == ("user", PROMPT)
 
 
-def test_places_for_texts_in_the_texts_themselves_stay_as_they_are() -> None:
-    assert "{{output}} $source" in build_prompt("{{output}} $source", "{{instruction}}", "x")
-
-
 def test_half_characters_are_sent_as_missing_ones() -> None:
     assert "\ufffd" in build_prompt("a", "b", "\ud83d")
 
@@ -105,24 +96,6 @@ def test_each_error_has_its_place_in_the_output_or_none() -> None:
     assert (invented.start, invented.end, invented.text) == (None, None, "purple elephants")
 
 
-def test_an_error_whose_words_only_the_source_has_is_placed_there() -> None:
-    record = Record(item="1", system="a", output="The fox", source="Der kleine Fuchs", instruction="Translate.")
-    left_out = WrittenError(
-        location="kleine", aspect="Omission", explanation="Left out.", severity="Major", penalty=2.0
-    )
-    score = scored(tigerscore.format_tiger_answer([left_out]), record)
-    (error,) = score.errors
-    assert (error.side, error.start, error.end, error.text) == ("source", 4, 10, "kleine")
-    assert (score.parts["grounded"], score.parts["in_source"]) == (0.0, 1.0)
-
-
-def test_errors_without_a_place_can_be_dropped() -> None:
-    score = scored(tigerscore.format_tiger_answer([PLACED, INVENTED]), ungrounded="drop")
-    assert score.value == -4.0
-    assert [error.text for error in score.errors] == ["quick fox"]
-    assert (score.parts["dropped"], score.parts["errors"], score.parts["grounded"]) == (1.0, 1.0, 0.5)
-
-
 def test_an_output_without_errors_scores_a_plain_zero() -> None:
     score = scored("The model-generated output contains no errors.")
     assert math.copysign(1, score.value) == 1
@@ -141,15 +114,6 @@ def test_what_cannot_be_read_is_a_failed_score_with_the_raw_answer() -> None:
     assert math.isnan(score.value)
     assert score.failure == "the answer has neither a header nor errors in the expected format"
     assert score.raw == "I would rather not."
-
-
-def test_an_answer_that_was_cut_off_before_anything_says_what_may_help() -> None:
-    score = scored(Completion(text="The model-generated output con", finish="length"))
-    assert "max_tokens" in str(score.failure)
-
-
-def test_an_llm_that_does_not_answer_is_a_failed_score() -> None:
-    assert scored(Completion(failure="the server is busy")).failure == "no answer: the server is busy"
 
 
 def test_a_partial_answer_is_scored_with_a_note_and_its_raw_text() -> None:
@@ -224,30 +188,3 @@ def test_remarks_say_what_was_dropped() -> None:
         "1 of 2 errors (50.0%) was located in the output, 1 that were not located were dropped"
         in metric.remarks(metric.score(Shard([RECORD])))[-1]
     )
-
-
-def test_scores_survive_a_run_folder_with_errors_and_raw_answers() -> None:
-    metric = TigerScore(llm=FakeLLM(lambda *_: tigerscore.format_tiger_answer([PLACED, INVENTED])[:-40]))
-    scores = metric.score(Shard([RECORD]))
-    back = read_scores_table(scores_table("tigerscore", hash_units([RECORD]), scores))
-    assert back.errors == scores.errors
-    assert back.raws == scores.raws
-    np.testing.assert_array_equal(back.values, scores.values)
-
-
-def test_the_text_reads_back_and_the_prompt_is_part_of_the_signature() -> None:
-    metric = registry.build("tigerscore(llm=openai(model='m', url='http://127.0.0.1:1/v1'), ungrounded='drop')")
-    assert registry.build(metric.text) == metric
-    assert "prompt " in metric.signature
-    assert isinstance(registry.build("tigerscore(llm=replay(file='x'))").llm, Replay)  # type: ignore[attr-defined]
-
-
-def test_settings_are_checked() -> None:
-    with raises_code(SpecError, "invalid_value", "'keep'", "'drop'", "'hide'"):
-        TigerScore(llm=FakeLLM(lambda *_: ""), ungrounded="hide")
-    with raises_code(SpecError, "missing_value", "'llm'"):
-        registry.build("tigerscore")
-
-
-def test_a_score_is_bounded_by_zero() -> None:
-    assert partial(TigerScore, llm=FakeLLM(lambda *_: ""))().bounds == (-math.inf, 0.0)

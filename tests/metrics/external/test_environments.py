@@ -37,6 +37,12 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("METRIST_UNIEVAL_FOLDER", raising=False)
 
 
+def pretend_environment(folder: Path) -> None:
+    environment_python(folder).parent.mkdir(parents=True)
+    environment_python(folder).touch()
+    (folder / "metrist.json").write_text("{}")
+
+
 def use_recipe(monkeypatch: pytest.MonkeyPatch, name: str = "comet", **changes: object) -> None:
     settings = {"packages": (), "module": "comet", "pythons": (HERE, HERE), "megabytes": 1, **changes}
     monkeypatch.setattr(environments, "RECIPES", {**environments.RECIPES, name: PackageRecipe(**settings)})
@@ -63,9 +69,7 @@ def test_an_environment_is_made_once_and_found_by_its_metric(tmp_path: Path, mon
 
 def test_a_named_python_precedes_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "environments" / "comet"
-    environment_python(folder).parent.mkdir(parents=True)
-    environment_python(folder).touch()
-    (folder / "metrist.json").write_text("{}")
+    pretend_environment(folder)
     assert Comet()._program(1).command[0] == str(environment_python(folder))
     monkeypatch.setenv("METRIST_COMET_PYTHON", "other")
     assert Comet()._program(1).command[0] == "other"
@@ -76,9 +80,7 @@ def test_code_that_is_no_package_lies_in_the_environment(tmp_path: Path) -> None
     with raises_code(ModelError, "invalid_value", "`metrist setup unieval`"):
         UniEval()._version_arguments()
     folder = tmp_path / "environments" / "unieval"
-    environment_python(folder).parent.mkdir(parents=True)
-    environment_python(folder).touch()
-    (folder / "metrist.json").write_text("{}")
+    pretend_environment(folder)
     assert UniEval()._version_arguments() == [str(folder / "UniEval")]
 
 

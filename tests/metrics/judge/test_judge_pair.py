@@ -8,7 +8,7 @@ import pytest
 
 from error_codes import raises_code
 from metrist.errors import SpecError
-from metrist.llm.messages import Completion, Usage
+from metrist.llm.messages import Completion
 from metrist.llm.replay import FakeLLM
 from metrist.metrics.judge.judge import JudgeQuestion
 from metrist.metrics.judge.pair import JudgePair, parse_choice
@@ -232,15 +232,6 @@ def test_its_text_reads_back_with_the_llm_within_and_the_prompt_is_in_the_signat
 def test_settings_that_make_no_sense_are_refused(settings, code):
     with raises_code(SpecError, code, *settings):
         JudgePair(llm=FakeLLM(honest), **settings)
-
-
-def test_what_the_answers_took_is_added_up():
-    usage = Usage(prompt_tokens=100, completion_tokens=10, cost=0.01, seconds=1.0)
-    llm = FakeLLM(lambda c, s: Completion(text=honest(c, s), usage=usage))
-    rows = [{"item": "1", "system": s, "output": s} for s in ("good", "bad")]
-    result = prefer(rows, JudgePair(llm=llm))
-    assert result.summaries()[0].usage["cost"] == pytest.approx(0.02)
-    assert "US dollars" in result.comparator_table().text()
 
 
 def test_outputs_that_are_the_same_are_a_tie_that_nobody_is_asked_about():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -77,16 +76,6 @@ def test_the_order_decided_where_it_did_for_more_than_half_of_the_judges() -> No
     assert voted("tie", "tie", "first", flipped=(True, True, False)).flipped is True
     assert voted("tie", "first", flipped=(True, False)).flipped is False
     assert voted("tie", "first").flipped is None
-
-
-def test_a_panel_of_metrics_and_llms_is_named_as_any_comparator_is() -> None:
-    text = "panel_pair(judges=[judge_pair(llm=openai(model='a'), reference='shown'), by_score(metric=bleu, tie=0.5)])"
-    panel = build(text)
-    assert panel.text == text
-    assert build(panel.text) == panel == pickle.loads(pickle.dumps(panel))
-    assert panel.needs == ("references",)
-    assert panel.extra == "llm"
-    assert "judge_1 prompt" in panel.facts()
 
 
 def test_metrics_vote_on_real_pairs() -> None:

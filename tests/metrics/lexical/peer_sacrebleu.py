@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 import random
-from itertools import zip_longest
-from pathlib import Path
+from itertools import chain, repeat, zip_longest
 from typing import Any
 
 import numpy as np
@@ -15,6 +12,7 @@ from hypothesis import strategies as st
 from metrist.metrics.base import Metric, Shard
 from metrist.records import Record
 from metrist.scores import Scores
+from real_records import record
 
 TOLERANCE = 1e-9
 
@@ -49,23 +47,11 @@ ODD_TEXTS = [
 ]
 
 
-def record(output: str, *references: str) -> Record:
-    return Record(item="0", system="a", output=output, references=references)
-
-
 def odd_records(count: int = 160) -> list[Record]:
     """Odd texts beside one to four odd references each; each text meets itself once."""
     rng = random.Random(5)
     drawn = [record(rng.choice(ODD_TEXTS), *rng.choices(ODD_TEXTS, k=rng.randint(1, 4))) for _ in range(count)]
     return [*drawn, *(record(text, text) for text in ODD_TEXTS)]
-
-
-def sample(path: Path, count: int, references: int = 99) -> list[Record]:
-    """Seeded records of a data set, with at most so many references each."""
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    pairs = [(output, row["references"]) for row in rows for output in row.get("outputs") or [row["output"]]]
-    return [record(output, *result[:references]) for output, result in random.Random(7).sample(pairs, count)]
 
 
 def ragged(records: list[Record]) -> list[Record]:
@@ -100,3 +86,13 @@ def assert_agrees(metric: Metric, sentence_peer: Any, corpus_peer: Any, records:
     pooled = metric.pool(result.stats.sum(axis=0))
     np.testing.assert_allclose(pooled, corpus_score(corpus_peer, records), rtol=0, atol=TOLERANCE)
     return result
+
+
+def assert_pools(metric: Metric, corpus_peer: Any, records: list[Record]) -> None:
+    """Reweighted rows pool to what sacrebleu gives for a corpus in which the records are repeated so often."""
+    weights = np.random.default_rng(3).integers(0, 3, (2, 3, len(records)))
+    pooled = metric.pool(weights @ metric.score(Shard(records)).stats)
+    assert pooled.shape == (2, 3)
+    for value, times in zip(pooled.ravel(), weights.reshape(6, -1), strict=True):
+        repeated = list(chain.from_iterable(map(repeat, records, times.tolist())))
+        np.testing.assert_allclose(value, corpus_score(corpus_peer, repeated), rtol=0, atol=TOLERANCE)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from peer_sacrebleu import ODD_TEXTS, characters, record
+from peer_sacrebleu import ODD_TEXTS, characters
 from sacrebleu.metrics import BLEU
 
 from error_codes import raises_code
@@ -17,6 +17,7 @@ from metrist.errors import MissingExtra, RunError
 from metrist.metrics.base import Shard, pairs_of
 from metrist.metrics.lexical import bleu
 from metrist.metrics.lexical.bleu import Bleu
+from real_records import record
 
 OWN = [name for name in bleu.bleu_tokenizer_names() if name not in bleu.FROM_SACREBLEU]
 
@@ -61,13 +62,6 @@ def test_published_chinese_scores_split_quotes_but_not_extension_b():
     assert cut("zh", ["“a”\U00020000\U00020001中文"]) == [["“", "a", "”", "\U00020000\U00020001", "中", "文"]]
 
 
-def test_tokens_are_cut_once_for_metrics_that_ask_alike():
-    shard = Shard([record("A b.", "a c.")])
-    first = bleu.bleu_tokens(shard, "13a", lowercase=False)
-    assert bleu.bleu_tokens(shard, "13a", lowercase=False) is first
-    assert bleu.bleu_tokens(shard, "13a", lowercase=True) is not first
-
-
 def test_a_sacrebleu_tokenizer_is_used_and_named_in_the_signature(monkeypatch):
     spaced = SimpleNamespace(tokenizer=" ".join)
     monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", lambda **_settings: spaced)
@@ -90,20 +84,18 @@ def test_without_sacrebleu_the_extra_is_asked_for(monkeypatch, tokenize):
         _ = Bleu(tokenize=tokenize).signature
 
 
-@pytest.mark.parametrize("fault", [RuntimeError("no MeCab"), ImportError("no sentencepiece")])
-def test_without_the_library_behind_sacrebleu_the_extra_is_asked_for(monkeypatch, fault):
+@pytest.mark.parametrize(
+    ("tokenize", "fault", "error", "values"),
+    [
+        ("ko-mecab", RuntimeError("no MeCab"), MissingExtra, ["'metrist[languages]'"]),
+        ("ko-mecab", ImportError("no sentencepiece"), MissingExtra, ["'metrist[languages]'"]),
+        ("flores200", OSError("no route to host"), RunError, ["'flores200'", "no route to host"]),
+    ],
+)
+def test_a_library_or_a_model_that_is_missing_is_named(monkeypatch, tokenize, fault, error, values):
     def broken(**_settings):
         raise fault
 
     monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", broken)
-    with raises_code(MissingExtra, "missing_dependency", "'metrist[languages]'"):
-        Bleu(tokenize="ko-mecab").score(Shard([record("a", "a")]))
-
-
-def test_a_model_that_cannot_be_downloaded_is_reported(monkeypatch):
-    def offline(**_settings):
-        raise OSError("no route to host")
-
-    monkeypatch.setattr("sacrebleu.metrics.bleu.BLEU", offline)
-    with raises_code(RunError, RunError.code, "'flores200'", "no route to host"):
-        Bleu(tokenize="flores200").score(Shard([record("a", "a")]))
+    with raises_code(error, error.code, *values):
+        Bleu(tokenize=tokenize).score(Shard([record("a", "a")]))

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from error_codes import raises_code
-from metrist.errors import NeedsError
 from metrist.metrics.base import best_pairs, mean_rows, reduce_references
 
 groups = st.lists(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=4), max_size=6)
@@ -41,8 +39,3 @@ def test_rows_follow_their_best_value_or_are_averaged():
     assert reduce_references(rows, rows[:, 0], starts, "max").tolist() == [[3, 7], [2, 9]]
     assert reduce_references(rows, rows[:, 0], starts, "native", "lowest").tolist() == [[1, 5], [2, 9]]
     assert reduce_references(rows, rows[:, 0], starts, "mean").tolist() == [[2, 6], [2, 9]]
-
-
-def test_a_record_without_references_is_refused():
-    with raises_code(NeedsError, "conflict", "record 0"):
-        mean_rows(np.array([1.0]), np.array([0, 0, 1]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
 from error_codes import raises_code
-from metrist.errors import NeedsError, SpecError
+from metrist.errors import SpecError
 from metrist.metrics.base import Shard
 from metrist.metrics.lexical import rouge
 from metrist.metrics.lexical.rouge import RougeL, RougeLsum, RougeN
@@ -135,8 +135,3 @@ def test_the_order_is_part_of_the_name_and_not_a_setting():
 def test_an_unknown_tokenizer_is_refused():
     with raises_code(SpecError, "invalid_value", "'unicod'", "did you mean 'unicode'"):
         build("rougeL(tokenizer='unicod')")
-
-
-def test_a_record_without_references_is_not_scored_by_its_neighbours_references():
-    with raises_code(NeedsError, "conflict", "1"):
-        RougeL().score(Shard([record("a", "a"), record("a")]))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 
 from metrist.metrics.base import Shard
-from metrist.metrics.lexical.tokenizers import stem, stem_shard, tokenise, tokenise_shard, tokenizer_facts
+from metrist.metrics.lexical.tokenizers import stem, stem_shard, tokenise, tokenizer_facts
 from metrist.records import Record
 
 any_text = st.text(st.one_of(st.characters(), st.sampled_from("aB1_ é'İK中あ")), max_size=30)
@@ -61,12 +61,6 @@ def test_the_squad_tokenizer_follows_the_published_rule(text):
     # The evaluation script's four steps, one after the other.
     bare = "".join(c for c in text.lower() if c not in string.punctuation)
     assert cut(text, "squad") == re.sub(r"\b(?:a|an|the)\b", " ", bare).split()
-
-
-def test_texts_are_cut_once_for_all_metrics_of_a_shard():
-    shard = Shard([Record(item="0", system="a", output="b", references=("c",))])
-    assert tokenise_shard(shard, "unicode") is tokenise_shard(shard, "unicode")
-    assert stem_shard(shard, "unicode", 3) is stem_shard(shard, "unicode", 3)
 
 
 def test_short_words_are_not_stemmed_where_that_is_asked():

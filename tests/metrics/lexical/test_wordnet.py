@@ -31,14 +31,6 @@ def test_synonyms_are_those_that_nltk_finds(small_wordnet, tmp_path, word):
         assert open_wordnet(str(small_wordnet)).synonyms(word) == expected(reader, word)
 
 
-def test_inflected_and_irregular_forms_find_their_base(small_wordnet):
-    synonyms = open_wordnet(str(small_wordnet)).synonyms
-    assert synonyms("cars") == {"car", "auto", "automobile"}
-    assert synonyms("bought") == {"buy", "purchase"}
-    assert synonyms("bigger") == {"big", "large", "galore"}
-    assert synonyms("zebra") == set()
-
-
 def test_synonyms_of_real_words_are_those_that_nltk_finds(data, debian_wordnet, tmp_path):
     words = tokenise([record.output for record in sample(data("summeval"), 100)], "unicode").words
     synonyms = open_wordnet(str(debian_wordnet)).synonyms
@@ -58,22 +50,19 @@ def copied(small_wordnet: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(small_wordnet, tmp_path / "copied"))
 
 
-def test_an_index_line_without_numbers_is_named(copied):
-    (copied / "index.verb").write_text("run v many\n")
-    with raises_code(InputError, "invalid_value", "index.verb:1"):
-        WordNet(copied)
-
-
-def test_an_offset_that_points_nowhere_is_named(copied):
-    (copied / "index.verb").write_text("run v 1 0 1 0 00000003\n")
-    with raises_code(InputError, "invalid_value", "data.verb", "3"):
+@pytest.mark.parametrize(
+    ("file", "content", "code", "values"),
+    [
+        ("index.verb", "run v many\n", "invalid_value", ["index.verb:1"]),
+        # An offset that points nowhere.
+        ("index.verb", "run v 1 0 1 0 00000003\n", "invalid_value", ["data.verb", "3"]),
+        ("data.adv", "", "unreadable", ["data.adv"]),
+    ],
+)
+def test_a_damaged_file_is_named(copied, file, content, code, values):
+    (copied / file).write_text(content)
+    with raises_code(InputError, code, *values):
         WordNet(copied).synonyms("run")
-
-
-def test_an_empty_data_file_is_refused(copied):
-    (copied / "data.adv").write_text("")
-    with raises_code(InputError, "unreadable", "data.adv"):
-        WordNet(copied)
 
 
 def test_the_fingerprint_follows_the_files(small_wordnet, copied):

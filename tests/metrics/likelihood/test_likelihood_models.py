@@ -89,10 +89,3 @@ def test_a_long_source_is_cut_or_read_in_windows(tiny):
     windows = score(Likelihood(model=folder, long="max", prompts=("so",), prompt_side="condition"), long)
     assert windows.parts["windows"][0] > 3
     assert windows.parts["cut_tokens"][0] == 0
-
-
-def test_the_signature_names_the_weights(tiny):
-    metric = Likelihood(model=str(tiny("bart")), prompts="source-output")
-    facts = dict(fact.split(" ", 1) for fact in metric.signature.split(" | ")[1:])
-    assert len(facts["weights"]) == 12
-    assert facts["prompts"].startswith("70 ")

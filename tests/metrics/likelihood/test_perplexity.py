@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,13 +11,9 @@ import pytest
 import torch
 import transformers
 
-from error_codes import raises_code
-from metrist.errors import SpecError
 from metrist.metrics.base import Shard
 from metrist.metrics.likelihood.causal import Perplexity
-from metrist.metrics.registry import build
 from metrist.records import Record
-from metrist.scores import Scores
 
 TEXTS = ["the cat sat on the mat .", "good", "paris is not london , said the president"]
 
@@ -100,14 +95,6 @@ def test_max_tokens_makes_windows_smaller(metric):
     assert result.values[2] != pytest.approx(metric().score(shard(TEXTS[2])).values[0], rel=1e-5)
 
 
-def test_values_depend_neither_on_the_shard_nor_on_the_order(metric):
-    perplexity = metric()
-    texts = [*TEXTS, TEXTS[0], "\ud800 x", "我喜欢猫。"]
-    full: Scores = perplexity.score(shard(*texts))
-    assert full.values == pytest.approx(perplexity.score(shard(*texts[::-1])).values[::-1], rel=1e-5)
-    assert full.values == pytest.approx([perplexity.score(shard(text)).values[0] for text in texts], rel=1e-5)
-
-
 def test_a_token_of_zero_probability_is_a_failure(tiny, tmp_path):
     model = transformers.GPT2LMHeadModel.from_pretrained(tiny("gpt2"))
     with torch.no_grad():
@@ -125,18 +112,3 @@ def test_tokens_are_told_when_asked_for(metric):
     assert reading["pieces"] == ["the", "cat"]
     assert (reading["condition"], reading["target"]) == ("nothing", "output")
     assert -np.mean(reading["logprobs"]) == pytest.approx(math.log(result.values[0]), abs=1e-4)
-
-
-def test_what_it_says_of_itself(metric):
-    perplexity = metric(normalise="character")
-    assert build(perplexity.text) == perplexity
-    assert pickle.loads(pickle.dumps(perplexity)) == perplexity
-    assert perplexity.needs == ()
-    assert perplexity.higher_is_better is False
-    assert " | weights " in perplexity.signature
-    assert build("perplexity").full_spec().settings["model"] == "openai-community/gpt2"
-
-
-def test_a_window_of_few_tokens_is_refused():
-    with raises_code(SpecError, "invalid_value", "max_tokens", "4", "got 1"):
-        build("perplexity(max_tokens=1)")

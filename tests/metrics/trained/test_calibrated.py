@@ -131,11 +131,6 @@ def test_nested_specs_read_back_and_pickle_small(lengths):
     assert len(pickle.dumps(metric)) < 1000
 
 
-def test_metrics_nest_to_any_depth():
-    text = f"calibrated(metric=calibrated(metric={LENGTH}, by='a.json'), by='b.json')"
-    assert build(text).text == text
-
-
 @pytest.mark.parametrize(
     ("text", "code", "values"),
     [

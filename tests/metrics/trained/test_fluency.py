@@ -176,34 +176,12 @@ def test_signs_without_words_cannot_be_judged():
     assert "nothing that the model can read" in result.failure
 
 
-def test_an_empty_shard_has_no_scores():
-    assert len(Fluency().score(Shard([]))) == 0
-
-
-@pytest.mark.parametrize("text", ["fluency(threshold=0)", "fluency(threshold=1.5)"])
-def test_settings_are_checked(text):
-    with raises_code(SpecError, "invalid_value", "threshold"):
-        build(text)
-
-
-def test_short_names_stand_for_the_shipped_models():
-    assert build("fluency(model='large')").text == "fluency(model='metrist:english-large')"
-    assert build("fluency(model='small')").text == "fluency"
-
-
 def test_remarks_count_errors():
     scores = score("Bad, bad.", "Good.")
     assert Fluency().remarks(scores) == [
         "fluency: 2 probable errors of language are marked in 1 of 2 outputs; `metrist explain` shows them"
     ]
     assert Fluency().remarks(score("Good.")) == []
-
-
-def test_other_languages_get_a_warning():
-    german = "Der Hund ist nicht in dem Haus und die Katze ist auf dem Dach mit der Maus."
-    records = [Record(item=str(i), system="a", output=german) for i in range(5)]
-    assert "German" in Fluency().describe_misuse(records)[0]
-    assert Fluency(model="/some/folder").describe_misuse(records) == []
 
 
 def test_the_reader_returns_every_word():
@@ -238,10 +216,11 @@ def test_a_model_without_the_heads_says_which_it_has(tmp_path, monkeypatch):
         Fluency(model=str(folder)).score(Shard([Record(item="1", system="a", output="The cat.")]))
 
 
+@pytest.mark.parametrize("name", ["fluency", "consistency"])
 @pytest.mark.parametrize("setting", ["dtype='float16'", "revision='main'", "trust_remote_code=True"])
-def test_settings_that_would_change_nothing_are_refused(setting: str) -> None:
+def test_settings_that_would_change_nothing_are_refused(name: str, setting: str) -> None:
     with raises_code(SpecError, "unknown_name", setting.split("=")[0]):
-        build(f"fluency({setting})")
+        build(f"{name}({setting})")
 
 
 def test_outputs_in_another_language_are_left_out() -> None:

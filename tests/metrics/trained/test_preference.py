@@ -3,7 +3,6 @@ themselves, asked by hand."""
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -11,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import tiny_models
 import tiny_rewards
 from error_codes import raises_code
 from metrist import criteria
-from metrist.cli.app import app
 from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Shard
 from metrist.metrics.comparator import build_comparator
@@ -100,15 +97,6 @@ def test_any_column_and_the_first_reference_can_be_the_context(model):
     (score,) = scored(metric, replace(FULL, references=("", "a dog", "a cat"), extra={"mood": "bad", "absent": 3}))
     context = [("reference", "a dog"), ("mood", "bad")]
     assert score.parts["reward"] == raw(model, "good ?", *context, ("output", "the cat sat"))
-
-
-def test_labels_reach_a_model_that_learned_with_them(tiny, tmp_path):
-    folder = str(tiny_rewards.plain(tiny("bert"), tmp_path / "labelled", layout=RewardLayout(labelled=True)))
-    one = scored(Preference(model=folder, instruction="good ?", context=("source",)), FULL)
-    other = scored(
-        Preference(model=folder, instruction="good ?", context=("news",)), replace(FULL, extra={"news": FULL.source})
-    )
-    assert one.values[0] != other.values[0]
 
 
 def test_an_opposite_criterion_scores_what_it_is_called_and_less_is_better(model):
@@ -195,11 +183,6 @@ def test_nothing_is_reported_where_the_criterion_or_the_instruction_was_learned(
         assert "unlearned" not in scores.parts
         assert metric.remarks(scores) == []
         assert metric.remarks(scored(metric, replace(FULL, output=""))) == []
-
-
-def test_a_context_must_be_a_list(model):
-    with raises_code(SpecError, "invalid_value", "'source'"):
-        Preference(model=model, context="source")
 
 
 def test_texts_that_are_too_long_are_counted(model):
@@ -345,19 +328,6 @@ def test_a_criterion_that_nobody_knows_is_refused_before_anything_is_scored(taug
             look()
     with raises_code(SpecError, "unknown_name", "'politeness'"):
         Preference(model=(taught, model), criterion="politeness").facts()
-
-
-def test_it_compares_systems_on_the_command_line(model, tmp_path):
-    rows = [
-        {"item": str(i), "system": s, "output": f"the {s} {i}", "source": "cat"}
-        for i in range(3)
-        for s in ("cat", "dog")
-    ]
-    path = tmp_path / "out.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    shown = CliRunner().invoke(app, ["prefer", str(path), "-m", f"preference(model='{model}')"])
-    assert shown.exit_code == 0, shown.output
-    assert "by_score(metric=preference(" in shown.output
 
 
 @pytest.mark.parametrize(

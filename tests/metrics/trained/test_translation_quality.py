@@ -300,14 +300,6 @@ def test_errors_are_widened_to_words_but_not_in_scripts_without_spaces():
 
 
 @pytest.mark.usefixtures("model")
-def test_scores_do_not_depend_on_companions():
-    records = [record(f"a b{n} c", f"a b{n % 3}", ("a c",) if n % 2 else ()) for n in range(9)]
-    together = score(*records)
-    alone = [score(one)[0] for one in records]
-    assert together.values.tolist() == [one.value for one in alone]
-
-
-@pytest.mark.usefixtures("model")
 def test_remarks_tell_what_was_missing():
     metric = TranslationQuality()
     scores = score(record("a", "a"), record("a", None, ("a",)), record("? ? b", "a b"), record("o " * 50, "o " * 50))

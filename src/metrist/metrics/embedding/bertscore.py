@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from metrist.errors import InputError, SpecError
 from metrist.metrics.base import Pairs, Reduce, Shard, hash_file, pairs_of, reduce_references
 from metrist.metrics.embedding.embedding import WeightedEmbedding, count_own_tokens, select_comparable
+from metrist.metrics.token_weights import segment_sums
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -45,10 +46,7 @@ class BertScore(WeightedEmbedding):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rescale is True:
-            raise SpecError(
-                "bertscore: rescale must name a file of baselines with the columns LAYER, P, R and F, such as "
-                "rescale_baseline/en/roberta-large.tsv of the bert-score package"
-            )
+            raise SpecError("bertscore: rescale must name a file of baselines with the columns LAYER, P, R and F")
         object.__setattr__(self, "rescale", self.rescale or None)
         if self.rescale:
             object.__setattr__(self, "bounds", (-np.inf, 1.0))
@@ -67,8 +65,8 @@ class BertScore(WeightedEmbedding):
         pairs, encoder = pairs_of(shard), self.encoder()
         states = self.states(shard, [encoder.word_start + text.strip() for text in pairs.texts])
         weights = normalise_weights(self.weights(states), states.starts)
-        totals = np.add.reduceat(np.append(weights, 0), states.starts[:-1]) * (np.diff(states.starts) > 0)
-        comparable = select_comparable(pairs, (totals > 0) & (count_own_tokens(states) > 0))
+        has_weight = segment_sums(weights, states.starts) > 0
+        comparable = select_comparable(pairs, has_weight & (count_own_tokens(states) > 0))
         tokens = TokenVectors(unit_vectors(states.vectors), weights, states.starts)
         rows = precision_recall(tokens, comparable.pairs)
         sums = rows.sum(axis=1)
@@ -117,11 +115,7 @@ def unit_vectors(vectors: Vectors) -> Vectors:
 
 def normalise_weights(weights: Numbers, starts: NDArray[np.int64]) -> Numbers:
     """Divide weights by the sum over their text; zeros where the sum is zero."""
-    counts = np.diff(starts)
-    # `reduceat` would give a text without tokens the first weight of the next text.
-    filled = np.flatnonzero(counts)
-    sums = np.add.reduceat(weights, starts[filled]) if len(filled) else np.empty(0)
-    totals = np.repeat(sums, counts[filled])
+    totals = np.repeat(segment_sums(weights, starts), np.diff(starts))
     normalised: Numbers = np.divide(weights, totals, out=np.zeros_like(weights), where=totals > 0)
     return normalised
 

@@ -90,13 +90,10 @@ class Embedding(ModelMetric):
         return Scores(values=scores.values, parts={**scores.parts, **lengths}, failures=scores.failures)
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many outputs had texts that were cut or read in windows."""
         remarks = super().remarks(scores)
         if count := count_above(scores, WINDOWED, 0):
-            remarks.append(
-                f"{self.label}: {count:,} of {count_scored(scores)} had texts longer than the model's context; these "
-                "were read in overlapping windows"
-            )
+            texts = "texts longer than the model's context; these were read in overlapping windows"
+            remarks.append(f"{self.label}: {count:,} of {count_scored(scores)} had {texts}")
         return remarks
 
 
@@ -165,11 +162,7 @@ class WeightedEmbedding(Embedding):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.idf is True:
-            raise SpecError(
-                f"{self.name}: idf must name a file of texts, such as all references of the test set, one per line "
-                "(idf='references.txt') or as records (idf='records.jsonl'); weights counted from the records that are "
-                "scored together would change from run to run"
-            )
+            raise SpecError(f"{self.name}: idf must name a file of texts or records, such as idf='references.txt'")
         object.__setattr__(self, "idf", self.idf or None)
 
     def facts(self) -> Mapping[str, str]:

@@ -83,10 +83,8 @@ def build_answer(
         return ErrorAnswer(failure="the answer is truncated")
     all_notes = [*notes]
     if claimed_count is not None and claimed_count != len(complete):
-        all_notes.append(
-            f"the header claims {format_count(claimed_count, 'error')}, {len(complete)} "
-            f"{agree(len(complete), 'is', 'are')} complete"
-        )
+        are = agree(len(complete), "is", "are")
+        all_notes.append(f"the header claims {format_count(claimed_count, 'error')}, {len(complete)} {are} complete")
     total = math.fsum(error.penalty or 0.0 for error in complete)
     if claimed_total is not None and not math.isclose(claimed_total, total, abs_tol=1e-6):
         all_notes.append(
@@ -269,7 +267,6 @@ def _only_mentions(mark: str, answer: str, own: Sequence[Any]) -> bool:
 
 
 def _parse_value(value: Any) -> ErrorAnswer:
-    """Parse valid JSON."""
     inner = value.get(_ERRORS) if isinstance(value, JsonPairs) else value
     if isinstance(inner, JsonPairs):
         # A single error that is not in a list, or errors by name.

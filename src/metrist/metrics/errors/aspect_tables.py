@@ -79,10 +79,9 @@ def require_table(task: str) -> AspectTable:
     """The shipped table of a task; SpecError with the nearest name if there is none."""
     table = find_table(task)
     if table is None:
+        known = f"{did_you_mean(task, shipped_tables())} (there are {', '.join(shipped_tables())})"
         raise SpecError(
-            f"there is no aspect table for the task {task!r}{did_you_mean(task, shipped_tables())} (available: "
-            f"{', '.join(shipped_tables())}); `metrist aspects` makes one for a new task",
-            code="unknown_name",
+            f"no aspect table for the task {task!r}{known}; `metrist aspects` makes one", code="unknown_name"
         )
     return table
 

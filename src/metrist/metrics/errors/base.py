@@ -13,13 +13,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from metrist.errors import agree, format_count
-from metrist.metrics.base import check_choice
 from metrist.metrics.errors.answers import ErrorAnswer
 from metrist.metrics.errors.fuzzy_matching import normalise
 from metrist.metrics.errors.span_alignment import is_grounded
 from metrist.metrics.lexical.tokenizers import tokenise
 from metrist.metrics.llm_metric import LLMMetric
-from metrist.ratings import Error, Side
+from metrist.ratings import Error
 from metrist.scores import Score, Scores
 
 Ungrounded = Literal["keep", "drop"]
@@ -42,13 +41,7 @@ class ErrorMetric(LLMMetric):
 
     ungrounded: Ungrounded = "keep"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "ungrounded", ("keep", "drop"))
-
     def remarks(self, scores: Scores) -> list[str]:
-        """In addition to mean bounds and cost: how many errors were located, and which answers were irregular."""
-
         def part(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
             return np.nan_to_num(scores.parts.get(name, np.zeros(len(scores))))
 
@@ -56,29 +49,26 @@ class ErrorMetric(LLMMetric):
         counts = part(ERRORS) + part(DROPPED)
         if total := round(float(counts.sum())):
             in_output, in_source = (round(float((part(name) * counts).sum())) for name in (GROUNDED, IN_SOURCE))
-            remark = (
-                f"{in_output:,} of {format_count(total, 'error')} ({in_output / total:.1%}) "
-                f"{agree(in_output, 'was', 'were')} located in the output"
-            )
+            were = agree(in_output, "was", "were")
+            errors = f"{format_count(total, 'error')} ({in_output / total:.1%})"
+            remark = f"{in_output:,} of {errors} {were} located in the output"
             if in_source:
                 remark += f", {in_source:,} ({in_source / total:.1%}) in the source only"
             if part(DROPPED).any():
                 remark += f", {int(part(DROPPED).sum()):,} that were not located were dropped"
             remarks.append(remark)
         if partial := int(part(PARTIAL).sum()):
-            remarks.append(
-                f"{format_count(partial, 'answer was', 'answers were')} truncated or incomplete; the "
-                "errors that are complete count"
-            )
+            answers = format_count(partial, "answer was", "answers were")
+            remarks.append(f"{answers} truncated or incomplete; the errors that are complete count")
         if irregular := len(scores.explanations):
+            answers = format_count(irregular, "answer was", "answers were")
             remarks.append(
-                f"{format_count(irregular, 'answer was', 'answers were')} irregular; "
-                f"{agree(irregular, 'its explanation says', 'their explanations say')} how"
+                f"{answers} irregular; {agree(irregular, 'its explanation says', 'their explanations say')} how"
             )
         if default := int(part(DEFAULT_INSTRUCTION).sum()):
+            records = format_count(default, "record has", "records have")
             remarks.append(
-                f"{format_count(default, 'record has', 'records have')} no instruction; the default one of "
-                f"{agree(default, 'its', 'their')} task was used"
+                f"{records} no instruction; the default one of {agree(default, 'its', 'their')} task was used"
             )
         return [*super().remarks(scores), *(f"{self.label}: {remark}" for remark in remarks)]
 
@@ -92,9 +82,14 @@ def count_words(texts: Sequence[str]) -> list[int]:
 def score_errors(errors: Sequence[Error], answer: ErrorAnswer, words: int, *, ungrounded: Ungrounded) -> Score:
     """The score of an output with so many words, from its errors and the answer that listed them."""
     counted = [error for error in errors if ungrounded == "keep" or is_grounded(error)]
+    # The shares of the errors whose words are on either side.
+    shares = {
+        side: sum(is_grounded(error) and error.side == side for error in errors) / len(errors) if errors else math.nan
+        for side in ("output", "source")
+    }
     more = {
-        GROUNDED: _located_share(errors, "output"),
-        IN_SOURCE: _located_share(errors, "source"),
+        GROUNDED: shares["output"],
+        IN_SOURCE: shares["source"],
         DROPPED: float(len(errors) - len(counted)),
         PARTIAL: float(answer.partial),
     }
@@ -117,11 +112,6 @@ def sum_penalties(errors: Sequence[Error], words: int, parts: Mapping[str, float
         errors=tuple(errors),
         explanation=explanation or None,
     )
-
-
-def _located_share(errors: Sequence[Error], side: Side) -> float:
-    """The share of the errors whose words are on that side; NaN if there are no errors."""
-    return sum(is_grounded(error) and error.side == side for error in errors) / len(errors) if errors else math.nan
 
 
 # --- Merging the errors of several analyses of one output

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple, get_args
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -131,7 +131,6 @@ class Errors(Metric):
         if self.task is not None:
             object.__setattr__(self, "task", resolve_task(self.task) or self.task)
             check_choice(self, "task", list_tasks())
-        check_choice(self, "size", get_args(Size))
         if self.size == "large":
             object.__setattr__(self, "extra", self.size)
 
@@ -187,29 +186,23 @@ class Errors(Metric):
         )
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many errors each model found in how many outputs, and which outputs it did not look at."""
         remarks = []
         for name in MODELS:
             counts = scores.parts.get(name)
             looked = 0 if counts is None else int(np.count_nonzero(~np.isnan(counts)))
             if counts is not None and looked:
-                errors = int(np.nansum(counts))
+                errors = format_count(int(np.nansum(counts)), "error")
                 model = getattr(self.components[name], "model", None)
-                remarks.append(
-                    f"{self.label}: {name}{f' ({model})' if model else ''} found {format_count(errors, 'error')} in "
-                    f"{format_count(looked, 'output')}"
-                )
+                which = f"{name} ({model})" if model else name
+                remarks.append(f"{self.label}: {which} found {errors} in {format_count(looked, 'output')}")
         reasons = Counter(reason for text in scores.explanations.values() for reason in text.split(_BETWEEN))
         for reason, count in reasons.items():
-            remarks.append(
-                f"{self.label}: {count:,} of {format_count(len(scores), 'output')} "
-                f"{agree(count, 'was', 'were')} {reason}"
-            )
+            of_all = f"{count:,} of {format_count(len(scores), 'output')}"
+            remarks.append(f"{self.label}: {of_all} {agree(count, 'was', 'were')} {reason}")
         return remarks
 
 
 def _combine(choice: ModelChoice, missing: Mapping[str, str], scores: Mapping[str, Score], words: int) -> Score:
-    """One score from those of the models that looked at an output."""
     failed = {name: str(score.failure) for name, score in scores.items() if score.failure is not None}
     reasons = {**choice.skipped, **{name: missing[name] for name in choice.models if name in missing}, **failed}
     explanation = _BETWEEN.join(

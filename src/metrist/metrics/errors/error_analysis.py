@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -26,7 +26,7 @@ import numpy as np
 
 from metrist.errors import SpecError, agree, format_count
 from metrist.llm.messages import Completion, Message
-from metrist.metrics.base import Shard, check_choice
+from metrist.metrics.base import Shard
 from metrist.metrics.errors import answers as json_answers
 from metrist.metrics.errors.answers import (
     MAX_PENALTY,
@@ -89,7 +89,6 @@ _NO_ASPECTS = "Look at everything that matters for the task."
 
 OF_TASK, NONE = "task", "none"
 SPREAD, REFUSED = "spread", "refused"
-_REFERENCE_NEEDS: Mapping[str, tuple[Need, ...]] = {"hidden": (), "shown": ("references",)}
 _VERDICTS = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -108,7 +107,7 @@ class _RecordAnalysis:
         return "\n\n".join(completion.text for completion in self.completions if completion.text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CheckedErrors:
     """The errors that passed the second pass, how many were rejected, and notes on the answers."""
 
@@ -138,24 +137,19 @@ class ErrorAnalysis(ErrorMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "check", ("none", "second_pass"))
-        check_choice(self, "reference", _REFERENCE_NEEDS)
         if self.samples < 1:
             raise SpecError(f"{self.name}: samples must be at least 1, got {self.samples}")
         if self.samples > 1 and not self.temperature:
             raise SpecError(
-                f"{self.name}: samples={self.samples} needs a temperature above 0, such as temperature=0.7, because at "
-                "0 all samples are the same",
+                f"{self.name}: samples={self.samples} needs a temperature above 0, such as temperature=0.7",
                 code="conflict",
             )
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """References, if they are to be shown."""
-        return _REFERENCE_NEEDS[self.reference]
+        return ("references",) if self.reference == "shown" else ()
 
     def prompt_text(self) -> str:
-        """The prompts, the tables that may be used, and the examples."""
         templates = [ANALYSIS, AS_JSON, *([CHECK] if self.check != NONE else [])]
         shared_table = self._shared_table()
         tables = shipped_tables().values() if shared_table is None else (shared_table,)
@@ -180,25 +174,37 @@ class ErrorAnalysis(ErrorMetric):
         return Scores.of(self._score_record_errors(*row) for row in columns)
 
     def remarks(self, scores: Scores) -> list[str]:
-        """In addition to those of all error metrics: how many errors the second pass rejected."""
         rejected = int(np.nansum(scores.parts.get(REFUSED, np.zeros(0))))
         if not rejected:
             return super().remarks(scores)
-        remark = (
-            f"{self.label}: {format_count(rejected, 'error was', 'errors were')} rejected by the second pass "
-            f"and {agree(rejected, 'is', 'are')} not counted"
-        )
-        return [*super().remarks(scores), remark]
+        errors = format_count(rejected, "error was", "errors were")
+        return [*super().remarks(scores), f"{self.label}: {errors} rejected by the second pass"]
 
     def _shared_table(self) -> AspectTable | None:
-        """The table for all records; None if each record has that of its own task."""
         if self.aspects not in (OF_TASK, NONE):
             table = read_table(self.aspects)
             return dataclasses.replace(table, task=self.task) if self.task else table
         return require_table(self.task) if self.task else None
 
     def _build_questions(self, record: Record, table: AspectTable) -> AnalysisQuestions:
-        return build_questions(record, table, aspects=self.aspects != NONE, reference=self.reference)
+        """The questions about a record. With aspects='none', the LLM chooses what to look at."""
+        aspects = self.aspects != NONE
+        fenced = fence_texts(_prompt_texts(record, table, self.reference))
+        names = f"one of {', '.join(table.names)}" if aspects else "what kind of error it is, in one or two words"
+        return AnalysisQuestions(
+            analysis=fill_template(
+                load_template(ANALYSIS),
+                task=table.task.replace("_", " "),
+                reminder=REMINDER,
+                texts=fenced.text,
+                mark=fenced.mark,
+                output=table.output,
+                aspects=f"These are the aspects to look at:\n\n{table.describe_aspects()}" if aspects else _NO_ASPECTS,
+                reference=_WITH_REFERENCE if self.reference == "shown" and record.references else "",
+            ),
+            as_json=fill_template(load_template(AS_JSON), mark=fenced.mark, output=table.output, names=names),
+            mark=fenced.mark,
+        )
 
     def _example_turns(self, shared_table: AspectTable | None) -> tuple[Message, ...]:
         turns: list[Message] = []
@@ -220,7 +226,6 @@ class ErrorAnalysis(ErrorMetric):
         sample: int,
         runtime: Runtime | None,
     ) -> list[_RecordAnalysis]:
-        """One sample of each record: two questions, the second after the answer to the first."""
         conversations = [(*example_turns, Message("user", question.analysis)) for question in questions]
         free_answers = ask_llm(self.llm, conversations, self.sampling(sample=sample), runtime)
         json_conversations = continue_conversations(
@@ -256,7 +261,7 @@ class ErrorAnalysis(ErrorMetric):
     ) -> list[CheckedErrors]:
         """The second pass, one entry per record. An error without a readable verdict is accepted, with a note."""
         if self.check == NONE:
-            return [CheckedErrors(accepted=tuple(errors)) for errors in merged]
+            return [CheckedErrors(tuple(errors)) for errors in merged]
         questions = [
             build_check_question(record, table, error, self.reference)
             for record, table, errors in zip(records, tables, merged, strict=True)
@@ -271,23 +276,16 @@ class ErrorAnalysis(ErrorMetric):
         ]
         checks, start = [], 0
         for errors in merged:
-            end = start + len(errors)
+            own = slice(start, start := start + len(errors))
             notes = []
-            if unchecked := verdicts[start:end].count(None):
-                failure = Failure.combine(answer.failure for answer in answers[start:end])
-                notes.append(
-                    f"{format_count(unchecked, 'error')} could not be checked and "
-                    f"{agree(unchecked, 'counts', 'count')}{f' ({failure})' if failure else ''}"
-                )
-            checks.append(
-                CheckedErrors(
-                    accepted=tuple(e for e, real in zip(errors, verdicts[start:end], strict=True) if real is not False),
-                    rejected=verdicts[start:end].count(False),
-                    notes=tuple(notes),
-                    completions=tuple(answers[start:end]),
-                )
-            )
-            start = end
+            if unchecked := verdicts[own].count(None):
+                failure = Failure.combine(answer.failure for answer in answers[own])
+                count = agree(unchecked, "counts", "count")
+                reason = f" ({failure})" if failure else ""
+                notes.append(f"{format_count(unchecked, 'error')} could not be checked and {count}{reason}")
+            accepted = tuple(error for error, real in zip(errors, verdicts[own], strict=True) if real is not False)
+            rejected = verdicts[own].count(False)
+            checks.append(CheckedErrors(accepted, rejected, tuple(notes), tuple(answers[own])))
         return checks
 
     def _score_record_errors(
@@ -373,26 +371,6 @@ class AnalysisQuestions:
     analysis: str
     as_json: str
     mark: str
-
-
-def build_questions(record: Record, table: AspectTable, *, aspects: bool, reference: Reference) -> AnalysisQuestions:
-    """The questions about a record. Without `aspects`, the LLM chooses what to look at."""
-    fenced = fence_texts(_prompt_texts(record, table, reference))
-    names = f"one of {', '.join(table.names)}" if aspects else "what kind of error it is, in one or two words"
-    return AnalysisQuestions(
-        analysis=fill_template(
-            load_template(ANALYSIS),
-            task=table.task.replace("_", " "),
-            reminder=REMINDER,
-            texts=fenced.text,
-            mark=fenced.mark,
-            output=table.output,
-            aspects=f"These are the aspects to look at:\n\n{table.describe_aspects()}" if aspects else _NO_ASPECTS,
-            reference=_WITH_REFERENCE if reference == "shown" and record.references else "",
-        ),
-        as_json=fill_template(load_template(AS_JSON), mark=fenced.mark, output=table.output, names=names),
-        mark=fenced.mark,
-    )
 
 
 def build_check_question(record: Record, table: AspectTable, error: Error, reference: Reference) -> tuple[str, str]:

@@ -49,17 +49,11 @@ class SourceDifference:
     replacement: str = ""
 
 
-class SourceComparison(NamedTuple):
-    """What is wrong with marked words, and the words that the source has in their place; empty if it gives none."""
-
-    findings: list[str]
-    revision: str
-
-
 def compare(
     output: str, marked: CharacterSpan, sentence: CharacterSpan, source: str, passage: CharacterSpan | None
-) -> SourceComparison:
-    """Compare marked words of a sentence with the nearest passage of the source and with the source as a whole."""
+) -> tuple[list[str], str]:
+    """Compare marked words of a sentence with the nearest passage of the source and with the source as a whole: what is
+    wrong with them, and the words that the source has in their place; empty if it gives none."""
     findings = list(_compare_facts(output, marked, sentence, source, passage))
     if passage is not None and (marked == sentence or not findings):
         findings += _compare_negation(output, marked, sentence, source, passage)
@@ -72,7 +66,7 @@ def compare(
         findings += _find_unknown_words(words, near, f"does not occur {where}", f"do not occur {where}")
     # A correction that leaves something else wrong is none.
     revision = _replace(output, marked, replaced) if replaced and len(replaced) == len(findings) else ""
-    return SourceComparison([finding.text for finding in findings[:_MOST_FINDINGS]], revision)
+    return [finding.text for finding in findings[:_MOST_FINDINGS]], revision
 
 
 def _replace(output: str, marked: CharacterSpan, findings: Sequence[SourceDifference]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 CharacterSpan = tuple[int, int]
 #: An amount of money, a percentage and a plain number do not contradict each other. A code is a telephone number, a
@@ -165,8 +165,8 @@ class Fact(NamedTuple):
     start: int
     end: int
     text: str
-    #: All readings: numbers, dates, minutes of a day, or words.
-    values: tuple[float | Date | str, ...]
+    #: All readings: numbers, dates, minutes of a day, or words. Facts of a kind have readings of a type.
+    values: tuple[Any, ...]
     #: The currency or what is measured; empty if that is not said.
     unit: str = ""
     #: How far off the number is if it is rounded.
@@ -191,18 +191,16 @@ class Fact(NamedTuple):
                 _is_near(mine * scale, theirs * scale_there, self.precision * scale, other.precision * scale_there)
                 for mine in self.values
                 for theirs in other.values
-                if isinstance(mine, float) and isinstance(theirs, float)
             )
         return bool(set(self.values) & set(other.values))
 
     def is_same(self, other: Fact) -> bool:
         """Whether both mean exactly the same."""
-        if self.kind != other.kind or self.unit != other.unit or len(self.values) != len(other.values):
+        if self.kind != other.kind or self.unit != other.unit:
             return False
         if isinstance(self.values[0], float):
-            return self.bound == other.bound and [v * self.factor for v in self.values if isinstance(v, float)] == [
-                v * other.factor for v in other.values if isinstance(v, float)
-            ]
+            amounts, others = ([value * fact.factor for value in fact.values] for fact in (self, other))
+            return self.bound == other.bound and amounts == others
         return self.values == other.values
 
     def differs(self, other: Fact) -> bool:
@@ -212,8 +210,8 @@ class Fact(NamedTuple):
         if self.kind == "date":
             return all(_conflict(mine, theirs) for mine in self.values for theirs in other.values)
         scale, scale_there = (self.factor, other.factor) if self.unit and other.unit else (1.0, 1.0)
-        if self.bound and isinstance(self.values[0], float) and isinstance(other.values[0], float):
-            return self.bound * (other.values[0] * scale_there - self.values[0] * scale) < 0
+        if self.bound:
+            return bool(self.bound * (other.values[0] * scale_there - self.values[0] * scale) < 0)
         return not self.equals(other)
 
     def agrees(self, other: Fact) -> bool:
@@ -227,7 +225,8 @@ class Fact(NamedTuple):
         if self.kind == other.kind == "date":
             for pattern, component in ((r"\d{4}", (0,)), (_MONTH_NAME, (1,))):
                 part = re.search(pattern, other.text)
-                if part and all(_list_components(value) == component for value in self.values):
+                known = [tuple(i for i, number in enumerate(date) if number is not None) for date in self.values]
+                if part and all(components == component for components in known):
                     first = other.start + part.start()
                     return other._replace(start=first, end=first + len(part[0]), text=part[0])
         return other
@@ -243,22 +242,13 @@ class Fact(NamedTuple):
 _ALIKE = ({"number", "money"}, {"number", "percentage"}, {"number", "date"})
 
 
-def _covers(mine: object, theirs: object) -> bool:
+def _covers(mine: Date, theirs: Date) -> bool:
     """Whether the other date has all that this one has, in the same way."""
-    assert isinstance(mine, tuple)
-    assert isinstance(theirs, tuple)
     return all(a is None or a == b for a, b in zip(mine, theirs, strict=True))
 
 
-def _conflict(mine: object, theirs: object) -> bool:
-    assert isinstance(mine, tuple)
-    assert isinstance(theirs, tuple)
+def _conflict(mine: Date, theirs: Date) -> bool:
     return any(None not in (a, b) and a != b for a, b in zip(mine, theirs, strict=True))
-
-
-def _list_components(date: object) -> tuple[int, ...]:
-    assert isinstance(date, tuple)
-    return tuple(i for i, component in enumerate(date) if component is not None)
 
 
 def _is_near(mine: float, theirs: float, precision: float, precision_there: float) -> bool:
@@ -380,11 +370,9 @@ def _make_range(text: str, place: int, match: re.Match[str], start: int, end: in
             scale = 1.0
             if second.kind != "number":
                 plain = float(re.sub(r"[^\d.]", "", match[3]) or 1)
-                scale = (second.values[0] / plain if isinstance(second.values[0], float) and plain else 1.0) or 1.0
-            first = first._replace(
-                kind=second.kind, unit=second.unit, factor=second.factor,
-                values=tuple(value * scale for value in first.values if isinstance(value, float)),
-            )  # fmt: skip
+                scale = (second.values[0] / plain if plain else 1.0) or 1.0
+            values = tuple(value * scale for value in first.values)
+            first = first._replace(kind=second.kind, unit=second.unit, factor=second.factor, values=values)
         yield first
         yield second
 
@@ -471,29 +459,24 @@ def _complete_number(
         values, first = tuple(-value for value in values), first - len(minus[0])
     elif kind == "number" and is_plain and not unit and _YEAR.fullmatch(text, first, last):
         return Fact("date", first, last, text[first:last], ((int(values[0]), None, None),))
+    bound = _BOUND.search(before)
     return Fact(
         kind, first, last, text[first:last],
         values=tuple(value * scale for value in values for scale in scales),
         unit=unit,
         precision=_find_precision(before, values[0], precision) * scales[0],
         factor=measure,
-        bound=_find_bound(before),
+        bound=0 if bound is None else 1 if bound[1] else -1,
     )  # fmt: skip
 
 
 def _find_precision(before: str, value: float, precision: float) -> float:
     """What the last digit stands for; with "about" and the like, the zeros at the end do not count, twice over."""
-    if not before or not _ABOUT.search(before):
+    if not _ABOUT.search(before):
         return precision
     while precision >= 1 and value and value % (precision * 10) == 0:
         precision *= 10
     return 2 * precision
-
-
-def _find_bound(before: str) -> int:
-    if not before or not (match := _BOUND.search(before)):
-        return 0
-    return 1 if match[1] else -1
 
 
 def _find_written_numbers(text: str, start: int, end: int) -> Iterator[Fact]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -80,7 +80,7 @@ def _split_words(text: str) -> _SplitText:
     spans = tuple(match.span() for match in _WORD.finditer(text))
     distinct: dict[str, int] = {}
     indices = [distinct.setdefault(text[start:end], len(distinct)) for start, end in spans]
-    return _SplitText(spans, np.array(indices, dtype=np.int64), WordTable(list(distinct), _edit_distance))
+    return _SplitText(spans, np.array(indices, dtype=np.int64), WordTable(list(distinct)))
 
 
 def _match_words(quote_words: Sequence[str], words: _SplitText) -> FuzzyMatch | None:
@@ -159,10 +159,10 @@ def min_word_edits(costs: Floats) -> Floats:
 
 
 class WordTable:
-    """Edit distances from a few words to very many at once. `edit_distance` is used for words over 63 characters."""
+    """Edit distances from a few words to very many at once."""
 
-    def __init__(self, words: Sequence[str], edit_distance: Callable[[str, str], int]) -> None:
-        self._words, self._edit_distance = words, edit_distance
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
         self._lengths = np.array([len(word) for word in words], dtype=np.int64)
         # Longest first, so that at each character position the words that have not ended form a prefix.
         order = np.argsort(-self._lengths, kind="stable")
@@ -193,7 +193,7 @@ class WordTable:
             distances[np.ix_(np.array(short), self._order)] = self._vectorised([queries[n] for n in short])
         for row, query in enumerate(queries):
             for column in self._long if len(query) <= _MAX_BITS else range(len(self._words)):
-                distances[row, column] = self._edit_distance(query, self._words[column])
+                distances[row, column] = edit_distances(query, self._words[column], anywhere=False)[-1]
         return distances
 
     def _vectorised(self, queries: Sequence[str]) -> NDArray[np.int64]:
@@ -284,10 +284,6 @@ def edit_distances(quote: str, text: str, *, anywhere: bool) -> list[int]:
         down = (down << 1) & all_bits
         rises, falls = down | (all_bits & ~(same | up)), up & same
     return distances
-
-
-def _edit_distance(first: str, second: str) -> int:
-    return edit_distances(first, second, anywhere=False)[-1]
 
 
 def edit_distances_along(quote: str, text: str) -> NDArray[np.int32]:

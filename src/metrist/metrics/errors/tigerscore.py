@@ -50,19 +50,14 @@ class TigerScore(ErrorMetric):
     )
 
     def prompt_text(self) -> str:
-        """The prompt, and the default instructions for records that have none."""
         return "\n".join([load_template(_PROMPT), *(table.instruction for table in shipped_tables().values())])
 
     def remarks(self, scores: Scores) -> list[str]:
-        """In addition to the usual ones: whether a published checkpoint got its prompt through a chat template."""
         model, turns = (getattr(self.llm, name, "") for name in ("model", "turns"))
         if turns != "chat" or _PROMPT not in str(model).lower():
             return [*super().remarks(scores), *(f"{self.label}: {remark}" for remark in self.llm.remarks())]
-        remark = (
-            f"{self.label}: the published checkpoints were trained on the bare prompt, but a chat template was applied"
-            "; turns='none' avoids this, unless the template is empty"
-        )
-        return [*super().remarks(scores), remark]
+        remark = "the published checkpoints know the bare prompt, not a chat template; turns='none' avoids it"
+        return [*super().remarks(scores), f"{self.label}: {remark}"]
 
     def score(self, shard: Shard) -> Scores:
         records = shard.records
@@ -143,7 +138,6 @@ class _Header:
 
 
 def format_tiger_answer(errors: Sequence[WrittenError]) -> str:
-    """The errors in the format of the checkpoints."""
     total = sum(error.penalty or 0.0 for error in errors)
     lines = [f"The model-generated output contains {len(errors)} errors, with a total score reduction of {total:.12g}."]
     for number, error in enumerate(errors, 1):
@@ -226,7 +220,6 @@ def _is_quoted(line: str, judged: str) -> bool:
 
 
 def _find_header(text: str, judged: str) -> _Header | None:
-    """The first header that is not a quotation."""
     for match in _HEADER.finditer(text):
         if not _is_quoted(match.group(), judged):
             count = match.group(1).lower()
@@ -252,7 +245,6 @@ def _find_labels(text: str, start: int, judged: str) -> tuple[list[_FieldLabel],
 
 
 def _are_complete(labels: Sequence[_FieldLabel]) -> bool:
-    """Whether the labels form errors with all their fields, and nothing else."""
     run = _find_longest_run(labels)
     return 0 < len(run) == len(labels) and all(len(group) == len(_LABELS) for group in _group_by_error(run))
 

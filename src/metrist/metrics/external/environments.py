@@ -86,7 +86,6 @@ RECIPES: Mapping[str, PackageRecipe] = {
 
 
 def environments_folder() -> Path:
-    """Return the folder of all environments."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
@@ -100,12 +99,10 @@ def find_environment(name: str) -> Path | None:
 
 
 def environment_python(folder: Path) -> Path:
-    """Return the Python of an environment."""
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def clone_folder(name: str) -> Path | None:
-    """Return the folder of code that is not a package, in a complete environment."""
     folder, recipe = find_environment(name), RECIPES[name]
     return folder / recipe.clone[1] if folder and recipe.clone else None
 

@@ -227,12 +227,10 @@ class UniEval(AdapterMetric):
 
     @property
     def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
-        """The dimensions whose mean is the value; none where one dimension is the value."""
         return dict.fromkeys(self._aspects, (0.0, 1.0)) if len(self._aspects) > 1 else {}
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The fields that the selected questions use."""
         used = self._used_fields()
         return tuple(need for need in ("source", "references") if need in used)
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from metrist.errors import ModelError, SpecError, agree, format_count
+from metrist.errors import ModelError, SpecError, format_count
 from metrist.metrics.base import Metric, Shard, check_choice, check_within
 from metrist.ratings import Error
 from metrist.records import OPTIONAL_FIELDS, Need
@@ -165,8 +165,7 @@ def run_program(
         except subprocess.TimeoutExpired:
             _kill(process)
             raise ModelError(
-                f"{program.name} did not answer within {program.time_limit:g} "
-                f"{agree(program.time_limit, 'second', 'seconds')} and was killed; allow more with "
+                f"{program.name} did not answer within {program.time_limit:g} s and was killed; allow more with "
                 f"time_limit=…{_quote_output(folder)}",
                 code="metric_failed",
             ) from None

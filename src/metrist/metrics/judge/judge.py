@@ -20,21 +20,17 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, get_args
+from itertools import accumulate
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from metrist.errors import SpecError, format_count
 from metrist.llm.messages import Completion, Conversation, Message, TokenChoice
 from metrist.metrics.answer_parsing import JsonObject, find_broken_keys, find_objects, is_cut_off
-from metrist.metrics.base import Metric, Shard, check_choice
+from metrist.metrics.base import Metric, Shard
 from metrist.metrics.judge.rubrics import ALL_ASPECTS, MARK_KEY, REASONS_KEY, Aspect, Level, Rubric, load_rubric
-from metrist.metrics.llm_metric import (
-    LLMMetric,
-    UnparsableAnswer,
-    ask_for_scores,
-    merge_usage,
-)
+from metrist.metrics.llm_metric import LLMMetric, UnparsableAnswer, ask_for_scores, merge_usage
 from metrist.metrics.prompt_layout import (
     REMINDER,
     PromptText,
@@ -156,8 +152,6 @@ class Judge(LLMMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "reference", get_args(Reference))
-        check_choice(self, "method", get_args(Method))
         rubric = self.load_rubric()
         aspects = self._value_aspects(rubric)
         if self.method == "expectation":
@@ -172,7 +166,6 @@ class Judge(LLMMetric):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What the rubric needs, and references if they are shown."""
         shown: tuple[Need, ...] = ("references",) if self.reference == "shown" else ()
         return tuple(dict.fromkeys((*self.load_rubric().needs, *shown)))
 
@@ -188,7 +181,6 @@ class Judge(LLMMetric):
         return {aspect.name: aspect.bounds for aspect in aspects}
 
     def load_rubric(self) -> Rubric:
-        """The rubric that `rubric` names."""
         return load_rubric(self.rubric)
 
     def prompt_text(self) -> str:
@@ -225,15 +217,11 @@ class Judge(LLMMetric):
         return Scores.of(scores)
 
     def remarks(self, scores: Scores) -> list[str]:
-        """The remarks of all LLM metrics, how many outputs were empty or lacked what the rubric needs, and how many
-        records were judged by a default instruction, where others were judged by their own."""
         column = scores.parts.get(DEFAULT_INSTRUCTION)
         count = int(np.nansum(column)) if column is not None else 0
         scored = len(scores) - len(scores.failures)
-        remark = (
-            f"{self.label}: {count:,} of the {scored:,} scored outputs have no instruction and were judged by the "
-            "default of their task"
-        )
+        outputs = f"{count:,} of the {scored:,} scored outputs"
+        remark = f"{self.label}: {outputs} have no instruction and were judged by the default of their task"
         odd = describe_odd_records(self, scores)
         return [*super().remarks(scores), *odd, *([remark] if 0 < count < scored else [])]
 
@@ -248,14 +236,11 @@ class Judge(LLMMetric):
             return (rubric.aspect(self.aspect),)
         if len({aspect.bounds for aspect in rubric.aspects}) > 1:
             scales = ", ".join("{} {:g} to {:g}".format(aspect.name, *aspect.bounds) for aspect in rubric.aspects)
-            raise SpecError(
-                f"{self.name}: the aspects of the rubric {rubric.name!r} have different scales ({scales}), so a mean "
-                f"is meaningless; choose one, such as aspect={rubric.aspects[0].name!r}"
-            )
+            advice = f"choose one, such as aspect={rubric.aspects[0].name!r}"
+            raise SpecError(f"{self.name}: the aspects of {rubric.name!r} have different scales ({scales}); {advice}")
         return rubric.aspects
 
     def _build_questions(self, records: Sequence[Record], rubrics: Sequence[Rubric]) -> list[JudgeQuestion]:
-        """A question for each record and rubric."""
         references, reasons = self.reference == "shown", self._asks_reasons
         return [
             build_question(record, rubric, references=references, reasons=reasons)
@@ -306,8 +291,8 @@ class Judge(LLMMetric):
 
         conversations = [question.conversation for question in questions]
         needs_logprobs = (
-            f"{self.llm} returns no token probabilities, which method='expectation' needs: use a server that does "
-            "(vLLM, llama.cpp, OpenAI's models without reasoning), transformers in process, or method='answer'"
+            f"{self.llm} returns no token probabilities, which method='expectation' needs: use a server that does, "
+            "transformers in process, or method='answer'"
         )
         scores = ask_for_scores(self, conversations, sampling, shard.runtime, parse, needs_logprobs=needs_logprobs)
         rows = [scores[start : start + len(aspects)] for start in range(0, len(scores), len(aspects))]
@@ -331,7 +316,6 @@ def describe_odd_records(judge: Metric, scores: Scores) -> list[str]:
 
 
 def _combine_aspects(aspects: Sequence[Aspect], scores: Sequence[Score]) -> Score:
-    """The score of a record from the scores of its aspects."""
     usage = merge_usage(score.usage for score in scores)
     if failed := next((score for score in scores if score.failure is not None), None):
         return replace(failed, failure=Failure.combine(score.failure for score in scores), usage=usage)
@@ -405,10 +389,7 @@ def find_own_object(answer: str, mark: str, keys: Sequence[str], texts: Sequence
         raise UnparsableAnswer("the answer has no JSON object")
     marked = [candidate for candidate in objects if str(candidate.values.get(MARK_KEY)).strip() == mark]
     if not marked and has_planted_grade(keys, texts):
-        raise UnparsableAnswer(
-            f"the answer lacks the required {MARK_KEY}, and a text of the record seems to contain grades: the grades "
-            "cannot be attributed to the judge"
-        )
+        raise UnparsableAnswer(f"the answer lacks the required {MARK_KEY}, and a text of the record may contain grades")
     own = (marked or objects)[-1]
     graded = {key.lower() for key in keys}
     # If the judge quotes a text without escaping, its own object is not closed, and the next may be the text's.
@@ -470,9 +451,9 @@ def compute_expected_grade(tokens: Sequence[TokenChoice], span: tuple[int, int],
     if not inside:
         raise UnparsableAnswer(f"{aspect.name}: none of the model's likely tokens is a grade of the rubric")
     if unclear > _MAX_UNCLEAR * inside:
+        advice = "use a scale of one digit, or method='answer'"
         raise UnparsableAnswer(
-            f"{aspect.name}: the model writes digits one by one, and some probability lies on a digit that may begin a "
-            "longer grade; use a scale of one digit, or method='answer'"
+            f"{aspect.name}: the model writes digits one by one, and one may begin a grade; {advice}"
         )
     values = {level.name: level.value for level in aspect.levels}
     mean = math.fsum(values[name] * p for name, p in mass.items()) / inside
@@ -480,7 +461,6 @@ def compute_expected_grade(tokens: Sequence[TokenChoice], span: tuple[int, int],
 
 
 def join_tokens(tokens: Sequence[TokenChoice]) -> str:
-    """The text of the tokens."""
     return "".join(token.text for token in tokens)
 
 
@@ -488,15 +468,10 @@ def _find_grade_token(tokens: Sequence[TokenChoice], span: tuple[int, int]) -> t
     """The index of the token in which the grade begins, and the grade's digits in it."""
     grade = re.search(r"\d+", join_tokens(tokens)[slice(*span)])
     offset = span[0] + (grade.start() if grade else 0)
-    start = 0
-    for index, token in enumerate(tokens):
-        end = start + len(token.text)
-        if start <= offset < end:
-            match = _DIGITS.fullmatch(token.text)
-            if match is None:
-                break
-            return index, match["digits"]
-        start = end
+    ends = accumulate(len(token.text) for token in tokens)
+    index = next(index for index, end in enumerate(ends) if offset < end)
+    if match := _DIGITS.fullmatch(tokens[index].text):
+        return index, match["digits"]
     raise UnparsableAnswer("the grade shares a token with other words, so its probability is unknown")
 
 

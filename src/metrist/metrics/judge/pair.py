@@ -13,15 +13,10 @@ from typing import Any, ClassVar, Literal
 
 from metrist.errors import SpecError, agree, format_count
 from metrist.llm.messages import Completion, Message
-from metrist.metrics.base import check_choice
 from metrist.metrics.comparator import REVERSED, Comparator, Judgment
 from metrist.metrics.judge.judge import JudgeQuestion, answer_schema, parse_grades, record_texts
 from metrist.metrics.judge.rubrics import MARK_KEY, REASONS_KEY, Aspect, Level, load_rubric
-from metrist.metrics.llm_metric import (
-    LLMMetric,
-    ask_and_parse,
-    sum_usage,
-)
+from metrist.metrics.llm_metric import LLMMetric, ask_and_parse, sum_usage
 from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template, load_template
 from metrist.ratings import Choice
 from metrist.records import Need, Pair, Record
@@ -71,8 +66,6 @@ class JudgePair(Comparator, LLMMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "reference", _NEEDS)
-        check_choice(self, "orders", ("both", "one"))
         if self.criteria is not None and not self.criteria.strip():
             raise SpecError(f"{self.name}: criteria must not be empty, got {self.criteria!r}")
         if self.criteria is not None and self.rubric is not None:
@@ -81,7 +74,6 @@ class JudgePair(Comparator, LLMMetric):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What the rubric needs, and references if they are shown."""
         rubric = load_rubric(self.rubric).needs if self.rubric is not None else ()
         return tuple(dict.fromkeys((*rubric, *_NEEDS[self.reference])))
 
@@ -95,16 +87,13 @@ class JudgePair(Comparator, LLMMetric):
         return [decided.get(i) or next(judgments) for i in range(len(pairs))]
 
     def observations(self, judgments: Sequence[Judgment]) -> list[str]:
-        """How often the choice changed with the order."""
         flips = [judgment.flipped for judgment in judgments if judgment.flipped is not None]
         if self.orders == "one":
             return [f"{self.label}: each pair was shown in one order only, so the effect of the order is unknown"]
         if not flips:
             return []
-        return [
-            f"{self.label}: {sum(flips):,} of {format_count(len(flips), 'choice')} changed with the order "
-            f"and {agree(sum(flips), 'counts as a tie', 'count as ties')}"
-        ]
+        changed = f"{sum(flips):,} of {format_count(len(flips), 'choice')} changed with the order"
+        return [f"{self.label}: {changed} and {agree(sum(flips), 'counts as a tie', 'count as ties')}"]
 
     def _decide_without_llm(self, pair: Pair) -> Judgment | None:
         """The judgment of a pair that needs no question; None for others."""
@@ -114,10 +103,7 @@ class JudgePair(Comparator, LLMMetric):
         if first_context != second_context:
             both = (*first_context, *second_context)
             name = next(text.name for text in both if text not in first_context or text not in second_context)
-            return Judgment.failed(
-                f"the two records differ in {name}, so the two orders would be judged by different texts: give both "
-                "records the same"
-            )
+            return Judgment.failed(f"the two records differ in {name}, by which they are judged: give both the same")
         if pair.first.output == pair.second.output:
             return Judgment(preference="tie", explanation="The two outputs are equal; the LLM was not asked.")
         return None

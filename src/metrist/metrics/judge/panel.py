@@ -42,7 +42,6 @@ class Jury(Metric):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What any of the judges needs."""
         return tuple(dict.fromkeys(need for judge in self.judges for need in judge.needs))
 
     @property
@@ -51,7 +50,6 @@ class Jury(Metric):
         return [f"judge_{number}" for number in range(1, len(self.judges) + 1)]
 
     def facts(self) -> Mapping[str, str]:
-        """The facts of each judge, with its number."""
         return {
             f"{name} {fact}": value
             for name, judge in zip(self.names, self.judges, strict=True)
@@ -75,19 +73,14 @@ class Panel(Jury):
         check_choice(self, "vote", get_args(Vote))
         super().__post_init__()
         if comparators := [judge for judge in self.judges if isinstance(judge, Comparator)]:
-            raise SpecError(
-                f"{self.name} takes judges of single outputs, but {comparators[0].text} compares two: use "
-                "panel_pair(judges=[…])"
-            )
+            raise SpecError(f"{self.name}: {comparators[0].text} compares two outputs: use panel_pair(judges=[…])")
         first = self.judges[0]
         for judge in self.judges[1:]:
             for attribute in ("bounds", "higher_is_better"):
                 own, other = getattr(first, attribute), getattr(judge, attribute)
                 if own != other:
-                    raise SpecError(
-                        f"{self.name}: judges must share one scale, but {first.text} and {judge.text} have different "
-                        f"{attribute}: {own} and {other}"
-                    )
+                    pair = f"{first.text} and {judge.text}"
+                    raise SpecError(f"{self.name}: {pair} have different {attribute}: {own} and {other}")
         object.__setattr__(self, "bounds", first.bounds)
         object.__setattr__(self, "higher_is_better", first.higher_is_better)
 
@@ -96,17 +89,14 @@ class Panel(Jury):
         return Scores.of(self._combine([column[i] for column in columns]) for i in range(len(shard)))
 
     def remarks(self, scores: Scores) -> list[str]:
-        """Coverage and cost of the panel, the coverage of each judge, and how often all agreed."""
         remarks = coverage_remarks(self, scores)
         differences = scores.parts.get(DISAGREEMENT)
         if differences is not None and not np.isnan(differences).all():
             agreed = int(np.count_nonzero(differences == 0))
             voted = int(np.count_nonzero(~np.isnan(differences)))
             counts = ", ".join(f"{name} {int((~np.isnan(scores.parts[name])).sum()):,}" for name in self.names)
-            remarks.append(
-                f"{self.label}: the judges agreed on {agreed:,} of {format_count(voted, 'output')}; their grades "
-                f"differ by {np.nanmean(differences):.3g} on average (graded: {counts})"
-            )
+            by = f"their grades differ by {np.nanmean(differences):.3g} on average (graded: {counts})"
+            remarks.append(f"{self.label}: the judges agreed on {agreed:,} of {format_count(voted, 'output')}; {by}")
         return [*remarks, *cost_remarks(self, scores), *describe_odd_records(self, scores)]
 
     def _combine(self, scores: Sequence[Score]) -> Score:

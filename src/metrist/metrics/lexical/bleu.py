@@ -285,10 +285,8 @@ def _sacrebleu_tokenizer(tokenize: str) -> Callable[[Sequence[str]], Tokens]:
     except (ImportError, RuntimeError):  # sacrebleu raises either if a package is missing.
         raise MissingExtra(f"bleu(tokenize={tokenize!r})", "languages") from None
     except (OSError, AssertionError) as error:
-        raise RunError(
-            f"bleu(tokenize={tokenize!r}): sacrebleu {version} could not load its model or dictionary ({error}); "
-            "it downloads models to the folder that the environment variable SACREBLEU names"
-        ) from error
+        problem = f"sacrebleu {version} could not load its model or dictionary ({error})"
+        raise RunError(f"bleu(tokenize={tokenize!r}): {problem}; it keeps models where SACREBLEU says") from error
 
     def split(texts: Sequence[str]) -> Tokens:
         # The libraries behind these tokenizers take UTF-8 only, which has no lone surrogates.

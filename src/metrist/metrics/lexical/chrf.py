@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,12 +22,6 @@ from metrist.scores import Column, Scores
 
 _MAX_ORDER = 16
 _TINY = 1e-16  # The value of an order without n-grams with eps_smoothing.
-
-
-class _ChrfValues(NamedTuple):
-    values: Column
-    precision: Column
-    recall: Column
 
 
 @dataclass(frozen=True)
@@ -73,13 +67,13 @@ class Chrf(Metric):
         rows = self._pair_rows(shard)
         by_pair = self._chrf(rows)
         columns = np.column_stack([*by_pair, rows])
-        reduced = reduce_references(columns, by_pair.values, pairs_of(shard).starts, self.reduce)
+        reduced = reduce_references(columns, by_pair[0], pairs_of(shard).starts, self.reduce)
         values, precision, recall = reduced[:, :3].T
         return Scores(values=values, parts={"precision": precision, "recall": recall}, stats=reduced[:, 3:])
 
     def pool(self, sums: Column) -> Column:
         sums = np.asarray(sums, dtype=np.float64)
-        return np.where(sums[..., -1] > 0, self._chrf(sums).values, np.nan)
+        return np.where(sums[..., -1] > 0, self._chrf(sums)[0], np.nan)
 
     def _pair_rows(self, shard: Shard) -> Column:
         pairs = pairs_of(shard)
@@ -107,7 +101,8 @@ class Chrf(Metric):
         if self.word_order:
             yield shard.once(("chrf words", self.lowercase), lambda: kernels.scan_chrf_words(texts)), self.word_order
 
-    def _chrf(self, stats: Column) -> _ChrfValues:
+    def _chrf(self, stats: Column) -> tuple[Column, Column, Column]:
+        """chrF with mean precision and recall, one number per row of statistics."""
         weight, max_orders = self.beta**2, self.char_order + self.word_order
         precision, recall, orders, summed = np.zeros((4, *stats.shape[:-1]))
         # Added up order by order, as in sacrebleu: the last bit can decide which of two references is better.
@@ -122,7 +117,7 @@ class Chrf(Metric):
                 summed += _f(order_precision, order_recall, weight, _TINY)
         precision, recall = _ratio(precision, orders, 0.0), _ratio(recall, orders, 0.0)
         values = summed / max_orders if self.eps_smoothing else _f(precision, recall, weight, 0.0)
-        return _ChrfValues(100 * values, 100 * precision, 100 * recall)
+        return 100 * values, 100 * precision, 100 * recall
 
 
 def _f(precision: Column, recall: Column, weight: float, default: float) -> Column:

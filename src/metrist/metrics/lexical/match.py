@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.kernels import clipped_matches
 from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of, reduce_references
 from metrist.metrics.lexical import tokenizers
-from metrist.metrics.lexical.rouge import Overlap, precision_recall_f
+from metrist.metrics.lexical.rouge import precision_recall_f
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -66,16 +65,11 @@ class TokenF1(Metric):
         return tokenizers.tokenizer_facts(self.tokenizer)
 
     def score(self, shard: Shard) -> Scores:
-        rows = self._rows(shard)
-        rows = reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
-        precision, recall, f = rows.T
-        return Scores(values=f, parts={"precision": precision, "recall": recall})
-
-    def _rows(self, shard: Shard) -> NDArray[np.float64]:
-        """(precision, recall, f) per pair; two answers without words agree, as in SQuAD 2.0."""
         pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
         output_lengths, reference_lengths = tokens.lengths[pairs.outputs], tokens.lengths[pairs.references]
         shared = clipped_matches(tokens, pairs.outputs, pairs.references, 1)[:, 0]
-        rows = precision_recall_f(Overlap(shared, output_lengths, reference_lengths))
+        rows = precision_recall_f(shared, output_lengths, reference_lengths)
+        # Two answers without words agree, as in SQuAD 2.0.
         rows[(output_lengths == 0) & (reference_lengths == 0)] = 1.0
-        return rows
+        precision, recall, f = reduce_references(rows, rows[:, 2], pairs.starts, self.reduce).T
+        return Scores(values=f, parts={"precision": precision, "recall": recall})

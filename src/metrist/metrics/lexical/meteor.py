@@ -210,7 +210,10 @@ class WordNet:
 
     def __init__(self, folder: Path) -> None:
         self._index = {part: _read_index(folder / f"index.{part}") for part in PARTS_OF_SPEECH}
-        self._exceptions = {part: _read_exceptions(folder / f"{part}.exc") for part in PARTS_OF_SPEECH}
+        self._exceptions = {
+            part: {fields[0]: fields[1:] for _, fields in _read_lines(folder / f"{part}.exc")}
+            for part in PARTS_OF_SPEECH
+        }
         self._data = {part: _map_file(folder / f"data.{part}") for part in PARTS_OF_SPEECH}
         self._folder = folder
         self.synonyms = lru_cache(maxsize=1 << 16)(self._find_synonyms)
@@ -303,7 +306,3 @@ def _read_index(file: Path) -> dict[str, tuple[int, ...]]:
                 f"{file}:{number}: expected a lemma with its synsets; {_REMEDY}", code="invalid_value"
             ) from None
     return index
-
-
-def _read_exceptions(file: Path) -> dict[str, list[str]]:
-    return {fields[0]: fields[1:] for _, fields in _read_lines(file)}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of, 
 from metrist.metrics.lexical import tokenizers
 from metrist.records import Need
 from metrist.scores import Scores
+
+Counts = NDArray[np.int64]
 
 _MAX_UNSTEMMED_LENGTH = 3  # As in the original ROUGE, shorter words are not stemmed.
 
@@ -39,12 +41,13 @@ class _Rouge(Metric):
         return tokenizers.tokenizer_facts(self.tokenizer)
 
     def score(self, shard: Shard) -> Scores:
-        rows = precision_recall_f(self._overlap(shard))
+        rows = precision_recall_f(*self._overlap(shard))
         rows = reduce_references(rows, rows[:, 2], pairs_of(shard).starts, self.reduce)
         precision, recall, f = rows.T
         return Scores(values=f, parts={"precision": precision, "recall": recall, "f": f})
 
-    def _overlap(self, shard: Shard) -> Overlap:
+    def _overlap(self, shard: Shard) -> tuple[Counts, Counts, Counts]:
+        """Per pair: how much output and reference share, and how much there is in either."""
         raise NotImplementedError
 
     def _tokens(self, shard: Shard) -> Tokens:
@@ -70,7 +73,7 @@ class RougeN(_Rouge):
     def name(self) -> str:
         return f"rouge{self.order}"
 
-    def _overlap(self, shard: Shard) -> Overlap:
+    def _overlap(self, shard: Shard) -> tuple[Counts, Counts, Counts]:
         tokens, pairs = self._tokens(shard), pairs_of(shard)
         # Counting an order counts all lower ones too: orders that are often used together share one count.
         highest = next(tier for tier in (2, 4, 9) if self.order <= tier)
@@ -79,7 +82,7 @@ class RougeN(_Rouge):
             lambda: clipped_matches(tokens, pairs.outputs, pairs.references, highest),
         )
         sizes = np.maximum(tokens.lengths - (self.order - 1), 0)
-        return Overlap(matches[:, self.order - 1], sizes[pairs.outputs], sizes[pairs.references])
+        return matches[:, self.order - 1], sizes[pairs.outputs], sizes[pairs.references]
 
 
 @dataclass(frozen=True)
@@ -88,10 +91,10 @@ class RougeL(_Rouge):
 
     catalog_name: ClassVar[str | None] = "rougeL"
 
-    def _overlap(self, shard: Shard) -> Overlap:
+    def _overlap(self, shard: Shard) -> tuple[Counts, Counts, Counts]:
         tokens, pairs = self._tokens(shard), pairs_of(shard)
         hits = lcs_lengths(tokens, pairs.outputs, pairs.references)
-        return Overlap(hits, tokens.lengths[pairs.outputs], tokens.lengths[pairs.references])
+        return hits, tokens.lengths[pairs.outputs], tokens.lengths[pairs.references]
 
 
 @dataclass(frozen=True)
@@ -101,40 +104,32 @@ class RougeLsum(_Rouge):
 
     catalog_name: ClassVar[str | None] = "rougeLsum"
 
-    def _overlap(self, shard: Shard) -> Overlap:
+    def _overlap(self, shard: Shard) -> tuple[Counts, Counts, Counts]:
         pairs = pairs_of(shard)
         tokens, line_starts = self._lines(shard)
         words = np.diff(tokens.starts[line_starts])
         hits = union_lcs_hits(tokens, line_starts, pairs.outputs, pairs.references)
-        return Overlap(hits, words[pairs.outputs], words[pairs.references])
+        return hits, words[pairs.outputs], words[pairs.references]
 
-    def _lines(self, shard: Shard) -> tuple[Tokens, NDArray[np.int64]]:
+    def _lines(self, shard: Shard) -> tuple[Tokens, Counts]:
         """The tokens of each line, and the number of each text's first line."""
         texts = pairs_of(shard).texts
         if not any("\n" in text for text in texts):
             return self._tokens(shard), np.arange(len(texts) + 1)
-        tokens, line_starts = shard.once(("lines", self.tokenizer), lambda: _tokenise_lines(texts, self.tokenizer))
+
+        def tokenise() -> tuple[Tokens, Counts]:
+            lines = [text.split("\n") for text in texts]
+            starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
+            return tokenizers.tokenise([line for text_lines in lines for line in text_lines], self.tokenizer), starts
+
+        tokens, line_starts = shard.once(("lines", self.tokenizer), tokenise)
         return (tokenizers.stem_tokens(tokens, _MAX_UNSTEMMED_LENGTH) if self.stem else tokens), line_starts
 
 
-def _tokenise_lines(texts: list[str], tokenizer: str) -> tuple[Tokens, NDArray[np.int64]]:
-    lines = [text.split("\n") for text in texts]
-    line_starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
-    return tokenizers.tokenise([line for text_lines in lines for line in text_lines], tokenizer), line_starts
-
-
-class Overlap(NamedTuple):
-    """Per pair: how much output and reference share, and how much there is in either."""
-
-    shared: NDArray[np.int64]
-    in_output: NDArray[np.int64]
-    in_reference: NDArray[np.int64]
-
-
-def precision_recall_f(overlap: Overlap) -> NDArray[np.float64]:
+def precision_recall_f(shared: Counts, in_output: Counts, in_reference: Counts) -> NDArray[np.float64]:
     """A row (precision, recall, f) per pair; zeros where nothing is shared."""
-    precision = overlap.shared / np.maximum(overlap.in_output, 1)
-    recall = overlap.shared / np.maximum(overlap.in_reference, 1)
+    precision = shared / np.maximum(in_output, 1)
+    recall = shared / np.maximum(in_reference, 1)
     sums = precision + recall
     f = np.divide(2 * precision * recall, sums, out=np.zeros_like(sums), where=sums > 0)
     return np.stack([precision, recall, f], axis=1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,13 +41,6 @@ _ASIAN: Rule = (f"([{_IDEOGRAPHS}{_ASIAN_MARKS}])", r" \1 ")
 
 _NO_MARKS: Rule = (r'[.,?:;!"()]', "")
 _NO_ASIAN_MARKS: Rule = (f"[{_ASIAN_MARKS}]", "")
-
-
-class _TerTokens(NamedTuple):
-    """The words of the texts as outputs and, from text `first_reference` on, of the same texts as references."""
-
-    tokens: Tokens
-    first_reference: int
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,8 @@ class Ter(Metric):
         sums = np.asarray(sums, dtype=np.float64)
         return np.where(sums[..., -1] > 0, _rates(sums), np.nan)
 
-    def _words(self, shard: Shard) -> _TerTokens:
+    def _words(self, shard: Shard) -> tuple[Tokens, int]:
+        """The words of the texts as outputs and then of the same texts as references, and how many the former are."""
         rules, lowercase = tuple(self._rules()), not self.case_sensitive
         return shard.once(("ter words", rules, lowercase), lambda: _words(shard_texts(shard, lowercase), rules))
 
@@ -109,13 +103,13 @@ class Ter(Metric):
                 yield _NO_ASIAN_MARKS
 
 
-def _words(texts: list[str], rules: tuple[Rule, ...]) -> _TerTokens:
+def _words(texts: list[str], rules: tuple[Rule, ...]) -> tuple[Tokens, int]:
     if not rules:
-        return _TerTokens(split_at_spaces(texts), 0)
+        return split_at_spaces(texts), 0
     once = [rewrite(text.rstrip(), rules) for text in texts]
     # sacrebleu applies its rules to references twice, which can split them more finely than the same text as an output.
     twice = [rewrite(" ".join(text.split()), rules) for text in once]
-    return _TerTokens(split_at_spaces(once + twice), len(texts))
+    return split_at_spaces(once + twice), len(texts)
 
 
 def _rates(stats: Column) -> Column:

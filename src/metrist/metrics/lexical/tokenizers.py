@@ -63,12 +63,8 @@ def _classify_unicode(character: str) -> int:
     return SINGLE if category != "Nd" and name.startswith(_SPACELESS) else WORD
 
 
-def _classify_rouge_score(character: str) -> int:
-    return WORD if character in _ALPHANUMERIC else SEPARATOR
-
-
 _UNICODE = CharClasses(_classify_unicode, case="lower")
-_ROUGE_SCORE = CharClasses(_classify_rouge_score, case="lower")
+_ROUGE_SCORE = CharClasses(lambda character: WORD if character in _ALPHANUMERIC else SEPARATOR, case="lower")
 
 TOKENIZERS: Mapping[str, Callable[[Sequence[str]], Tokens]] = {
     "unicode": lambda texts: scan(texts, _UNICODE),

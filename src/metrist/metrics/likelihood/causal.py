@@ -76,11 +76,7 @@ class GptScore(ModelMetric):
         if self.instruction is None:
             self._check_aspect()
         elif self.aspect != _DEFAULT_ASPECT:
-            raise SpecError(
-                f"{self.name}: instruction replaces that of the aspect: give aspect={self.aspect!r} or instruction, "
-                "not both",
-                code="conflict",
-            )
+            raise SpecError(f"{self.name}: give aspect={self.aspect!r} or instruction, not both", code="conflict")
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -114,7 +110,6 @@ class GptScore(ModelMetric):
         return layout.make_scores(len(shard), values, parts, scores, tokens=shard.tokens)
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many outputs had texts that were cut, and how many had conditions read in windows."""
         remarks = super().remarks(scores)
         if count := count_above(scores, _WINDOWS, 1):
             remarks.append(f"{self.label}: {count:,} of {count_scored(scores)} had a condition read in several windows")
@@ -231,14 +226,10 @@ class Perplexity(ModelMetric):
         return pooled
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many outputs were longer than the model's context."""
         remarks = super().remarks(scores)
         if count := count_above(scores, _WINDOWS, 1):
-            remarks.append(
-                f"{self.label}: {count:,} of {count_scored(scores)} "
-                f"{agree(count, 'was', 'were')} too long for the model "
-                "and read in windows"
-            )
+            outputs = f"{count:,} of {count_scored(scores)} {agree(count, 'was', 'were')}"
+            remarks.append(f"{self.label}: {outputs} too long for the model and read in windows")
         return remarks
 
     def _score_text(self, model: TextModel, text: str, likelihoods: Likelihoods, n: int, *, tokens: bool) -> Score:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from metrist.errors import SpecError, did_you_mean
 from metrist.metrics.base import reduce_references
-from metrist.metrics.token_weights import Weigh
+from metrist.metrics.token_weights import Weigh, segment_sums
 from metrist.models.protocols import LikelihoodModel, Likelihoods
 from metrist.records import Need, Record
 from metrist.scores import Failure, FailureKind, Scores
@@ -257,22 +257,13 @@ def _weighted_means(likelihoods: Likelihoods, targets: Sequence[str], weigh: Wei
     """The weighted mean of each pair; NaN where there is no token or none with a weight."""
     starts, logprobs = likelihoods.starts, likelihoods.logprobs.astype(np.float64)
     if weigh is None:
-        sums, totals = _segment_sums(logprobs, starts), np.diff(starts).astype(np.float64)
+        sums, totals = segment_sums(logprobs, starts), np.diff(starts).astype(np.float64)
     else:
         ids = [likelihoods.tokens[starts[n] : starts[n + 1]] for n in range(len(likelihoods))]
         weights = np.concatenate([np.empty(0), *map(weigh, targets, ids)])
-        sums, totals = _segment_sums(weights * logprobs, starts), _segment_sums(weights, starts)
+        sums, totals = segment_sums(weights * logprobs, starts), segment_sums(weights, starts)
     means: Numbers = np.divide(sums, totals, out=np.full(len(totals), np.nan), where=totals > 0)
     return means
-
-
-def _segment_sums(numbers: Numbers, starts: Counts) -> Numbers:
-    sums = np.zeros(len(starts) - 1)
-    # `reduceat` would give an empty segment the first number of the next one.
-    filled = np.flatnonzero(np.diff(starts))
-    if len(filled):
-        sums[filled] = np.add.reduceat(numbers, starts[filled])
-    return sums
 
 
 # --- From pairs to scored texts and back
@@ -346,7 +337,6 @@ class ShardLayout:
         return block.spread(size, [positions[n] for n in scored], reasons)
 
     def _readings(self, scores: PairScores) -> Mapping[int, list[dict[str, Any]]]:
-        """Per scorable record, the tokens of each text with their log-probabilities."""
         readings: dict[int, list[dict[str, Any]]] = {}
         for cell, record in enumerate(self.cell_records().tolist()):
             first, end = int(self.starts[cell]), int(self.starts[cell + 1])

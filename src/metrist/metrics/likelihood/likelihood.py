@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,12 +26,7 @@ from metrist.metrics.likelihood.layout import (
     score_pairs,
 )
 from metrist.metrics.model_metric import CUT, ModelMetric, count_above, count_scored, warn_of_other_language
-from metrist.metrics.token_weights import (
-    DocumentFrequencies,
-    Weighting,
-    make_weigher,
-    read_texts,
-)
+from metrist.metrics.token_weights import DocumentFrequencies, Weighting, make_weigher, read_texts
 from metrist.models.devices import Options
 from metrist.models.loading import load_seq2seq
 from metrist.models.protocols import LikelihoodModel
@@ -42,16 +37,6 @@ WINDOWS = "windows"
 VARIANCE = "prompt_variance"
 #: Name of the part without a prompt, next to those with one.
 NO_PROMPT = "(no prompt)"
-
-
-class _PromptScores(NamedTuple):
-    """The scored texts of a shard; arrays have a row per scorable record."""
-
-    layout: ShardLayout
-    scores: PairScores
-    #: (records, prompts), and the same for each part of the direction.
-    by_prompt: Numbers
-    parts: Mapping[str, Numbers]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +80,6 @@ class Likelihood(ModelMetric):
 
     @property
     def options(self) -> Options:
-        """How to load the model, including the languages of condition and target."""
         if self.language is None:
             return super().options
         source = self.source_language if self.direction == "source->output" else None
@@ -134,18 +118,18 @@ class Likelihood(ModelMetric):
         )
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many outputs had texts that were cut, and how many had conditions read in windows."""
         remarks = super().remarks(scores)
         if self.long != "truncate" and (count := count_above(scores, WINDOWS, 1)):
             remarks.append(f"{self.label}: {count:,} of {count_scored(scores)} had a condition read in several windows")
         return remarks
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        """A warning if the shipped model, which knows English, is to score texts in another language."""
         warnings = warn_of_other_language(self.label, self.model, records)
         return [f"{warning}; model= names another model" for warning in warnings]
 
-    def _evaluate(self, shard: Shard) -> _PromptScores:
+    def _evaluate(self, shard: Shard) -> tuple[ShardLayout, PairScores, Numbers, Mapping[str, Numbers]]:
+        """The scored texts of a shard, with values of shape (scorable records, prompts), and the same for each part of
+        the direction."""
         model = load_seq2seq(self.options, runtime=shard.runtime)
         pairs = collect_pairs(shard.records, self.direction)
         layout = lay_out(
@@ -174,7 +158,7 @@ class Likelihood(ModelMetric):
         reduced = [pairs.reduce(cells[:, :, prompt], self.reduce) for prompt in range(cells.shape[2])]
         by_prompt = np.stack([values for values, _ in reduced], axis=1)
         parts = {name: np.stack([parts[name] for _, parts in reduced], axis=1) for name in reduced[0][1]}
-        return _PromptScores(layout, scores, by_prompt, parts)
+        return layout, scores, by_prompt, parts
 
 
 def _make_splitter(model: LikelihoodModel, max_tokens: int) -> Callable[[str, str], Sequence[str]]:
@@ -266,9 +250,8 @@ class BartScorePara(BartScore):
         if not self.model:
             lines = CONVERSION.replace("\n", "\n    ")
             raise ModelError(
-                f"{self.name} needs a folder with the paper's weights: {self.name}(model='bart-large-cnn-para'). They "
-                "were published as a pickled state dict only (bart_score.pth, linked from "
-                "https://github.com/neulab/BARTScore), which metrist does not load; this script makes the folder:\n\n"
+                f"{self.name} needs a folder with the paper's weights: {self.name}(model='bart-large-cnn-para'). This "
+                "script makes it from bart_score.pth, linked from https://github.com/neulab/BARTScore:\n\n"
                 f"    {lines}",
                 code="missing_value",
             )

@@ -98,10 +98,8 @@ class Calibration:
     def check(self, signature: str, path: str) -> None:
         """Refuse values with another signature than the calibration's."""
         if signature != self.signature:
-            raise RunError(
-                f"{path} was fitted on other numbers: its signature is {self.signature!r}, that of the metric is "
-                f"{signature!r}; fit it again with `metrist calibrate`"
-            )
+            both = f"its signature is {self.signature!r}, that of the metric is {signature!r}"
+            raise RunError(f"{path} was fitted on other numbers: {both}; fit it again with `metrist calibrate`")
 
     def to_json(self) -> str:
         """The file's text; equal calibrations give equal text."""
@@ -284,30 +282,23 @@ class Calibrated(Metric):
         )
 
     def pool(self, sums: Column) -> Column:
-        """Raw values are pooled by the inner metric, percentiles by their mean."""
         return self.metric.pool(sums) if self.show == RAW else super().pool(sums)
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
         return self.metric.describe_misuse(records)
 
     def remarks(self, scores: Scores) -> list[str]:
-        """The remarks of the inner metric, the mean percentile, and the number of outputs without a group."""
         remarks = self.metric.remarks(scores)
         # If no output could be scored, there are no parts either.
         percentiles = scores.parts.get(PERCENTILE, np.full(len(scores), np.nan)) if self.show == RAW else scores.values
         known = percentiles[~np.isnan(percentiles)]
         if len(known) and self.show == RAW:
-            remarks = [
-                *remarks,
-                f"{self.label}: the mean percentile is {known.mean():.1f} (show='percentile' gives each system's own)",
-            ]
+            mean = f"the mean percentile is {known.mean():.1f} (show='percentile' gives each system's own)"
+            remarks = [*remarks, f"{self.label}: {mean}"]
         without_group = len(scores) - len(known) - len(scores.failures)
         if without_group > 0:
-            remarks = [
-                *remarks,
-                f"{self.label}: {format_count(without_group, 'output belongs', 'outputs belong')} to no "
-                f"group of {self.by}",
-            ]
+            outputs = format_count(without_group, "output belongs", "outputs belong")
+            remarks = [*remarks, f"{self.label}: {outputs} to no group of {self.by}"]
         return remarks
 
     def _read_calibration(self) -> Calibration:

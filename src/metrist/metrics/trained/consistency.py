@@ -109,7 +109,6 @@ class Consistency(SentenceMetric):
         return super().find_unknown_language(record) or source
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many sentences are unsupported, in how many outputs."""
         remarks = super().remarks(scores)
         if SENTENCES not in scores.parts:
             return remarks
@@ -117,12 +116,10 @@ class Consistency(SentenceMetric):
         unsupported, outputs = int(np.nansum(sentences - supported)), int(np.nansum(sentences > supported))
         if not unsupported:
             return remarks
-        return [
-            *remarks,
-            f"{self.label}: {unsupported:,} of {format_count(int(np.nansum(sentences)), 'sentence')} in "
-            f"{format_count(outputs, 'output')} {agree(unsupported, 'is', 'are')} unlikely to be supported "
-            "by the source; `metrist explain` shows them",
-        ]
+        share = f"{unsupported:,} of {format_count(int(np.nansum(sentences)), 'sentence')}"
+        places = f"{format_count(outputs, 'output')} {agree(unsupported, 'is', 'are')}"
+        unlikely = "unlikely to be supported by the source; `metrist explain` shows them"
+        return [*remarks, f"{self.label}: {share} in {places} {unlikely}"]
 
     def _score(self, record: Record, text: AlignedText, result: Support | Failure) -> Score:
         if isinstance(result, Failure):
@@ -214,7 +211,6 @@ class Consistency(SentenceMetric):
 
 
 def _restore(output: str, text: AlignedText, result: Support) -> Support:
-    """The support of an output from that of its aligned text."""
     if not text.places:
         return result
     words = [[Word(*text.restore((w.start, w.end)), w.probability) for w in own] for own in result.words]

@@ -77,16 +77,13 @@ class Fluency(SentenceMetric):
         )
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many errors there are, in how many outputs."""
         remarks = super().remarks(scores)
         errors = sum(map(len, scores.errors.values()))
         if not errors:
             return remarks
-        return [
-            *remarks,
-            f"{self.label}: {format_count(errors, 'probable error')} of language {agree(errors, 'is', 'are')} marked "
-            f"in {len(scores.errors):,} of {format_count(len(scores), 'output')}; `metrist explain` shows them",
-        ]
+        marked = f"{format_count(errors, 'probable error')} of language {agree(errors, 'is', 'are')} marked"
+        outputs = f"{len(scores.errors):,} of {format_count(len(scores), 'output')}"
+        return [*remarks, f"{self.label}: {marked} in {outputs}; `metrist explain` shows them"]
 
     def _score(self, record: Record, sentences: list[JudgedSentence] | None) -> Score:
         if sentences is None:

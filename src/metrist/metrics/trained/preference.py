@@ -89,7 +89,11 @@ class Preference(ModelMetric):
         return {"weights": ", ".join(fingerprints)}
 
     def score(self, shard: Shard) -> Scores:
-        prepared = [_prepare(record) for record in shard.records]
+        # The models read dialogues without labels of speakers.
+        prepared = [
+            remove_speakers(record).record if resolve_task(record.task) == DIALOGUE else record
+            for record in shard.records
+        ]
         positions = [i for i, record in enumerate(prepared) if record.output.strip()]
         failures = dict.fromkeys(set(range(len(shard))) - set(positions), _EMPTY)
         records = [prepared[i] for i in positions]
@@ -114,16 +118,11 @@ class Preference(ModelMetric):
         return f"{super().against(first, second)}; the first is better with a probability of {probability:.3f}"
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many outputs had texts cut or lacked the context of the criterion, and which models were not trained on
-        the criterion or instruction."""
         remarks = super().remarks(scores)
         if lacking := int(np.nansum(scores.parts.get(NO_CONTEXT, np.zeros(1)))):
             context = " or ".join(self.context or ("source", f"other context for {self.criterion!r}"))
-            remarks = [
-                *remarks,
-                f"{self.label}: {lacking:,} of {format_count(len(scores), 'output')} {agree(lacking, 'has', 'have')} "
-                f"no {context}, and {agree(lacking, 'was', 'were')} judged without",
-            ]
+            outputs = f"{lacking:,} of {format_count(len(scores), 'output')} {agree(lacking, 'has', 'have')}"
+            remarks.append(f"{self.label}: {outputs} no {context}, and {agree(lacking, 'was', 'were')} judged without")
         unlearned = (
             f"{self.criterion!r}, and judged by the criterion's own wording"
             if self.instruction is None
@@ -179,7 +178,6 @@ def _normalize_model(model: str | Sequence[str]) -> str | tuple[str, ...]:
 
 
 def _find_criterion(name: str) -> Criterion | None:
-    """The criterion of that name if metrist defines it."""
     try:
         return criteria.find(name)
     except SpecError:
@@ -200,8 +198,7 @@ def _find_learned(criterion: str, settings: RewardSettings, model: str) -> str |
         nearest = did_you_mean(criterion, [*settings.criteria, *criteria.names()]).removesuffix("?")
         raise SpecError(
             f"preference: no criterion named {criterion!r}{nearest}; {model} has learned "
-            f"{', '.join(settings.criteria) or 'none by name'}, and metrist's own are {', '.join(criteria.names())}; "
-            "to ask in your own words set instruction instead",
+            f"{', '.join(settings.criteria) or 'none by name'}, and metrist's own are {', '.join(criteria.names())}",
             code="unknown_name",
         )
     return learned
@@ -262,11 +259,6 @@ class PreferenceInput(NamedTuple):
     fields: Fields
     #: Whether there should be a context.
     needs_context: bool
-
-
-def _prepare(record: Record) -> Record:
-    """The record as models read it: dialogues without labels of speakers."""
-    return remove_speakers(record).record if resolve_task(record.task) == DIALOGUE else record
 
 
 def build_input(

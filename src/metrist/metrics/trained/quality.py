@@ -26,7 +26,7 @@ from metrist.metrics.base import Metric, Shard, check_choice, hash_file
 from metrist.metrics.prompt_layout import GENERAL_TASK, resolve_task
 from metrist.metrics.trained.speakers import DIALOGUE, PlainDialogue, remove_speakers
 from metrist.records import Need, Record
-from metrist.scores import Failure, FailureKind, Score, Scores
+from metrist.scores import FailureKind, Score, Scores
 
 Numbers = NDArray[np.float64]
 Size = Literal["small", "large"]
@@ -250,10 +250,10 @@ class Quality(Metric):
                 f"quality of {task.replace('_', ' ')} needs {lacking or 'another task'}", FailureKind.missing_input
             )
         own = {part.name: scores[part.metric] for part in mixture.parts}
-        failures = [f"{name}: {score.failure}" for name, score in own.items() if score.failure is not None]
+        failures = {name: score.failure for name, score in own.items() if score.failure is not None}
         if failures:
-            kinds = [score.failure.kind for score in own.values() if score.failure is not None]
-            return Score.failed("; ".join(failures), Failure(kinds[0], failures[0]).kind)
+            kind = next(iter(failures.values())).kind
+            return Score.failed("; ".join(f"{name}: {failure}" for name, failure in failures.items()), kind)
         values = {name: score.value for name, score in own.items()}
         quality = float(mixture.combine({part.metric: np.array(values[part.name]) for part in mixture.parts}))
         shown = ", ".join(f"{name} {value:.3g}" for name, value in values.items())
@@ -266,7 +266,6 @@ class Quality(Metric):
         )
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        """The warnings of the parts about the records that they score, under this metric's name."""
         warnings: dict[str, None] = {}
         for text, metric in self.components.items():
             own = [r for r in records if (m := self.choose(r)) and any(part.metric == text for part in m.parts)]
@@ -303,27 +302,19 @@ def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
         metrics += lexical
         reasons.append(f"{' and '.join(lexical)}: {reason}")
     if not metrics:
-        raise SpecError(
-            f"no shipped metric fits these records: {'; '.join(reasons)}; name metrics with -m, such as -m length "
-            "(`metrist list` shows all)"
-        )
+        raise SpecError(f"no shipped metric fits these records: {'; '.join(reasons)}; name metrics, such as -m length")
     return DefaultMetrics(metrics=tuple(metrics), reasons=tuple(reasons))
 
 
 def _choose_quality(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[bool, list[str]]:
     """Whether `quality` fits, and why or why not, task by task."""
-    groups: dict[tuple[str, str, int], int] = {}
+    groups: Counter[tuple[str, str, int]] = Counter()
     mixtures: dict[int, Mixture] = {}
-    lacking = 0
     for record in records:
         task, how = infer_task(record)
-        mixture = find_mixture(task, record)
-        if mixture is None:
-            lacking += 1
-            continue
-        mixtures[id(mixture)] = mixture
-        key = (task, how, id(mixture))
-        groups[key] = groups.get(key, 0) + 1
+        if mixture := find_mixture(task, record):
+            mixtures[id(mixture)] = mixture
+            groups[task, how, id(mixture)] += 1
     if not groups:
         names = ", ".join(dict.fromkeys(task.replace("_", " ") for task, _ in tasks))
         return False, [f"quality is left out: for {names} it needs a source or an instruction, which the records lack"]
@@ -336,12 +327,12 @@ def _choose_quality(records: Sequence[Record], tasks: Counter[tuple[str, str]]) 
     except (MissingExtra, ModelError) as error:
         return False, [f"quality is left out: {str(error).splitlines()[0]}"]
     reasons = []
-    for (task, how, number), _ in sorted(groups.items(), key=lambda group: -group[1]):
+    for (task, how, number), _ in groups.most_common():
         mixture = mixtures[number]
         name = "any task" if task == GENERAL_TASK else task.replace("_", " ")
         reasons.append(f"quality for {name} ({how}): {mixture.describe()}; {mixture.basis}")
         reasons += [f"{metric} is left out: {reason}" for metric, reason in mixture.left_out.items()]
-    if lacking:
+    if lacking := len(records) - groups.total():
         reasons.append(
             f"{format_count(lacking, 'record')} of {len(records):,} cannot have a quality: a field is missing"
         )

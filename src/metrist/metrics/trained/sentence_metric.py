@@ -57,7 +57,6 @@ class SentenceMetric(ModelMetric):
         return [f"{self.label}: many outputs are in {language}; {self.model} knows only English, and leaves them out"]
 
     def facts(self) -> Mapping[str, str]:
-        """The weights, and which of the rules around the model are in use."""
         return {**super().facts(), "rules": self.rules}
 
     def find_unknown_language(self, record: Record) -> Failure | None:

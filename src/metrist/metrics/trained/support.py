@@ -231,10 +231,6 @@ def choose_window(source: Ids, sentences: Ids, room: int) -> Window:
     return start, start + room
 
 
-def _covers(window: Window, other: Window) -> bool:
-    return window[0] <= other[0] and other[1] <= window[1]
-
-
 def _count_hits(source: Ids, sentences: Ids, starts: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.intp]:
     """How many tokens of each window are rare and occur in the sentences."""
     hits = np.isin(source, sentences) & (source > _FIRST_RARE)
@@ -386,7 +382,6 @@ class SupportReader:
         return rows
 
     def _join_words(self, output: TokenizedText, piece: SentencePart, logits: Numbers) -> list[Word]:
-        """The words of a sentence with their probabilities of being wrong."""
         assert self.marking is not None
         calibrated = (self.marking.scale * logits + self.marking.shift).tolist()
         starts, ends = (column[piece.first : piece.last].tolist() for column in (output.starts, output.ends))
@@ -460,7 +455,8 @@ class SupportReader:
         elif unit.left is None:
             windows = list_windows(len(unit.source), unit.read, room)
             best = choose_window(unit.source, sentences, room)
-            if len(windows) > _FEW_WINDOWS and not any(_covers(window, best) for window in unit.read):
+            was_read = any(start <= best[0] and best[1] <= end for start, end in unit.read)
+            if len(windows) > _FEW_WINDOWS and not was_read:
                 unit.requested = [best]
                 windows = list_windows(len(unit.source), [*unit.read, best], room)
             else:

@@ -12,7 +12,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
@@ -116,8 +116,6 @@ class TranslationQuality(ModelMetric):
         return Scores.of(score for score in scores if score is not None)
 
     def remarks(self, scores: Scores) -> list[str]:
-        """How many outputs were judged without source or reference, in windows, or with characters that the model does
-        not know."""
         remarks = super().remarks(scores)
         scored = int(np.count_nonzero(~np.isnan(scores.values)))
 
@@ -125,37 +123,28 @@ class TranslationQuality(ModelMetric):
             values = scores.parts.get(part)
             return 0 if values is None else int(np.count_nonzero(chosen(values[~np.isnan(scores.values)])))
 
-        total = format_count(scored, "output")
-        if number := count(USES_SOURCE, lambda values: values == 0):
-            remarks.append(
-                f"{self.label}: {number:,} of {total} {agree(number, 'was', 'were')} judged by references alone, "
-                f"because {agree(number, 'its record has', 'their records have')} no source"
-            )
+        def add(number: int, text: str) -> None:
+            if number:
+                remarks.append(f"{self.label}: {number:,} of {format_count(scored, 'output')} {text}")
+
+        number = count(USES_SOURCE, lambda values: values == 0)
+        add(number, f"{agree(number, 'was', 'were')} judged by references alone, for want of a source")
         without = count(USES_REFERENCE, lambda values: values == 0)
-        if 0 < without < scored:
-            remarks.append(
-                f"{self.label}: {without:,} of {total} {agree(without, 'was', 'were')} judged without a reference; do "
-                "not compare them with those that were judged with one"
-            )
-        if number := count(WINDOWS, lambda values: values > 1):
-            remarks.append(
-                f"{self.label}: {number:,} of {total} {agree(number, 'was', 'were')} too long to be read at once, and "
-                "read in parts, which are taken to lie at the same relative places of source, reference and output"
-            )
-        if number := count(COPIED, lambda values: values > _MAX_COPIED):
-            remarks.append(
-                f"{self.label}: {number:,} of {total} {agree(number, 'repeats its source', 'repeat their sources')} "
-                "and got the value 0, because nothing was translated"
-            )
-        if number := count(UNKNOWN, lambda values: values > _MANY_UNKNOWN):
-            remarks.append(
-                f"{self.label}: {number:,} of {total} {agree(number, 'has', 'have')} many characters that the model "
-                "does not know: take the scores for a guess"
-            )
+        if without < scored:
+            was = agree(without, "was", "were")
+            add(without, f"{was} judged without a reference; do not compare them with those that were judged with one")
+        number = count(WINDOWS, lambda values: values > 1)
+        add(number, f"{agree(number, 'was', 'were')} too long to be read at once, and read in parts")
+        number = count(COPIED, lambda values: values > _MAX_COPIED)
+        add(number, f"{agree(number, 'repeats its source', 'repeat their sources')} and got the value 0")
+        number = count(UNKNOWN, lambda values: values > _MANY_UNKNOWN)
+        add(
+            number,
+            f"{agree(number, 'has', 'have')} many characters that the model does not know: take them for guesses",
+        )
         return remarks
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        """Warnings about records that are no translations, or in languages that the model was not trained on."""
         warnings = []
         other = [record.task for record in records if record.task and record.task not in ("translation", "mt")]
         if records and len(other) > len(records) / 2:
@@ -167,9 +156,9 @@ class TranslationQuality(ModelMetric):
         learned = read_combination(self.model).languages
         named = {language for record in records for language in _list_languages(record.language)}
         if learned and (unlearned := sorted(named - learned)):
+            judgments = f"judgments of translations from or into {', '.join(unlearned)}"
             warnings.append(
-                f"{self.label}: the model was not trained on judgments of translations from or into "
-                f"{', '.join(unlearned)}; agreement with people is lower there (see the card)"
+                f"{self.label}: the model was not trained on {judgments}, and agrees less with people there"
             )
         return warnings
 
@@ -263,8 +252,6 @@ class _Pass(NamedTuple):
 
 
 class _RecordScorer:
-    """Scores records with a loaded model."""
-
     def __init__(
         self, encoder: TextEncoder, metric: TranslationQuality, combination: Combination, threshold: float
     ) -> None:
@@ -359,25 +346,17 @@ class _RecordScorer:
                 yield _Pass(number, at, start, end, output.ids[start:end], in_reference, in_source)
 
     def _join_sides(self, reading: _Pass) -> Ids:
-        """The reference and the source with a separator between them."""
         sides = [side for side in (reading.reference_ids, reading.source_ids) if side is not None]
         separator = np.array([self._encoder.sizes.end_token], np.int32)
         return np.concatenate([piece for side in sides for piece in (side, separator)][:-1])
 
     def _compare_with_references(self, records: Sequence[Record]) -> list[float]:
         """chrF from 0 to 1, against the best reference; 0 without any."""
-        kept = [(i, self._metric._list_references(record)) for i, record in enumerate(records)]
-        chosen = [(i, references) for i, references in kept if references]
         values = [0.0] * len(records)
-        if chosen:
-            shard = Shard(
-                [
-                    Record(item=str(i), system="", output=records[i].output, references=tuple(references))
-                    for i, references in chosen
-                ]
-            )
-            for (i, _), value in zip(chosen, Chrf().score(shard).values.tolist(), strict=True):
-                values[i] = value / 100
+        references = {i: texts for i, record in enumerate(records) if (texts := self._metric._list_references(record))}
+        shard = Shard([replace(records[i], references=tuple(texts)) for i, texts in references.items()])
+        for i, value in zip(references, Chrf().score(shard).values.tolist(), strict=True):
+            values[i] = value / 100
         return values
 
     def _score_record(
@@ -423,7 +402,6 @@ class _RecordScorer:
 
 
 def _normalize(states: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The states as unit vectors."""
     vectors: NDArray[np.float32] = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
     return vectors
 
