@@ -79,16 +79,17 @@ def test_a_missing_grade_fails_the_score_only_where_it_counts():
 
 
 def test_a_rubric_that_needs_the_source_is_not_asked_without_one():
-    judge = Judge(llm=answering({"reasons": "Yes.", "support": "supported"}), rubric="faithfulness")
+    llm = answering({"reasons": "Yes.", "support": "supported"})
+    judge = Judge(llm=llm, rubric="faithfulness")
     assert judge.needs == ("source",)
     with_source = replace(RECORD, item="2", source="Lyon is a city.")
     scores = scored(judge, replace(RECORD, source=None), with_source, replace(RECORD, item="3", source=" "))
-    assert len(judge.llm.requests) == 1
+    assert len(llm.requests) == 1
     assert [failure.kind for failure in scores.failures.values()] == [FailureKind.missing_input] * 2
     assert scores[1].failure is None
     assert f"{judge.label}: 2 outputs without source not graded" in judge.remarks(scores)
     # What is judged is asked as before, and its signature is the same: needs are no part of what a judge is told.
-    (conversation,) = judge.llm.requests
+    (conversation,) = llm.requests
     assert conversation == ask(with_source, rubric="faithfulness")[0]
     assert judge.facts()["rubric"] == "f103f78c5ad6"
     assert Judge(llm=answering(), rubric="summarization", aspect="relevance").facts()["rubric"] == "d2040b793f38"
@@ -96,10 +97,11 @@ def test_a_rubric_that_needs_the_source_is_not_asked_without_one():
 
 
 def test_empty_outputs_are_graded_and_counted():
-    judge = Judge(llm=answering())
+    llm = answering()
+    judge = Judge(llm=llm)
     scores = scored(judge, RECORD, replace(RECORD, item="2", output=""), replace(RECORD, item="3", output=" \n"))
     assert not scores.failures
-    assert len(judge.llm.requests) == 3
+    assert len(llm.requests) == 3
     assert f"{judge.label}: 2 empty outputs graded like the others" in judge.remarks(scores)
     assert not any("empty" in remark for remark in judge.remarks(scored(judge, RECORD)))
 

@@ -174,6 +174,7 @@ def test_scores_by_other_rules_have_another_signature(monkeypatch):
 )
 def test_what_the_model_cannot_read_is_left_out(model, output, source):
     left, kept = Consistency().score(Shard([make_record(output, source), make_record("w4999.")]))
+    assert left.failure is not None
     assert left.failure.kind is FailureKind.other
     assert "English" in left.failure
     assert left.errors == ()
