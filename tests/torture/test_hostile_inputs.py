@@ -36,7 +36,7 @@ def score(path: Path) -> subprocess.CompletedProcess[str]:
 
 def write_bombs(folder: Path) -> Iterator[tuple[Path, str]]:
     """Small files that unpack to much, and devices behind links, each with a word of the error."""
-    text = "a" * (200 * MB)
+    text = "a" * (100 * MB)
     value = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array([text]))
     pq.write_table(pa.table({"item": [str(i) for i in range(2000)], "output": value}), folder / "value.parquet")
     yield folder / "value.parquet", "METRIST_MAX_ROW"
@@ -44,12 +44,12 @@ def write_bombs(folder: Path) -> Iterator[tuple[Path, str]]:
     yield folder / "row.parquet", "METRIST_MAX_ROW"
     row = json.dumps({"item": "1", "output": "a" * MB}).encode() + b"\n"
     for name, data, times, word in (
-        ("blank.jsonl.gz", b"\n" * MB, 500, "without a character"),
-        ("blank.csv.gz", b"\n" * MB, 500, "without a character"),
-        ("line.jsonl.gz", b"a" * MB, 500, "METRIST_MAX_ROW"),
-        ("rows.jsonl.gz", row, 1500, "METRIST_MAX_UNPACKED"),
+        ("blank.jsonl.gz", b"\n" * MB, 50, "without a character"),
+        ("blank.csv.gz", b"\n" * MB, 50, "without a character"),
+        ("line.jsonl.gz", b"a" * MB, 100, "METRIST_MAX_ROW"),
+        ("rows.jsonl.gz", row, 1100, "METRIST_MAX_UNPACKED"),
     ):
-        with gzip.open(folder / name, "wb", 9) as file:
+        with gzip.open(folder / name, "wb", 6) as file:
             for _ in range(times):
                 file.write(data)
         yield folder / name, word

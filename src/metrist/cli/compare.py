@@ -166,9 +166,7 @@ def calibrate(
         from metrist.evaluate.audit.limits import choose_limits
 
         if apply is not None or by is not None or out is not None:
-            raise RunError(
-                "--good prints limits and fits nothing: omit --apply, --by and -o", code="conflict"
-            )
+            raise RunError("--good prints limits and fits nothing: omit --apply, --by and -o", code="conflict")
         print_table(choose_limits(source, good, metric, aspect).table(), form)
         return
     if apply is not None:
