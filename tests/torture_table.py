@@ -28,6 +28,8 @@ FAULTS = (
     "kill -9: serve under load",
     "SIGTERM: serve under load",
     "hostile clients: metrist serve",
+    "hostile files: bombs, devices",
+    "hostile texts: marks of prompts",
     "kill -9: Ray workers, nodes and driver",
     "disk full: score",
     "disk full: score, LLM cache",

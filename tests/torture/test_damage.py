@@ -167,6 +167,34 @@ def test_the_log_of_clicks(tmp_path: Path, torture_row: Rows) -> None:
             path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
+def test_the_tasks_and_the_store_of_a_project(tmp_path: Path, torture_row: Rows) -> None:
+    """A changed byte of the tasks or the project, or a log without the clicks that were acknowledged, is an error or
+    changes nothing that is exported."""
+    row = torture_row("corrupted: annotation clicks")
+    rng = random.Random(16)
+    project = make_project(tmp_path, rows=make_rows(6), raters=2)
+    with project.open_store() as store:
+        answer_all(project, Answers(project, store), lambda *_: rng.choice((1, 2, 3)))
+    out = tmp_path / "out.jsonl"
+    assert export(project.folder, out) is None
+    expected = out.read_text()
+    for name in ("tasks.jsonl", "project.json"):
+        whole = (project.folder / name).read_bytes()
+        for _ in range(60):
+            data = bytearray(whole)
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            (project.folder / name).write_bytes(data)
+            with row.attempt():
+                if export(project.folder, out) is None:
+                    assert out.read_text() == expected
+        (project.folder / name).write_bytes(whole)
+    (log,) = project.folder.glob("*.sqlite")
+    for lose in (lambda: log.write_bytes(b""), log.unlink):
+        with row.attempt():
+            lose()
+            assert export(project.folder, out) is not None
+
+
 def export(project: Path, out: Path) -> MetristError | None:
     """Export a project as the command does; returns its error."""
     from metrist.web.annotation.export import export_rows

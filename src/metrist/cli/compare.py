@@ -154,10 +154,21 @@ def calibrate(
     apply: Path | None = setting(
         None, "Do not fit; print the percentiles of the scores in this calibration.", metavar="FILE"
     ),
+    good: float | None = setting(
+        None, "Do not fit; print limits by which outputs with this mean rating are told from others.", metavar="RATING"
+    ),
+    aspect: str | None = setting(None, "The aspect that --good is about; required if there are several.", metavar="A"),
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.evaluate.audit import calibrate as study
 
+    if good is not None:
+        from metrist.evaluate.audit.limits import choose_limits
+
+        if apply is not None or by is not None or out is not None:
+            raise RunError("--good prints limits and fits nothing: omit --apply, --by and -o", code="conflict")
+        print_table(choose_limits(source, good, metric, aspect).table(), form)
+        return
     if apply is not None:
         if metric is not None or by is not None:
             raise RunError("--apply uses the metric and groups of the calibration: omit -m and --by")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -321,7 +322,7 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
                     rater=rater,
                     value=as_number(f"the rating {aspect!r}", value),
                 )
-                for aspect, rater, value in ratings
+                for aspect, rater, value in ratings or _count_errors(judged)
             ),
             "errors": _parse_errors(judged, keys[0], records[0] if records else None),
             "scores": tuple(
@@ -405,6 +406,16 @@ def _by_rater(judged: dict[str, Any]) -> Iterator[tuple[str, str | None, Any]]:
         for rater, value in zip(names, listed, strict=True):
             if value is not None:
                 yield aspect, rater, value
+
+
+def _count_errors(judged: dict[str, Any]) -> Iterator[tuple[str, str | None, float]]:
+    """Yield (`errors`, rater, value) for the raters that a row names, where the value is minus the number of errors
+    that the rater marked: none, if there are none of theirs."""
+    errors, raters = judged.get("errors"), _rater_names(judged)
+    if raters is None or not isinstance(errors, (list, tuple)):
+        return
+    counts = Counter(error.get("rater", raters[0]) for error in errors if isinstance(error, dict))
+    yield from (("errors", rater, float(-counts[rater])) for rater in raters)
 
 
 def _rater_names(judged: dict[str, Any]) -> list[str | None] | None:

@@ -115,6 +115,32 @@ def test_a_part_that_another_metric_gives_is_compared_once() -> None:
     assert [metric.label for metric in compare(results, metrics="both:length", draws=100).metrics] == ["both:length"]
 
 
+@dataclass(frozen=True)
+class Halved(Metric):
+    """Half of its only part."""
+
+    catalog_name = "halved"
+    higher_is_better = True
+
+    @property
+    def aspect_parts(self) -> dict[str, tuple[float, float]]:
+        return {"length": (0.0, math.inf)}
+
+    def score_record(self, record: Record) -> Score:
+        return Score(value=len(record.output) / 2, parts={"length": len(record.output)})
+
+
+def test_the_only_part_of_a_metric_is_not_compared_beside_it() -> None:
+    rows = [
+        {"item": str(i), "system": system, "output": "x" * (i + (system == "b"))} for i in range(9) for system in "ab"
+    ]
+    results = metrist.score(rows, Halved())
+    assert [metric.label for metric in compare(results, draws=100).metrics] == ["halved"]
+    assert [metric.label for metric in compare(results, metrics="halved:length", draws=100).metrics] == [
+        "halved:length"
+    ]
+
+
 def test_a_metric_without_any_score_has_a_table() -> None:
     comparison = compare(make_run(errors={"a": [None] * 5, "b": [None] * 5}), draws=100)
     assert comparison.contests[0].verdict == "not tested"

@@ -177,6 +177,37 @@ def test_errors_of_a_metric_are_compared_with_those_of_humans() -> None:
     assert reductions.rows[0][2].value == 0.5
 
 
+def test_marked_errors_are_ratings_of_the_raters_who_looked() -> None:
+    """One rater marked 2, 0 and 1 errors, the other 2 and 1; the third output has only one rater."""
+    marks = [{"ann": 2, "ben": 2}, {"ann": 0, "ben": 1}, {"ann": 1}]
+    rows = [
+        {
+            "item": str(number),
+            "system": "a",
+            "output": "x" * 20,
+            "raters": list(counts),
+            "errors": [
+                {"start": 5 * i, "end": 5 * i + 4, "severity": "major", "rater": rater}
+                for rater, count in counts.items()
+                for i in range(count)
+            ],
+            "scores": {"near": -number},
+        }
+        for number, counts in enumerate(marks)
+    ]
+    ratings = meta_evaluate(rows, group="none", draws=20).dataset.ratings["errors"]
+    assert sorted(zip(ratings.output.tolist(), ratings.rater.tolist(), ratings.value.tolist(), strict=True)) == [
+        (0, 0, -2.0),
+        (0, 1, -2.0),
+        (1, 0, 0.0),
+        (1, 1, -1.0),
+        (2, 0, -1.0),
+    ]
+    del rows[0]["raters"], rows[1]["raters"], rows[2]["raters"]
+    with raises_code(RunError, "no_data", "raters"):
+        meta_evaluate(rows, group="none", draws=20)
+
+
 def reversed_rows() -> list[Any]:
     """`back` falls as ratings rise on summaries, and rises a little with them on answers."""
     rng = np.random.default_rng(2)

@@ -185,6 +185,12 @@ def test_nothing_is_reported_where_the_criterion_or_the_instruction_was_learned(
         assert metric.remarks(scored(metric, replace(FULL, output=""))) == []
 
 
+def test_other_languages_get_a_warning_of_the_shipped_models_only(model):
+    german = Record(item="1", system="a", output="Der Rat hat sich am Montag getroffen und über die Brücke beraten.")
+    assert "German" in Preference().describe_misuse([german] * 4)[0]
+    assert Preference(model=model).describe_misuse([german] * 4) == []
+
+
 def test_texts_that_are_too_long_are_counted(model):
     metric = Preference(model=model)
     remarks = metric.remarks(scored(metric, FULL, replace(FULL, source="cat " * 100)))

@@ -185,6 +185,17 @@ def test_outputs_in_another_language_do_not_choose_english_models() -> None:
         choose_metrics([make_record(german)] * 4)
 
 
+def test_outputs_in_another_language_are_left_out_of_a_file_in_english() -> None:
+    german = make_record("Der Rat hat sich am Montag getroffen und über die neue Brücke in der Stadt beraten.")
+    english = make_record("The council of the town met on Monday and talked about the new bridge that is not safe.")
+    records = [german, german, german, english, english]
+    assert choose_metrics(records).metrics == ("quality",)
+    assert "German" in Quality().describe_misuse(records)[0]
+    scores = list(Quality().score(Shard(records)))
+    assert [score.failure is None for score in scores] == [False, False, False, True, True]
+    assert "German" in str(scores[0].failure)
+
+
 def test_missing_weights_do_not_choose_quality(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise ModelError("there is no model\nsecond line")

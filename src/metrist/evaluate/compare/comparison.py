@@ -113,7 +113,10 @@ def compare(
             *warnings,
             *describe_other_settings(chosen, metrics),
             *unfinished_notes,
-            *(f"{part} has the scores of {metric}, which are compared once." for part, metric in copies.items()),
+            *(
+                f"{part} orders the outputs as {metric} does: they are compared once."
+                for part, metric in copies.items()
+            ),
             *_run_notes(by_name),
             *(
                 [f"Not scored in every run, so left out: {', '.join(unshared)}."]
@@ -141,16 +144,24 @@ def check_draws(draws: int, alpha: float) -> None:
 
 def _find_copies(metrics: Sequence[Metric], runs: Sequence[Results]) -> dict[str, str]:
     """The parts whose scores are those of another metric, wherever they have one, and the metric: `quality:likelihood`
-    where `likelihood` is scored too. To count both would count its wins twice."""
+    where `likelihood` is scored too; and the only part of a metric, if it orders the outputs as its whole does. To
+    count both would count its wins twice."""
+    wholes = [metric.metric for metric in metrics if isinstance(metric, PartMetric)]
     columns = {metric.label: np.concatenate([run[metric].values for run in runs]) for metric in metrics}
     copies = {}
     for part in metrics:
         known = ~np.isnan(columns[part.label])
         if not isinstance(part, PartMetric) or not known.any():
             continue
+        own = columns[part.label][known]
         for metric in metrics:
-            equal = not isinstance(metric, PartMetric) and metric is not part.metric
-            if equal and np.array_equal(columns[part.label][known], columns[metric.label][known]):
+            whole = columns[metric.label][known]
+            if metric is part.metric:
+                first, second = (np.unique(values, return_inverse=True)[1] for values in (own, whole))
+                equal = sum(metric is known_whole for known_whole in wholes) == 1 and np.array_equal(first, second)
+            else:
+                equal = not isinstance(metric, PartMetric) and np.array_equal(own, whole)
+            if equal:
                 copies[part.label] = metric.label
     return copies
 

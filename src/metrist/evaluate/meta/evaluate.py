@@ -295,10 +295,14 @@ def _check_rated(dataset: JudgedDataset) -> list[str]:
     if not dataset.ratings:
         raise RunError(
             f"the data hold no ratings to agree with: give the file that has them too{_preferences_hint(dataset)}"
-            f"{_column_hint(dataset, 'rating')}",
+            f"{_column_hint(dataset, 'rating')}{_errors_hint(dataset)}",
             code="no_data",
         )
     return list(dataset.ratings)
+
+
+def _errors_hint(dataset: JudgedDataset) -> str:
+    return '; they hold errors: say who looked at each output, `"raters": ["ann", "ben"]`' if dataset.errors else ""
 
 
 def _preferences_hint(dataset: JudgedDataset) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import MissingExtra, ModelError, SpecError, format_count
-from metrist.language import find_other_language
+from metrist.language import find_other_language, is_english, name_other_language
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard, check_choice, hash_file
 from metrist.metrics.prompt_layout import GENERAL_TASK, resolve_task
@@ -38,6 +38,8 @@ _MIN_SOURCE_WORDS, _SUMMARY_RATIO = 60, 2.0
 _SHORT_ANSWER = 6
 #: Records that are looked at to choose metrics.
 LOOK_AT = 200
+#: Outputs surely in English, for each surely in another language, from which on a file is worth scoring without these.
+_MIN_ENGLISH = 0.25
 _LANGUAGE_PAIR = re.compile(r"([a-z]{2,3})(?:_[A-Za-z]+)?\s*(?:-|->|→)\s*([a-z]{2,3})(?:_[A-Za-z]+)?")
 _TURN = re.compile(r"^\s*(?:user|system|human|assistant|speaker ?\w+|a|b)\s*:", re.IGNORECASE | re.MULTILINE)
 
@@ -210,7 +212,10 @@ class Quality(Metric):
         return facts
 
     def score(self, shard: Shard) -> Scores:
-        mixtures = [self.choose(record) for record in shard.records]
+        languages = [self._name_unknown_language(record) for record in shard.records]
+        mixtures = [
+            None if language else self.choose(record) for record, language in zip(shard.records, languages, strict=True)
+        ]
         # The weights for dialogues were learned on such without labels of speakers.
         dialogues = [
             remove_speakers(record) if self._find_task(record) == DIALOGUE else PlainDialogue(record, ())
@@ -219,8 +224,10 @@ class Quality(Metric):
         plain = Shard([dialogue.record for dialogue in dialogues], runtime=shard.runtime)
         scores = {text: self._score_part(metric, plain, mixtures, text) for text, metric in self.components.items()}
         return Scores.of(
-            self._combine(dialogue, mixture, {text: column[i] for text, column in scores.items() if i in column})
-            for i, (dialogue, mixture) in enumerate(zip(dialogues, mixtures, strict=True))
+            Score.failed(f"the output is in {language}: translations apart, quality knows only English")
+            if language
+            else self._combine(dialogue, mixture, {text: column[i] for text, column in scores.items() if i in column})
+            for i, (dialogue, mixture, language) in enumerate(zip(dialogues, mixtures, languages, strict=True))
         )
 
     def choose(self, record: Record) -> Mixture | None:
@@ -228,6 +235,10 @@ class Quality(Metric):
 
     def _find_task(self, record: Record) -> str:
         return self.task or infer_task(record)[0]
+
+    def _name_unknown_language(self, record: Record) -> str | None:
+        """The language of an output that no mixture for its task knows."""
+        return None if self._find_task(record) == TRANSLATION else name_other_language(record)
 
     def _score_part(
         self, metric: Metric, shard: Shard, mixtures: Sequence[Mixture | None], text: str
@@ -267,8 +278,13 @@ class Quality(Metric):
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
         warnings: dict[str, None] = {}
+        if language := find_other_language([r for r in records if self._find_task(r) != TRANSLATION]):
+            warnings[
+                f"{self.label}: many outputs are in {language}; its models know only English, and leave them out"
+            ] = None
+        known = [r for r in records if not self._name_unknown_language(r)]
         for text, metric in self.components.items():
-            own = [r for r in records if (m := self.choose(r)) and any(part.metric == text for part in m.parts)]
+            own = [r for r in known if (m := self.choose(r)) and any(part.metric == text for part in m.parts)]
             for warning in metric.describe_misuse(own) if own else ():
                 warnings[f"{self.label}: {warning}"] = None
         return list(warnings)
@@ -318,8 +334,9 @@ def _choose_quality(records: Sequence[Record], tasks: Counter[tuple[str, str]]) 
     if not groups:
         names = ", ".join(dict.fromkeys(task.replace("_", " ") for task, _ in tasks))
         return False, [f"quality is left out: for {names} it needs a source or an instruction, which the records lack"]
-    translated = all(task == TRANSLATION for task, _, _ in groups)
-    if not translated and (language := find_other_language(records)):
+    own = [record for record in records if infer_task(record)[0] != TRANSLATION]
+    english = Counter(map(is_english, own))
+    if (language := find_other_language(own)) and english[True] < _MIN_ENGLISH * max(english[False], 1):
         return False, [f"quality is left out: many outputs are in {language}, and its models know only English"]
     try:
         for part in dict.fromkeys(part.metric for mixture in mixtures.values() for part in mixture.parts):

@@ -28,7 +28,9 @@ const columnsShown = () => {
   if (chosen.length) return run().columns.filter((column) => chosen.includes(column.name));
   return run().columns.filter((column) => column.kind !== "length").slice(0, DEFAULT_COLUMNS);
 };
-const format = (value, column) => (value === null || value === undefined ? "n/a" : value.toFixed(column.decimals));
+const format = (value, column) => (value === null || value === undefined ? "n/a" : value.toFixed(column.decimals).replace(/^-(?=[0.]*$)/, ""));
+/** The name of a column, which may go on below after a colon. */
+const breakName = (name) => safeName(name).split(/(?<=:)/).flatMap((part) => [part, element("wbr", {})]).slice(0, -1);
 
 // ---- State
 
@@ -240,7 +242,7 @@ function headerCell(column, kept) {
   const onclick = () => update({ sort: column.name, descending: active ? !descending : highestFirst(column.name) });
   const hint = { true: "higher is better", false: "lower is better" }[column.higher] ?? "neither side is better";
   return element("th", { class: `number ${kept ? "" : "optional"}`, "aria-sort": active ? (descending ? "descending" : "ascending") : undefined },
-    element("button", { type: "button", onclick, title: `${safeName(column.name)}: ${hint}` }, `${safeName(column.name)}${arrow}`));
+    element("button", { type: "button", onclick, title: `${safeName(column.name)}: ${hint}` }, breakName(column.name), arrow));
 }
 
 function drawRow(output, index, columns, all, kept, field) {

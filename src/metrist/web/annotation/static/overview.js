@@ -60,7 +60,7 @@ const opened = new Set(); // The disputed tasks whose texts are shown.
 
 /** The tasks that raters answer differently: the outputs, and a row per question with a column per rater. */
 function drawDisputes({ count, shown }) {
-  if (!count) return [element("p", { class: "soft" }, "None: no task has two raters with different answers.")];
+  if (!count) return [element("p", { class: "soft" }, "None: no task that two raters have completed has different answers.")];
   const heading = `${count === 1 ? "One task" : `${count} tasks`} with different answers, the most disputed first${count > shown.length ? `; the first ${shown.length} of them` : ""}. `
     + "Disagreement is the mean distance of two raters’ answers, from 0 to 1.";
   return [element("p", { class: "soft small" }, heading), ...shown.map((own) => {
