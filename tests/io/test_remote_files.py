@@ -57,7 +57,7 @@ def test_patterns_and_flat_files(store: Any, tmp_path: Path) -> None:
     ("url", "code"),
     [
         ("ftp://127.0.0.1:1/x.jsonl", "unreadable"),
-        ("jupyter://host/x.jsonl", "unreadable"),
+        ("jupyter://host/x.jsonl", "unsupported"),
         ("s3:///", "invalid_value"),
         ("s3://", "invalid_value"),
         ("memory://bucket/none.jsonl", "missing_file"),

@@ -103,6 +103,8 @@ def open_store(url: str, *, is_shared: bool = True) -> tuple[Any, str]:
         store, path = fsspec.core.url_to_fs(url, skip_instance_cache=not is_shared)
     except ImportError as error:
         raise InputError(f"{url}: cannot be reached: {error}", code="missing_dependency") from None
+    except TypeError:  # Such as GitHub's, which takes an organisation and a repository.
+        raise InputError(f"{url}: {scheme}:// needs settings that a URL does not have", code="unsupported") from None
     except Exception as error:  # Some stores connect at once, and each has exceptions of its own.
         raise InputError(f"{url}: cannot be reached: {type(error).__name__}: {error}") from None
     return store, path
