@@ -30,6 +30,7 @@ FAULTS = (
     "hostile clients: metrist serve",
     "hostile files: bombs, devices",
     "hostile texts: marks of prompts",
+    "hostile LLM servers: keys, token counts",
     "kill -9: Ray workers, nodes and driver",
     "disk full: score",
     "disk full: score, LLM cache",

@@ -8,14 +8,17 @@ import json
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from faults import command
+from faults import command, run
 
+from fault_server import FaultServer, answer, error, status
 from metrist.metrics.prompt_layout import make_mark
 from torture_table import TortureRow
 
@@ -86,3 +89,35 @@ def list_all_words(letters: str, length: int) -> str:
             word.pop()
     text = "".join(pieces)
     return text + text[: length - 1]
+
+
+def test_servers_that_repeat_the_key_or_count_absurdly(tmp_path: Path, torture_row: Rows) -> None:
+    row = torture_row("hostile LLM servers: keys, token counts")
+    key = "sk-plum/1234567890+abcdefghij"
+    forms = [key, quote(key, safe=""), b64encode(key.encode()).decode()]
+    texts = " ".join(forms)
+    hostile = [
+        status(302, b"", headers={"Location": f"https://there.example/?key={forms[1]}"}),
+        status(307, b"", headers={"Location": f"https://{forms[2]}:port/"}),
+        status(401, texts.encode()),
+        error(500, texts),
+        answer(texts),
+    ]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"item": "1", "output": "yes", "source": "yes"}) + "\n")
+    environment = {**os.environ, "PLUM_KEY": key, "METRIST_LLM_ATTEMPTS": "1", "XDG_CACHE_HOME": str(tmp_path)}
+
+    def judge(url: str, *more: str) -> subprocess.CompletedProcess[str]:
+        spec = f"judge(llm=openai(model='m', url={url!r}, key='PLUM_KEY'))"
+        return run("score", tmp_path / "in.jsonl", "-m", spec, "-v", *more, env=environment)
+
+    for act in hostile:
+        with row.attempt(), FaultServer(lambda _, act=act: act) as server:
+            done = judge(server.url)
+            assert server.requests
+            assert not any(form in done.stdout + done.stderr for form in forms), (done.stdout, done.stderr)
+    absurd = answer("{}", usage={"prompt_tokens": 10**6, "completion_tokens": 3})
+    with row.attempt(), FaultServer(lambda _: absurd) as server:
+        (tmp_path / "prices.toml").write_text("[[price]]\nmodel = '*'\ninput = 1\noutput = 1\n")
+        environment["METRIST_PRICES"] = str(tmp_path / "prices.toml")
+        done = judge(server.url, "--max-cost", "0.5")
+        assert "cannot be right" in done.stdout + done.stderr, (done.stdout, done.stderr)
