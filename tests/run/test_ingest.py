@@ -253,6 +253,7 @@ def test_judgments_are_in_the_tables(tmp_path: Path, from_file: bool) -> None:
     assert [(row["system"], row["aspect"], row["rater"], row["value"]) for row in said["ratings"]] == [
         ("a", "good", "ann", 1.0),
         ("a", "good", "bob", 2.0),
+        ("b", "errors", "ann", -1.0),
     ]
     (error,) = said["errors"]
     assert (error["item"], error["system"], error["text"], error["explanation"]) == ("1", "b", "cat", "No cats.")
@@ -269,7 +270,7 @@ def test_judgments_are_in_the_tables(tmp_path: Path, from_file: bool) -> None:
 @pytest.mark.parametrize(
     ("row", "change", "table", "column", "values"),
     [
-        (0, {"ratings": {"good": [1, 3]}}, "ratings", "value", ([1.0, 2.0], [1.0, 3.0])),
+        (0, {"ratings": {"good": [1, 3]}}, "ratings", "value", ([-1.0, 1.0, 2.0], [-1.0, 1.0, 3.0])),
         (1, {"errors": [{**ERROR, "severity": "major"}]}, "errors", "severity", (["minor"], ["major"])),
         (2, {"ratings": {"better": "second"}}, "preferences", "choice", (["first"], ["second"])),
     ],

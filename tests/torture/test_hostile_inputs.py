@@ -111,7 +111,7 @@ def test_servers_that_repeat_the_key_or_count_absurdly(tmp_path: Path, torture_r
         return run("score", tmp_path / "in.jsonl", "-m", spec, "-v", *more, env=environment)
 
     for act in hostile:
-        with row.attempt(), FaultServer(lambda _, act=act: act) as server:
+        with row.attempt(), FaultServer(lambda _, act=act: act) as server:  # type: ignore[misc]
             done = judge(server.url)
             assert server.requests
             assert not any(form in done.stdout + done.stderr for form in forms), (done.stdout, done.stderr)

@@ -92,7 +92,7 @@ def _select_outputs(
     dataset: JudgedDataset, metric: str, aspect: str, good: float
 ) -> tuple[Floats, np.ndarray[Any, np.dtype[np.bool_]], Floats]:
     """The scores of the outputs that also have a rating, whether they are good, and their weights."""
-    scores, gold = dataset.scores[metric].values, mean_gold(dataset.ratings[aspect]).value
+    scores, gold = dataset.scores[metric].values, mean_gold(dataset.ratings[aspect])
     known = ~(np.isnan(scores) | np.isnan(gold))
     least = -good if aspect in dataset.reversed_aspects else good
     weights = np.ones(len(scores)) if dataset.weight is None else dataset.weight
