@@ -15,7 +15,7 @@ from metrist import Metric, compare, load, read_records, score
 from metrist.cli.output import _build_time_table
 from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.explain.worst import worst
-from metrist.language import find_other_language
+from metrist.language import find_other_language, name_other_language
 from metrist.metrics.likelihood.likelihood import Likelihood
 from metrist.records import Record
 from metrist.run.estimate import estimate_run
@@ -70,6 +70,25 @@ def test_other_languages_are_told_only_where_they_are_sure(
     texts: list[str], language: str | None, expected: str | None
 ) -> None:
     assert find_other_language(make(*texts, language=language)) == expected
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "task", "expected"),
+    [
+        ("Wann wird gesperrt?", "Montag, 14 Werktage lang.", None, "German"),
+        ("Wann wird gesperrt?", "On Monday.", None, None),
+        ("When is it closed?", "Montag.", None, None),
+        ("How long?", "14 days", None, None),
+        ("Wann wird gesperrt?", "Closed", "translation", None),
+        (None, "Closed Monday", None, None),
+        ("Wann wird gesperrt?", "", None, None),
+    ],
+)
+def test_a_short_answer_is_in_the_language_of_its_passages(
+    question: str | None, answer: str, task: str | None, expected: str | None
+) -> None:
+    (record,) = make(answer)
+    assert name_other_language(replace(record, source=GERMAN, instruction=question, task=task)) == expected
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ _ENGLISH = _words(
     "the of and to in is that for it with was on as are by this be at not have from has he his an or they were which "
     "you we her she their but had been will would its who i there about more when can than"
 )
+#: Further words of English questions and their answers.
+_ASKING = _words("how what where why whose does did do much many long days weeks months years yes no")
 #: Function words of common languages in Latin script.
 _OTHERS = {
     "German": _words(
@@ -133,7 +135,24 @@ def _judge(record: Record) -> str | None:
     if len(letters) >= 2 and sum(letter > _LAST_LATIN for letter in letters) > 0.5 * len(letters):
         return "another script than Latin"
     name = _judge_text(record.output)
+    if name is None and declared is None:
+        name = _judge_by_source(record)
     return "another language than English" if name is None and declared is False else name
+
+
+def _judge_by_source(record: Record) -> str | None:
+    """The language of a source in another language than English, for an output with nothing to tell it by: an answer is
+    in the language of its passages, unless it, the question or a reference has a word of English."""
+    if (
+        not record.output.strip()
+        or not record.source
+        or not record.instruction
+        or "translat" in (record.task or "").lower()
+    ):
+        return None
+    beside = (record.output, record.instruction, *record.references)
+    words = _WORD.findall(" ".join(text[:2000] for text in beside).lower())
+    return (_judge_text(record.source) or None) if (_ENGLISH | _ASKING).isdisjoint(words) else None
 
 
 def _judge_text(text: str) -> str | None:

@@ -508,3 +508,10 @@ def test_a_figure_that_the_run_lacks_is_refused() -> None:
         plot(run, kind="score", **OPTIONS)
     with raises_code(RunError, "unknown_name", "'acuracy'"):
         plot(run, kind="levels", aspect="acuracy", **OPTIONS)
+
+
+def test_a_column_to_slice_by_is_one_of_the_data() -> None:
+    with raises_code(RunError, "unknown_name", "'zz'", "'task'"):
+        build_report(str(DEMO), metrics="rougeL", slices="zz", **OPTIONS)
+    page = build_report(make_run(quality={"a": HIGH, "b": LOW}), slices=["task"], **OPTIONS)
+    assert [note for note in page.cautions if "sliced by task" in note]

@@ -104,9 +104,12 @@ class OutputCard:
     def number_errors(self) -> tuple[list[NumberedError], dict[int, str]]:
         """The errors of all metrics and of people, each once, counted through; and who found each."""
         found: dict[Error, list[str]] = {}
-        for name, errors in [(name, score.errors) for name, score in self.scores.items()]:
-            for error in errors:
-                found.setdefault(error, []).append(name)
+        own = {error for score in self.scores.values() for error in score.errors if error.rater is None}
+        for name, score in self.scores.items():
+            for error in score.errors:
+                # `errors` names the model of each error, whose own column may be there, too.
+                unnamed = replace(error, rater=None)
+                found.setdefault(unnamed if unnamed in own else error, []).append(name)
         for error in self.errors:
             found.setdefault(error, []).append(self.by or PEOPLE)
         names = {number: ", ".join(dict.fromkeys(own)) for number, own in enumerate(found.values(), 1)}

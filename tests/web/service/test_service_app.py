@@ -20,7 +20,7 @@ from asgi_calls import Reply, call
 from metrist.web.service import models
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
-from metrist.web.service.guards import Pace
+from metrist.web.service.guards import Timing
 from metrist.web.service.settings import AccessTokens, Check, ServiceSettings
 from metrist.web.service.telemetry import Log, Tracing
 from service_metrics import GATE, Timed
@@ -241,9 +241,9 @@ def test_what_metrics_take_decides_the_budget_and_which_texts_are_refused(monkey
 
 
 def test_a_shorter_text_takes_no_longer_than_a_longer_one() -> None:
-    pace = Pace([1000, 2000, 4000], [0.9, 0.2, 0.5])
-    assert [pace.estimate(n) for n in (0, 500, 1000, 2000, 3000, 8000)] == pytest.approx([0, 0.1, 0.2, 0.2, 0.35, 1.0])
-    assert [pace.fit(seconds) for seconds in (0.1, 0.35, 1.0)] == [500, 3000, 8000]
+    took = Timing([1000, 2000, 4000], [0.9, 0.2, 0.5])
+    assert [took.estimate(n) for n in (0, 500, 1000, 2000, 3000, 8000)] == pytest.approx([0, 0.1, 0.2, 0.2, 0.35, 1.0])
+    assert [took.fit(seconds) for seconds in (0.1, 0.35, 1.0)] == [500, 3000, 8000]
 
 
 def test_a_guard_does_not_wait_for_another_request() -> None:

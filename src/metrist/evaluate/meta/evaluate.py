@@ -287,7 +287,7 @@ def _rating_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
         return check_names("aspect", plan.aspects, known)
     if len(known) > 1:
         listed = " or ".join(f"`aspects={aspect!r}`" for aspect in known)
-        raise RunError(f"the data have several aspects, choose one or more: {listed}")
+        raise RunError(f"the data have several aspects, choose one or more: {listed}", code="missing_value")
     return known
 
 
