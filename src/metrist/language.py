@@ -85,9 +85,9 @@ _TELLING = {
 }
 #: Words of these that are English words, too, or parts of names.
 _SHARED = _words(
-    "a ab ai al als am an as at au aux bei bin cada com da das de dei del della dem den der des di die do dos du e el em "
-    "en euro euros fin ha hat he hay i il in is kosten la las le les los mais me men met millions mes na ne no o of on "
-    "ons or ore os par per plus pour pro se si so son su sur são tag te to un una une van von war was y"
+    "a ab ai al als am an as at au aux bei bin cada com da das de dei del della dem den der des di die do dos du e el "
+    "em en euro euros fin ha hat he hay i il in is kosten la las le les los mais me men met millions mes na ne no o of "
+    "on ons or ore os par per plus pour pro se si so son su sur são tag te to un una une van von war was y"
 )
 _DISTINCT = {name: (words | _TELLING.get(name, frozenset())) - _SHARED for name, words in _OTHERS.items()}
 #: Apart, as it is a word of other languages, too.
