@@ -98,6 +98,14 @@ def test_combined_failures_are_retryable_if_one_of_them_is() -> None:
     assert Failure.combine([]) == ""
 
 
+def test_failures_are_counted_without_what_they_quote():
+    unread = [Failure("unparsable", f"the server's answer is no number: {text!r}") for text in ("a", "it's b", "a")]
+    counts = Failure.count([*unread, "item '1' took 10 s", Failure("refused", "item '1' took 10 s")])
+    assert counts == [("the server's answer is no number: …", 3), ("item '1' took 10 s", 1), ("item '1' took 10 s", 1)]
+    assert [failure.kind for failure, _ in counts] == ["unparsable", "other", "refused"]
+    assert Failure.count([]) == []
+
+
 def test_incomplete_scores_keep_their_positions() -> None:
     scores = Scores.of([1.0, Score(value=2.0, incomplete=True)])
     assert scores.incomplete == {1}
