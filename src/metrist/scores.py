@@ -93,21 +93,21 @@ class Failure(str):
         kind = min(retryable) if retryable else kinds[0] if len(set(kinds)) == 1 else FailureKind.other
         return cls(kind, "; ".join(distinct))
 
-    @classmethod
-    def count(cls, failures: Iterable[str]) -> list[tuple[Failure, int]]:
-        """Reasons and how often they occur, the most frequent first. Failures that differ in what they quote alone are
-        one reason; where all are equal, it is quoted as it is."""
-        messages: dict[tuple[FailureKind, str], list[Failure]] = {}
-        for failure in map(cls.of, failures):
-            messages.setdefault((failure.kind, failure.reason), []).append(failure)
-        groups = sorted(messages.values(), key=len, reverse=True)
-        return [(group[0] if len(set(group)) == 1 else group[0].reason, len(group)) for group in groups]
-
     def __repr__(self) -> str:
         return f"Failure({self.kind.value!r}, {str.__repr__(self)})"
 
     def __reduce__(self) -> tuple[type[Failure], tuple[str, str]]:
         return Failure, (self.kind.value, str(self))
+
+
+def count_reasons(failures: Iterable[str]) -> list[tuple[Failure, int]]:
+    """Failures and how often they occur, the most frequent first. Those that differ in what they quote alone are one,
+    without that."""
+    messages: dict[tuple[FailureKind, str], list[Failure]] = {}
+    for failure in map(Failure.of, failures):
+        messages.setdefault((failure.kind, failure.reason), []).append(failure)
+    groups = sorted(messages.values(), key=len, reverse=True)
+    return [(group[0] if len(set(group)) == 1 else group[0].reason, len(group)) for group in groups]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

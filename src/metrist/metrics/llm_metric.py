@@ -26,7 +26,7 @@ from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.metrics.base import Metric, Shard, iterate_nested
 from metrist.records import Record
 from metrist.runtime import Runtime
-from metrist.scores import Failure, FailureKind, Score, Scores
+from metrist.scores import Failure, FailureKind, Score, Scores, count_reasons
 
 _T = TypeVar("_T")
 
@@ -309,7 +309,7 @@ def merge_usage(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
 def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
     """How many outputs have no score, the most frequent reason, and the bounds of the mean over all outputs. Those that
     the metric was not asked for yet are left to the notes of the run."""
-    reasons = Failure.count(f for _, f in sorted(scores.failures.items()) if f.kind is not FailureKind.pending)
+    reasons = count_reasons(f for _, f in sorted(scores.failures.items()) if f.kind is not FailureKind.pending)
     if not reasons:
         return []
     reason, count = reasons[0]

@@ -13,7 +13,7 @@ from metrist.errors import format_count
 from metrist.names import encode_names, split_positions
 from metrist.report.cells import Better, Column, Count, Estimate, Number, Share, Shares, Signature, decimals_for
 from metrist.report.tables import Table
-from metrist.scores import Failure, FailureKind, Scores
+from metrist.scores import Failure, FailureKind, Scores, count_reasons
 
 #: Characters of an answer that a message quotes.
 _MAX_QUOTE = 200
@@ -114,7 +114,7 @@ def describe_total_failure(text: str, scores: Scores) -> str | None:
 
 def describe_failures(text: str, what: str, reasons: Sequence[str], raws: Iterable[str]) -> str:
     """That a metric failed on everything, why, and the beginning of the first answer."""
-    counts = Failure.count(reasons)
+    counts = count_reasons(reasons)
     why = f": {counts[0][0]}" if len(counts) == 1 else f", {summarize_reasons(reasons)}"
     return f"{text} failed on all {len(reasons):,} {what}{why}{quote_first_answer(raws)}"
 
@@ -126,7 +126,7 @@ def _list_reasons(failures: Mapping[int, Failure]) -> list[Failure]:
 
 def summarize_reasons(reasons: Sequence[str]) -> str:
     """The most frequent of some failures' reasons."""
-    reason, times = Failure.count(reasons)[0]
+    reason, times = count_reasons(reasons)[0]
     return f"most often ({times:,}): {reason}" if times > 1 else f"such as: {reason}"
 
 
