@@ -176,7 +176,7 @@ class Errors(Metric):
                 continue
             positions = [i for i, choice in enumerate(choices) if choice and name in choice.metrics]
             if positions:
-                inner = Shard([shard.records[i] for i in positions], runtime=shard.runtime)
+                inner = shard.part([shard.records[i] for i in positions], tokens=False)
                 for i, score in zip(positions, metric.score(inner), strict=True):
                     found[i][FLUENCY if name == _BESIDE else name] = score
         words = count_words([record.output for record in shard.records])

@@ -221,7 +221,7 @@ class Quality(Metric):
             remove_speakers(record) if self._find_task(record) == DIALOGUE else PlainDialogue(record, ())
             for record in shard.records
         ]
-        plain = Shard([dialogue.record for dialogue in dialogues], runtime=shard.runtime)
+        plain = shard.part([dialogue.record for dialogue in dialogues], tokens=False)
         scores = {text: self._score_part(metric, plain, mixtures, text) for text, metric in self.components.items()}
         return Scores.of(
             Score.failed(f"the output is in {language}: translations apart, quality knows only English")
@@ -249,7 +249,7 @@ class Quality(Metric):
         ]
         if not positions:
             return {}
-        inner = Shard([shard.records[i] for i in positions], tokens=False, runtime=shard.runtime)
+        inner = shard.part([shard.records[i] for i in positions])
         return dict(zip(positions, metric.score(inner), strict=True))
 
     def _combine(self, dialogue: PlainDialogue, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
