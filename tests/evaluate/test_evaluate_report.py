@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.metrics.base import Metric
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.report.page import FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
-from metrist.report.svg import COLUMN
+from metrist.report.page import Block, FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
+from metrist.report.svg import COLUMN, PHONE
 from metrist.run import score
 from metrist.scores import Score
 
@@ -280,6 +281,20 @@ def test_figures_that_show_some_of_the_metrics_name_the_others(demo: Report, mon
     assert all(caption.endswith(rule) for caption in few)
 
 
+def list_figures(blocks: Sequence[Block]) -> list[FigureBlock]:
+    """All figures, those under headings that open them too."""
+    folded = [figure for block in blocks if isinstance(block, Fold) for figure in list_figures(block.blocks)]
+    return [*(block for block in blocks if isinstance(block, FigureBlock)), *folded]
+
+
+def test_every_figure_has_a_form_for_phones(demo: Report) -> None:
+    graded = make_run(quality={"a": HIGH, "b": LOW, "c": [value / 2 for value in LOW]})
+    reports = [demo, build_report(graded, **OPTIONS)]
+    figures = {f.name: f for report in reports for part in report.sections for f in list_figures(part.blocks)}
+    assert {name.partition("-")[0] for name in figures} >= {"scores", "wins", "scatter", "curves", "agreement"}
+    assert {figure.narrow.style.width for figure in figures.values()} == {PHONE.width}
+
+
 def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
     rows = [
         {
@@ -301,6 +316,7 @@ def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
     folded = [block for fold in blocks if isinstance(fold, Fold) for block in fold.blocks]
     pictures = [b for b in [*shown, *folded] if isinstance(b, FigureBlock) and b.name.startswith("levels-")]
     assert [picture.name for picture in pictures] == ["levels-rougeL-focus", "levels-rougeL-coverage"]
+    assert {picture.narrow.style.width for picture in pictures} == {PHONE.width}
     assert "people's coverage" in pictures[1].caption
     assert "Tasks are ordered" not in pictures[1].caption  # There are languages only.
 

@@ -51,10 +51,9 @@ def systems_section(data: ReportData) -> Section:
     blocks += FigureBlock.of(lambda style: scores_figure(data, style, order=data.ranked), "scores")
     if comparison is not None:
         pairs = data.trim(comparison.table())
-        wins = wins_figure(data)
         decided = any(contest.winner is not None for contest in comparison.contests)
-        if wins is not None and decided and len(data.systems) > 2 and data.options.baseline is None:
-            blocks.append(FigureBlock(drawing=wins, name="wins", caption=_WINS))
+        if decided and len(data.systems) > 2 and data.options.baseline is None:
+            blocks += FigureBlock.of(partial(wins_figure, data), "wins", _WINS)
             blocks.append(TableBlock(table=standings_table(data)))
         undecided = any(contest.winner is None for contest in comparison.contests)
         words: list[Block] = [Prose(sentences=[_NOT_SEPARATED], kind="notes")] if undecided else []
@@ -237,13 +236,10 @@ def aspects_section(data: ReportData) -> Section | None:
     known = {(score.system, score.metric): score.value for score in data.scores}
     values = np.array([[known.get((system, part.label), math.nan) for part in parts] for system in data.systems])
     title, names = "Mean grade per system and aspect", [part.label for part in parts]
-    drawing = draw_matrix(data.systems, names, values, title=title, domain=parts[0].bounds)
+    draw = partial(draw_matrix, data.systems, names, values, title=title, domain=parts[0].bounds)
     caption = f"{title}, coloured from the lowest to the highest grade."
-    return Section(
-        name="aspects",
-        title="Rubric aspects",
-        blocks=[FigureBlock(drawing=drawing, name="aspects-matrix", caption=caption)],
-    )
+    blocks = FigureBlock.of(lambda style: draw(style=style), "aspects-matrix", caption)
+    return Section(name="aspects", title="Rubric aspects", blocks=blocks)
 
 
 # ---- Failures
