@@ -99,7 +99,7 @@ def explain_metric(
 
 def prompts(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Records with ratings or preferences, on which prompts are compared.")
+        list[str], typer.Argument(metavar="FILE…", help="Records that people judged, on which prompts are compared.")
     ],
     *,
     metric: str = setting(..., "A likelihood metric, such as bartscore.", "-m", metavar="SPEC"),

@@ -198,7 +198,8 @@ def test_prompts_are_searched_on_preferences(tmp_path, monkeypatch, capsys):
         assert (figure.value, figure.n) == (pytest.approx((2 * concordant - 15) / 15), 15)
     assert (study.measure, study.group, study.prompts) == ("darr_wmt17", "pairs", list(PHRASES))
     assert "on these 15 pairs" in study.notes[0]
-    rated = [{"item": "rated", "system": s, "output": s, "source": "x", "ratings": {"q": [n]}} for n, s in enumerate("ab")]
+    values = {"source": "x", "ratings": {"q": [1]}}
+    rated = [{"item": "rated", "system": name, "output": name, **values} for name in "ab"]
     assert search_prompts([*pairs, *rated], "likelihood", prompts=["so"], executor="serial").measure == "spearman"
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in [*pairs, *rated]))

@@ -222,9 +222,10 @@ def search_prompts(
     """Measure how well a likelihood metric agrees with people with each prompt alone, without any, and with all.
 
     `data` holds records with ratings or preferences, and is read twice; `preferences` says which count, by default
-    preferences where there are no ratings. `measure` defaults to spearman, for preferences to darr_wmt17. `prompts` takes what a metric's setting of that name takes; by
-    default the metric's own prompts, or the shipped set for its direction. `groups` adds aspects to `aspect_groups`.
-    `score_options` are passed to `score` (device, batch_tokens, cache), `reading` to `read_records`.
+    preferences where there are no ratings. `measure` defaults to spearman, for preferences to darr_wmt17. `prompts`
+    takes what a metric's setting of that name takes; by default the metric's own prompts, or the shipped set for its
+    direction. `groups` adds aspects to `aspect_groups`. `score_options` are passed to `score` (device, batch_tokens,
+    cache), `reading` to `read_records`.
     """
     each = EachPrompt(metric=_with_prompts(metric, prompts))
     judged = join(data, **reading)
