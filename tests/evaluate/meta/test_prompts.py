@@ -177,7 +177,7 @@ def test_prompts_are_searched_on_preferences(tmp_path, monkeypatch, capsys):
     """Kendall's τ as `WMTStat.kendall` of the BARTScore repository counts it: a pair is concordant if the better output
     scores strictly higher, and discordant otherwise."""
     rng = np.random.default_rng(4)
-    pairs = [
+    pairs: list[dict[str, Any]] = [
         {
             "item": str(item),
             "source": f"source {item}",
