@@ -14,7 +14,7 @@ from test_support import MarkingOverlap, Overlap, make_text
 from error_codes import raises_code
 from metrist.errors import SpecError
 from metrist.metrics import model_metric
-from metrist.metrics.base import Shard
+from metrist.metrics.base import Metric, Shard
 from metrist.metrics.errors.aspect_tables import shipped_tables
 from metrist.metrics.errors.combined import Errors
 from metrist.metrics.registry import build
@@ -52,9 +52,9 @@ def test_metrics_that_read_with_one_model_read_an_output_once(monkeypatch):
         return own(self, pairs)
 
     monkeypatch.setattr(module.SupportReader, "read", count)
-    others = {name: build("length") for name in ("likelihood", "preference(model='small')")}
+    others: dict[str, Metric] = {name: build("length") for name in ("likelihood", "preference(model='small')")}
     monkeypatch.setattr(Quality, "components", {"consistency": Consistency(), **others})
-    parts = {"consistency": Consistency(threshold=0.05)}
+    parts: dict[str, Metric] = {"consistency": Consistency(threshold=0.05)}
     parts |= {name: build("length") for name in ("fluency", "fluency beside another model")}
     monkeypatch.setattr(Errors, "components", parts)
     records = [make_record(f"w3000 w300{n}.", task="summarization") for n in range(6)]
