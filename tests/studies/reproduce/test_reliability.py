@@ -47,7 +47,8 @@ def make_rows(items: int = 4) -> list[dict[str, Any]]:
         for task in TASKS:
             for item in range(items):
                 quality = rng.normal(1.9 + 0.05 * number - 0.3 * (task in LONG), 0.8)
-                ratings, scores = {}, {}
+                ratings: dict[str, list[int]] = {}
+                scores: dict[str, float] = {}
                 for shift, aspect in enumerate(ASPECTS[::-1]):
                     level = quality + 0.5 * shift
                     raters = np.clip(np.rint(level + rng.normal(0, 0.5, 3)), 1, 3).astype(int).tolist()
