@@ -150,7 +150,7 @@ def score_shard(metric: Metric, shard: Shard) -> Scores:
     def part() -> Shard:
         records = shard.records
         chosen = records.take(able) if isinstance(records, RecordColumns) else [records[i] for i in able]
-        return Shard(chosen, tokens=shard.tokens, runtime=shard.runtime)
+        return shard.part(chosen)
 
     # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
     return _checked_scores(metric, shard.once(("shard", metric.needs), part)).spread(len(shard), able, failures)
@@ -171,12 +171,14 @@ def judge_shard(comparator: Comparator, shard: PairShard) -> list[Judgment]:
     return [by_position.get(i) or Judgment.failed(failures[i]) for i in range(len(shard))]
 
 
-def describe_missing(metric: Metric, unit: Unit) -> str | None:
-    """Which field the metric needs and the record, or a record of the pair, lacks; None if nothing is missing."""
+def describe_missing(metric: Metric, unit: Unit, *, named: bool = False) -> str | None:
+    """Which field the metric needs and the record, or a record of the pair, lacks; None if nothing is missing. With
+    the record's name, where that is not known from the place of the message."""
     for need in metric.needs:
         for record in list_records(unit):
             if getattr(record, need) in (None, ()):
-                return f"{metric.text} needs {need}, but {describe_record(record)} has none"
+                place = describe_record(record) if named else "the record"
+                return f"{metric.text} needs {need}, but {place} has none"
     return None
 
 
@@ -392,7 +394,7 @@ class NeedsCheck:
         need = next((need for need in metric.needs if record.lacks(need)), None)
         column = guess_column(need, record.extra) if need and record.extra else None
         hint = f"; use {name_field(need, column)} if {column!r} holds that" if need and column else ""
-        raise NeedsError(f"{describe_missing(metric, first)}{others}{hint}")
+        raise NeedsError(f"{describe_missing(metric, first, named=True)}{others}{hint}")
 
 
 class Pace:

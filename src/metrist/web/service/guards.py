@@ -11,7 +11,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ _WORDS = (
 )
 
 
-class Timing:
+class Pace:
     """The seconds that a metric took for texts of some lengths."""
 
     def __init__(self, characters: Sequence[int], seconds: Sequence[float]) -> None:
@@ -59,7 +59,7 @@ class Timing:
         return int(np.interp(seconds, self._seconds, self._characters) * max(1.0, seconds / slowest))
 
 
-def measure_timing(offer: OfferedMetric, runtime: Runtime) -> Timing:
+def measure_pace(offer: OfferedMetric, runtime: Runtime) -> Pace:
     """Time a metric on made-up texts, whose outputs have a fifth of the characters."""
     rng = random.Random(0)
     characters, seconds = list[int](), list[float]()
@@ -78,7 +78,7 @@ def measure_timing(offer: OfferedMetric, runtime: Runtime) -> Timing:
         characters.append(count_characters([record]))
         if seconds[-1] > _LONG_ENOUGH:
             break
-    return Timing(characters, seconds)
+    return Pace(characters, seconds)
 
 
 def _write_text(rng: random.Random, characters: int) -> str:
@@ -95,27 +95,31 @@ class Guards:
     def __init__(self, settings: ServiceSettings, lanes: Mapping[str, Lane]) -> None:
         self._settings = settings
         self._lanes = lanes
-        self._timings: dict[str, Timing] = {}
-        #: Seconds in which a guard answers that names no budget.
-        self.budget = settings.guard_budget or DEFAULT_BUDGET
+        self._paces: dict[str, Pace] = {}
+        #: The metrics of the service's own checks.
+        self._checked: frozenset[str] = frozenset()
 
     def measure(self, catalog: Catalog, runtime: Runtime) -> None:
-        """Time the metrics but LLMs and programs, and set the default budget so that an ordinary text fits."""
+        """Time the metrics but LLMs and programs."""
         timed = {o.text: o for o in catalog.offered if o.can_score and o.lane in ("text", "model")}
-        self._timings = {text: measure_timing(offer, runtime) for text, offer in timed.items()}
-        if self._settings.guard_budget is None:
-            checked = {catalog.find(check.metric).text for check in self._settings.checks}
-            ordinary = sum(self._estimate(text, ORDINARY) for text in checked)
-            self.budget = max(DEFAULT_BUDGET, math.ceil(ordinary / _SHARE * 10) / 10)
+        self._paces = {text: measure_pace(offer, runtime) for text, offer in timed.items()}
+        self._checked = frozenset(catalog.find(check.metric).text for check in self._settings.checks)
+
+    def choose_budget(self, texts: Iterable[str]) -> float:
+        """The seconds for checks by metrics of these texts where none are named: an ordinary text fits."""
+        if self._settings.guard_budget is not None:
+            return self._settings.guard_budget
+        ordinary = sum(self._estimate(text, ORDINARY) for text in set(texts))
+        return max(DEFAULT_BUDGET, math.ceil(ordinary / _SHARE * 10) / 10)
 
     def describe(self) -> dict[str, Any]:
         """The default budget, and how long a text may be for each metric alone."""
-        fits = {text: timing.fit(self.budget * _SHARE) for text, timing in self._timings.items()}
-        return {"budget_ms": self.budget * 1000, "characters": fits}
+        fits = {text: pace.fit(self.choose_budget([text]) * _SHARE) for text, pace in self._paces.items()}
+        return {"budget_ms": self.choose_budget(self._checked) * 1000, "characters": fits}
 
     def _estimate(self, text: str, characters: int) -> float:
-        timing = self._timings.get(text)
-        return 0.0 if timing is None else timing.estimate(characters)
+        pace = self._paces.get(text)
+        return 0.0 if pace is None else pace.estimate(characters)
 
     def _refuse(self, offers: Sequence[OfferedMetric], record: Record, budget: float) -> dict[str, float]:
         """The metrics that have no time for a text, quick ones first, and the seconds that they would take."""
