@@ -351,6 +351,9 @@ def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
     assert {picture.narrow.style.width for picture in pictures} == {PHONE.width}
     assert "people's coverage" in pictures[1].caption
     assert "Tasks are ordered" not in pictures[1].caption  # There are languages only.
+    tables = [block.table for block in [*blocks, *folded] if isinstance(block, TableBlock)]
+    slices = [{row["slice"] for row in t.to_dict()["rows"]} for t in tables if t.columns[1].name == "slice"]
+    assert slices == [{"all"}, {"language=de", "language=en", "language: macro mean"}]
 
 
 def test_worst_outputs_say_why(demo: Report) -> None:

@@ -106,7 +106,9 @@ class OutputCard:
         found: dict[Error, list[str]] = {}
         for name, errors in [(name, score.errors) for name, score in self.scores.items()]:
             for error in errors:
-                found.setdefault(error, []).append(name)
+                # What a metric took over from another one on the card is the other's error.
+                own = replace(error, rater=None) if error.rater in self.scores else error
+                found.setdefault(own, []).append(name)
         for error in self.errors:
             found.setdefault(error, []).append(self.by or PEOPLE)
         names = {number: ", ".join(dict.fromkeys(own)) for number, own in enumerate(found.values(), 1)}

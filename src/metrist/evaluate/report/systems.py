@@ -257,7 +257,16 @@ def failures_section(data: ReportData) -> Section | None:
         ranked = sorted(systems.items(), key=lambda entry: -len(entry[1]))
         for (kind, message), failed in ranked[:_MAX_REASONS]:
             share = Share(len(failed) / len(block))
-            rows.append([metric.label, kind.value, Count(len(failed)), share, Count(len(set(failed))), message])
+            rows.append(
+                [
+                    metric.label,
+                    kind.value.replace("_", " "),
+                    Count(len(failed)),
+                    share,
+                    Count(len(set(failed))),
+                    message,
+                ]
+            )
     if not rows:
         return None
     head = [*name_columns("metric", "kind", right=("outputs", "share", "systems")), Column("reason")]
