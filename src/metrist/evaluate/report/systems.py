@@ -27,7 +27,6 @@ from metrist.metrics.base import Metric, PartMetric
 from metrist.names import encode_names
 from metrist.report.figures import PlotValue, draw_distributions, draw_matrix, draw_scores
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
-from metrist.report.scores import leave_out_names
 from metrist.report.svg import PAGE, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table, format_number, name_columns
 from metrist.scores import FailureKind
@@ -249,11 +248,10 @@ def failures_section(data: ReportData) -> Section | None:
     """Outputs without a score, by metric and reason; None if all were scored."""
     rows: list[list[Any]] = []
     for metric in data.results.metrics:
-        block, items, own = data.results.scores[metric.label], data.results.items, data.results.systems
+        block, own = data.results.scores[metric.label], data.results.systems
         systems: dict[tuple[FailureKind, str], list[str]] = {}
         for row, failure in block.failures.items():
-            reason = leave_out_names(failure, items[row], own[row])
-            systems.setdefault((reason.kind, reason.message), []).append(own[row])
+            systems.setdefault((failure.kind, failure.reason.message), []).append(own[row])
         ranked = sorted(systems.items(), key=lambda entry: -len(entry[1]))
         for (kind, message), failed in ranked[:_MAX_REASONS]:
             share = Share(len(failed) / len(block))
