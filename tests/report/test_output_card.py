@@ -34,15 +34,6 @@ def test_an_error_is_marked_and_tells_its_reason() -> None:
     assert "judge <b>0.50</b>" in page
 
 
-def test_an_error_that_a_metric_took_over_from_another_on_the_card_is_shown_once() -> None:
-    error = Error(aspect="facts", severity="major", start=4, end=7)
-    taken = [replace(error, rater=name) for name in ("judge", "absent")]
-    scores = {"judge": Score(value=0.5, errors=(error,)), "all": Score(value=-2.0, errors=tuple(taken))}
-    numbered, names = OutputCard(item="1", system="a", scores=scores).number_errors()
-    assert numbered == [(1, error), (2, taken[1])]
-    assert names == {1: "judge, all", 2: "all"}
-
-
 def test_where_errors_overlap_the_worst_gives_the_colour() -> None:
     errors = [
         (1, Error(aspect="a", severity="minor", start=0, end=7)),
