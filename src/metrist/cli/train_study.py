@@ -47,7 +47,13 @@ class SuiteOptions:
         None, "authors: the file's split; honest: each context on one side.", shown="authors"
     )
     jobs: int | None = setting(None, "Parallel trainings on one device.", min=1, shown="1")
-    criteria: Names = setting((), "Only these criteria.", metavar="A,B", shown="all of the file", parse=split_commas)
+    criteria: Names = setting(
+        (),
+        "Only these criteria, or data sets; without those after a !.",
+        metavar="A,B",
+        shown="all of the file",
+        parse=split_commas,
+    )
     choose: Names = setting(
         (), "Tune on dev pairs: instruction, lr, batch, epochs, labelled, keep.", metavar="A,B", parse=split_commas
     )

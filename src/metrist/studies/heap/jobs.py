@@ -190,6 +190,13 @@ class CriterionScores:
         distinct = rated[np.unique(names[rated], return_index=True)[1]]
         return ratings[distinct], scores[distinct]
 
+    def rated_pairs(self) -> tuple[Floats, Floats]:
+        """Return the ratings and scores of both answers of each pair with a rating, as the authors' code does: an
+        answer counts as often as it is in a pair."""
+        ratings, scores = np.concatenate([self.good_rating, self.bad_rating]), np.concatenate([self.good, self.bad])
+        rated = ~np.isnan(ratings)
+        return ratings[rated], scores[rated]
+
     @staticmethod
     def from_pairs(pairs: Sequence[GoodBad], good: Floats, bad: Floats) -> CriterionScores:
         return CriterionScores(
