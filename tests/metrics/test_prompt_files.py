@@ -83,5 +83,5 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str, code: 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         for metric in (Judge, JudgePair, ErrorAnalysis):
-            with raises_code(SpecError, "unreadable", str(path)):
+            with raises_code(SpecError, "invalid_value", str(path)):
                 metric(llm=FakeLLM(answer), prompt=str(path))

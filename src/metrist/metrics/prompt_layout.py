@@ -24,7 +24,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 
-from metrist.documents import parse_toml, read_bytes
+from metrist.documents import read_toml
 from metrist.errors import SpecError, check_known
 from metrist.records import Record
 
@@ -86,14 +86,7 @@ def load_templates(names: Sequence[str], path: str | None) -> Mapping[str, str]:
     templates = {name: load_template(name) for name in names}
     if path is None:
         return templates
-    try:
-        document = read_bytes(Path(path), largest=_LARGEST).decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SpecError(
-            f"prompt must be a TOML file of texts; {path!r} cannot be read ({reason})", code="unreadable"
-        ) from None
-    for name, text in parse_toml(document, path, SpecError).items():
+    for name, text in read_toml(Path(path), SpecError, largest=_LARGEST).items():
         check_known(f"{path}: prompt", name, names)
         if not isinstance(text, str):
             raise SpecError(f"{path}: {name} must be a text, got {type(text).__name__}", code="invalid_value")
