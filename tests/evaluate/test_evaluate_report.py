@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.metrics.base import Metric
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.report.page import FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
-from metrist.report.svg import COLUMN
+from metrist.report.page import Block, FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
+from metrist.report.svg import COLUMN, PHONE
 from metrist.run import score
 from metrist.scores import Score
 
@@ -81,13 +82,45 @@ def test_few_items_cannot_separate() -> None:
 def test_the_leader_comes_first_where_there_are_many_systems() -> None:
     columns = {"best": HIGH, "low": LOW, "same": LOW, "worst": [value / 2 for value in LOW]}
     report = build_report(make_run(quality=columns), **OPTIONS)
-    assert report.verdicts[0].startswith(
-        "best is ahead overall: of 3 comparisons (3 other systems × 1 metric) it wins 3"
-    )
+    assert report.verdicts[:2] == [
+        "Of 4 systems best comes first and low second: best is better than low in overall quality, and in nothing "
+        "worse. Luck is an unlikely explanation.",
+        "Of the 3 comparisons with 3 other systems, metric by metric, best wins 3 and loses 0.",
+    ]
     assert "best has the best score by quality." in report.verdicts
     table = next(block.table for block in section(report, "systems").blocks if isinstance(block, TableBlock))
     assert [row["system"] for row in table.to_dict()["rows"]] == ["best", "low", "same", "worst"]
     assert any("best beats low, same and worst on the only metric (quality)" in s for s in report.verdicts)
+
+
+def test_leaders_that_luck_may_set_apart_are_named_with_their_scores() -> None:
+    shuffled = [*HIGH[1:], HIGH[0] + 0.0001]
+    report = build_report(make_run(quality={"a": HIGH, "b": shuffled, "worst": LOW}), **OPTIONS)
+    first = report.verdicts[0]
+    assert first.startswith("Of 3 systems ")
+    assert first.endswith(
+        "second, but luck may explain what sets the two apart. No difference is shown in overall quality "
+        "(0.803 against 0.803)."
+    )
+
+
+def test_the_verdict_says_what_stayed_open() -> None:
+    """A wide spread on a few items: .73 against .91 is not told from luck."""
+    open_scores = {"a": [0.1, 1.0, 1.0, 0.82] * 2, "b": [1.0, 0.82, 1.0, 0.82] * 2}
+    run = make_run(quality={"a": HIGH[:8], "b": LOW[:8]}, errors=open_scores)
+    plain = build_report(run, **OPTIONS).verdicts[0]
+    assert plain == (
+        "a is better than b in overall quality. Luck is an unlikely explanation. No difference is shown in errors "
+        "(0.730 against 0.910)."
+    )
+
+
+def test_a_metric_that_was_not_tested_between_leaders_is_not_said_to_be_luck() -> None:
+    columns = {"a": HIGH, "b": LOW, "c": [value / 2 for value in LOW]}
+    run = make_run(quality=columns, errors={"a": HIGH, "b": [None] * 60, "c": [None] * 60})
+    first, counts, *_ = build_report(run, **OPTIONS).verdicts
+    assert first.endswith("better than b in overall quality. Luck is an unlikely explanation. Not tested: errors.")
+    assert counts == "Of the 2 comparisons with 2 other systems, metric by metric, a wins 2 and loses 0."
 
 
 def test_nobody_leads_where_the_draws_cannot_separate_anything() -> None:
@@ -280,6 +313,20 @@ def test_figures_that_show_some_of_the_metrics_name_the_others(demo: Report, mon
     assert all(caption.endswith(rule) for caption in few)
 
 
+def list_figures(blocks: Sequence[Block]) -> list[FigureBlock]:
+    """All figures, those under headings that open them too."""
+    folded = [figure for block in blocks if isinstance(block, Fold) for figure in list_figures(block.blocks)]
+    return [*(block for block in blocks if isinstance(block, FigureBlock)), *folded]
+
+
+def test_every_figure_has_a_form_for_phones(demo: Report) -> None:
+    graded = make_run(quality={"a": HIGH, "b": LOW, "c": [value / 2 for value in LOW]})
+    reports = [demo, build_report(graded, **OPTIONS)]
+    figures = {f.name: f for report in reports for part in report.sections for f in list_figures(part.blocks)}
+    assert {name.partition("-")[0] for name in figures} >= {"scores", "wins", "scatter", "curves", "agreement"}
+    assert {figure.narrow.style.width for figure in figures.values()} == {PHONE.width}
+
+
 def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
     rows = [
         {
@@ -301,6 +348,7 @@ def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
     folded = [block for fold in blocks if isinstance(fold, Fold) for block in fold.blocks]
     pictures = [b for b in [*shown, *folded] if isinstance(b, FigureBlock) and b.name.startswith("levels-")]
     assert [picture.name for picture in pictures] == ["levels-rougeL-focus", "levels-rougeL-coverage"]
+    assert {picture.narrow.style.width for picture in pictures} == {PHONE.width}
     assert "people's coverage" in pictures[1].caption
     assert "Tasks are ordered" not in pictures[1].caption  # There are languages only.
 

@@ -50,16 +50,16 @@ class FigureBlock:
     """A figure, which can be saved; `name` is that of the file. `narrow` is the same for the screens of phones."""
 
     drawing: Drawing
+    narrow: Drawing
     name: str
     caption: str = ""
-    narrow: Drawing | None = None
     form: ClassVar = "figure"
 
     @classmethod
     def of(cls, draw: Callable[[Style], Drawing | None], name: str, caption: str = "") -> list[FigureBlock]:
         """The figure in both widths; none where there is nothing to draw."""
         drawing, narrow = draw(PAGE), draw(PHONE)
-        return [cls(drawing=drawing, name=name, caption=caption, narrow=narrow)] if drawing is not None else []
+        return [cls(drawing=drawing, narrow=narrow, name=name, caption=caption)] if drawing and narrow else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ __all__ = [
     "Wording",
     "add_instructions",
     "list_data_sets",
+    "list_skipped",
     "read_data_set",
     "read_heap_pairs",
     "read_instructions",
@@ -134,6 +135,12 @@ def read_data_set(name: str, *paths: PathLike, wording: Wording = 0) -> list[Goo
     if not pairs:
         raise InputError(f"{', '.join(map(str, paths))}: no pairs of {', '.join(codes)}")
     return pairs
+
+
+def list_skipped(name: str, *paths: PathLike) -> list[str]:
+    """Say how many rows `read_data_set` skips because they lack an answer, one sentence per criterion."""
+    data_set, codes = _find_data_set(name)
+    return datasets.count_unanswered(paths, codes) if data_set.name == "TimeTravel" else []
 
 
 def _find_data_set(name: str) -> tuple[HeapDataSet, tuple[str, ...]]:

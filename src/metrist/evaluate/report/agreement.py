@@ -81,19 +81,16 @@ def _scatter_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]
     blocks: list[Block] = []
     for aspect in evaluation.golds if not evaluation.plan.preferences else ():
         folded: list[Block] = []
-        if (scatter := scatter_figure(data, aspect=aspect)) is not None:
-            folded.append(FigureBlock(drawing=scatter, name=f"scatter-{aspect}", caption=_SCATTER + left_out))
-        if (curves := curves_figure(data, aspect=aspect)) is not None:
-            folded.append(FigureBlock(drawing=curves, name=f"curves-{aspect}", caption=_CURVES + left_out))
+        scatter, curves = (partial(draw, data, aspect=aspect) for draw in (scatter_figure, curves_figure))
+        folded += FigureBlock.of(scatter, f"scatter-{aspect}", _SCATTER + left_out)
+        folded += FigureBlock.of(curves, f"curves-{aspect}", _CURVES + left_out)
         blocks.append(Fold(title=f"{aspect}: scores beside ratings, and ε curves", blocks=folded))
     return blocks
 
 
 def _rater_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]:
     """How people agree with each other, and what agreement costs."""
-    blocks: list[Block] = []
-    if (drawing := majority_figure(data)) is not None:
-        blocks.append(FigureBlock(drawing=drawing, name="majority", caption=_MAJORITY))
+    blocks: list[Block] = [*FigureBlock.of(partial(majority_figure, data), "majority", _MAJORITY)]
     ratings = evaluation.dataset.ratings
     single = [
         aspect
@@ -301,18 +298,16 @@ def curves_figure(data: ReportData, style: Style = PAGE, *, aspect: str | None =
 def _level_blocks(data: ReportData) -> list[Block]:
     """The two-panel picture: of the best metric and the first aspect open, of others folded up."""
     evaluation = data.evaluation
-    if evaluation is None or evaluation.plan.preferences:
+    if evaluation is None or evaluation.plan.preferences or not data.slices:
         return []
     pictures: list[Block] = []
     for metric, aspect in islice(product(order_metrics(evaluation), evaluation.golds), _MAX_PICTURES):
-        drawing = levels_figure(data, metric=metric, aspect=aspect)
-        if drawing is None:
-            continue
         caption = (
             f"Above: agreement of {metric} with people's {aspect}. Below: the mean levels of both. "
             f"{_describe_scale(data, metric)}"
         )
-        pictures.append(FigureBlock(drawing=drawing, name=f"levels-{metric}-{aspect}", caption=caption))
+        draw = partial(levels_figure, data, metric=metric, aspect=aspect)
+        pictures += FigureBlock.of(draw, f"levels-{metric}-{aspect}", caption)
     title = "The same for other metrics and aspects" if len(evaluation.golds) > 1 else "The same for other metrics"
     return [*pictures[:1], *([Fold(title=title, blocks=pictures[1:])] if len(pictures) > 1 else [])]
 
