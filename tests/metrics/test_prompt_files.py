@@ -42,24 +42,24 @@ def write(path: Path, text: str) -> str:
 
 def test_a_judge_asks_with_the_texts_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "prompt.toml", RULES + QUESTION)
-    judge = Judge(llm=(llm := FakeLLM(answer)), prompt=path)
+    judge = Judge(llm=(llm := FakeLLM(answer)), templates=path)
     assert judge.score(Shard([RECORD]))[0].value == pytest.approx(7 / 3)
     ((system, user),) = llm.requests
     assert system.text.startswith("You are asked about Swedish.\nEach text that you are given stands between")
     assert re.search(r"\[output (\w+) ends\] \(\1\) How true is it\? \{\"reasons\"", user.text)
     # The same texts are the same metric, wherever the file is; others are another one.
-    again = Judge(llm=llm, prompt=write(tmp_path / "copy.toml", RULES + QUESTION))
+    again = Judge(llm=llm, templates=write(tmp_path / "copy.toml", RULES + QUESTION))
     assert again.facts()["prompt"] == judge.facts()["prompt"] != Judge(llm=llm).facts()["prompt"]
-    assert Judge(llm=llm, prompt=write(tmp_path / "rules.toml", RULES)).facts()["prompt"] != judge.facts()["prompt"]
+    assert Judge(llm=llm, templates=write(tmp_path / "rules.toml", RULES)).facts()["prompt"] != judge.facts()["prompt"]
 
 
 def test_a_comparison_and_an_error_analysis_ask_with_the_texts_of_the_file(tmp_path: Path) -> None:
     path = write(tmp_path / "pair.toml", 'judge_pair_rules = "Pick one. {{criteria}} {{reminder}}"')
-    pair = JudgePair(llm=(llm := FakeLLM(answer)), prompt=path, orders="one")
+    pair = JudgePair(llm=(llm := FakeLLM(answer)), templates=path, orders="one")
     assert pair.prefer([Pair(first=RECORD, second=OTHER)])[0].preference in ("first", "second")
     assert llm.requests[0][0].text.startswith("Pick one. Whether the output does what was asked")
     path = write(tmp_path / "errors.toml", 'error_analysis = "List faults. {{reminder}} {{texts}} {{mark}}"')
-    analysis = ErrorAnalysis(llm=(llm := FakeLLM(answer)), prompt=path)
+    analysis = ErrorAnalysis(llm=(llm := FakeLLM(answer)), templates=path)
     assert analysis.score(Shard([RECORD]))[0].errors == ()
     assert llm.requests[0][-1].text.startswith("List faults. Each text that you are given")
 
@@ -77,11 +77,11 @@ def test_a_comparison_and_an_error_analysis_ask_with_the_texts_of_the_file(tmp_p
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str, code: ErrorCode, words: str) -> None:
     path = write(tmp_path / "prompt.toml", text)
     with raises_code(SpecError, code, words):
-        Judge(llm=FakeLLM(answer), prompt=path)
+        Judge(llm=FakeLLM(answer), templates=path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         for metric in (Judge, JudgePair, ErrorAnalysis):
             with raises_code(SpecError, "invalid_value", str(path)):
-                metric(llm=FakeLLM(answer), prompt=str(path))
+                metric(llm=FakeLLM(answer), templates=str(path))

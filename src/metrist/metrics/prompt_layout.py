@@ -87,7 +87,7 @@ def load_templates(names: Sequence[str], path: str | None) -> Mapping[str, str]:
     if path is None:
         return templates
     for name, text in read_toml(Path(path), SpecError, largest=_LARGEST).items():
-        check_known(f"{path}: prompt", name, names)
+        check_known(f"{path}: template", name, names)
         if not isinstance(text, str):
             raise SpecError(f"{path}: {name} must be a text, got {type(text).__name__}", code="invalid_value")
         slots, known = set(_SLOT.findall(text)), set(_SLOT.findall(templates[name]))

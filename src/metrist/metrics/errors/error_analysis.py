@@ -136,7 +136,7 @@ class ErrorAnalysis(ErrorMetric):
     max_tokens: int = 2048
     #: A TOML file of texts that replace those of the prompts: `error_analysis`, `error_analysis_json`,
     #: `error_analysis_check`.
-    prompt: str | None = None
+    templates: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -162,7 +162,7 @@ class ErrorAnalysis(ErrorMetric):
         return "\n".join([REMINDER, *(templates[name] for name in names), *map(format_toml, tables), *examples])
 
     def _load_templates(self) -> Mapping[str, str]:
-        return load_templates((ANALYSIS, AS_JSON, CHECK), self.prompt)
+        return load_templates((ANALYSIS, AS_JSON, CHECK), self.templates)
 
     def score(self, shard: Shard) -> Scores:
         records, runtime = shard.records, shard.runtime

@@ -153,7 +153,7 @@ class Judge(LLMMetric):
     aspect: str = ALL_ASPECTS
     method: Method = "answer"
     #: A TOML file of texts that replace those of the prompt: `judge_rules`, `judge_question`.
-    prompt: str | None = None
+    templates: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,7 +190,7 @@ class Judge(LLMMetric):
         return load_rubric(self.rubric)
 
     def _load_templates(self) -> Mapping[str, str]:
-        return load_templates((RULES, QUESTION), self.prompt)
+        return load_templates((RULES, QUESTION), self.templates)
 
     def prompt_text(self) -> str:
         rubric, templates, reasons = self.load_rubric(), self._load_templates(), self._asks_reasons

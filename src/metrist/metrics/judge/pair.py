@@ -64,7 +64,7 @@ class JudgePair(Comparator, LLMMetric):
     #: 'both': each output is shown first once; 'one': a hash of the texts decides which is shown first.
     orders: Literal["both", "one"] = "both"
     #: A TOML file of texts that replace those of the prompt: `judge_pair_rules`, `judge_pair`.
-    prompt: str | None = None
+    templates: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,7 +143,7 @@ class JudgePair(Comparator, LLMMetric):
         return "\n".join(f"- {aspect.name}: {aspect.question}" for aspect in load_rubric(self.rubric).aspects)
 
     def _load_templates(self) -> Mapping[str, str]:
-        return load_templates((_RULES, _QUESTION), self.prompt)
+        return load_templates((_RULES, _QUESTION), self.templates)
 
     def _build_rules(self) -> str:
         return fill_template(self._load_templates()[_RULES], reminder=REMINDER, criteria=self.describe_criteria())
