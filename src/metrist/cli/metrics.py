@@ -99,7 +99,7 @@ def explain_metric(
 
 def prompts(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Records with ratings, on which prompts are compared.")
+        list[str], typer.Argument(metavar="FILE…", help="Records that people judged, on which prompts are compared.")
     ],
     *,
     metric: str = setting(..., "A likelihood metric, such as bartscore.", "-m", metavar="SPEC"),
@@ -111,9 +111,12 @@ def prompts(
         shown="by the metric's direction",
     ),
     phrases: list[str] | None = setting(None, "Try this phrase; repeatable.", "--prompt", metavar="PHRASE"),
-    measure: str = setting("spearman", "spearman, kendall_b, acc_eq, …", metavar="M"),
+    measure: str | None = setting(
+        None, "spearman, kendall_b, acc_eq, …", metavar="M", shown="spearman; for preferences darr_wmt17"
+    ),
     group: str = reuse_setting(MetaPlan, "group"),
     gold: str = setting("mean", "mean, median, majority, z, or a rater's name.", metavar="HOW"),
+    preferences: bool = setting(False, "Agree with choices between two outputs even where there are ratings."),
     groups: Mapping[str, str] = setting(
         {}, "Count an aspect in this group; repeatable.", "--aspect-group", metavar="A=GROUP"
     ),
@@ -136,6 +139,7 @@ def prompts(
             measure=measure,
             group=group,
             gold=gold,
+            preferences=preferences or None,
             groups=groups,
             progress=progress,
             score_options=as_arguments(models),
