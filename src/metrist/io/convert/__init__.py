@@ -84,13 +84,13 @@ def convert(
         limit=limit,
     )
     # Items are numbered, and predictions found, over all files together.
-    together = {
-        "alpaca_eval": alpaca_eval,
-        "metric_instruct": metric_instruct,
-        "natural_instructions": natural_instructions,
+    together: dict[str, Callable[[list[Path], ConvertOptions], Iterator[Row]]] = {
+        "alpaca_eval": alpaca_eval.rows,
+        "metric_instruct": metric_instruct.rows,
+        "natural_instructions": natural_instructions.rows,
     }
     if kind in together:
-        return together[kind].rows(existing, options)
+        return together[kind](existing, options)
     reader = {"bartscore": bartscore.rows, "label_studio": label_studio.rows}.get(kind, mt_metrics_eval.rows)
     return chain.from_iterable(reader(path, options) for path in existing)
 
