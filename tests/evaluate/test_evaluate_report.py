@@ -116,6 +116,8 @@ def test_the_verdict_says_what_stayed_open() -> None:
         "a is better than b in overall quality. Luck is an unlikely explanation. No difference is shown in errors "
         "(0.730 against 0.910)."
     )
+    fewer = make_run(quality={"a": HIGH[:8], "b": LOW[:8]}, errors={**open_scores, "b": [*open_scores["b"][:7], None]})
+    assert "(0.717 against 0.923 on the 7 items that both have)" in build_report(fewer, **OPTIONS).verdicts[0]
 
 
 def test_a_metric_that_was_not_tested_between_leaders_is_not_said_to_be_luck() -> None:
