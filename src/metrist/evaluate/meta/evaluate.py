@@ -50,7 +50,7 @@ from metrist.stats.significance import best_first
 #: Columns that an error names as possible ratings or scores.
 _MAX_HINTED = 4
 #: The analyses that need no scores.
-RATERS_ONLY = ("agreement", "ratings", "strengths")
+RATERS_ONLY = ("agreement", "disputes", "errors", "ratings", "strengths")
 
 
 def meta_evaluate(
