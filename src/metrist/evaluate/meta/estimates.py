@@ -22,6 +22,7 @@ from metrist.evaluate.meta.dataset import (
     select_sample,
     take_outputs,
 )
+from metrist.evaluate.meta.slices import ChosenSlices, rated_slices
 from metrist.evaluate.plans import GROUPS, MetaPlan
 from metrist.stats import Codes, Floats, resampling, ties
 from metrist.stats.estimation import Estimator, draw_resamples, estimate
@@ -225,6 +226,11 @@ class AspectData:
     def parts(self) -> Codes:
         """Which outputs share a tie threshold."""
         return assign_parts(self.dataset, self.plan, self.outputs)
+
+    @cached_property
+    def chosen_slices(self) -> ChosenSlices:
+        """The slice of all outputs, then those of the plan's columns."""
+        return rated_slices(self.dataset, self.plan, self.gold, self.outputs)
 
     @cached_property
     def left_out(self) -> list[LeftOut]:
