@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metrist.ratings import Error
-from metrist.scores import Failure, FailureKind, Score, Scores
+from metrist.scores import Failure, FailureKind, Score, Scores, count_reasons
 
 
 def test_plain_numbers_get_statistics_that_pool_to_their_mean() -> None:
@@ -96,6 +96,14 @@ def test_combined_failures_are_retryable_if_one_of_them_is() -> None:
     assert Failure.combine([long, long]).kind == "too_long"
     assert Failure.combine([long, odd]).kind == "other"
     assert Failure.combine([]) == ""
+
+
+def test_failures_are_counted_without_what_they_quote():
+    unread = [Failure("unparsable", f"the server's answer is no number: {text!r}") for text in ("a", "it's b", "a")]
+    counts = count_reasons([*unread, "item '1' took 10 s", Failure("refused", "item '1' took 10 s")])
+    assert counts == [("the server's answer is no number: …", 3), ("item '1' took 10 s", 1), ("item '1' took 10 s", 1)]
+    assert [failure.kind for failure, _ in counts] == ["unparsable", "other", "refused"]
+    assert count_reasons([]) == []
 
 
 def test_incomplete_scores_keep_their_positions() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +16,8 @@ from metrist.ratings import Error
 
 Column = NDArray[np.float64]
 _T = TypeVar("_T")
+#: What a message quotes; an apostrophe within a word is no quotation mark.
+_QUOTED = re.compile(r"""(?<!\w)(['"]).*?\1(?!\w)""", re.DOTALL)
 
 
 class FailureKind(StrEnum):
@@ -71,6 +74,11 @@ class Failure(str):
         """The message as a plain string."""
         return str(self)
 
+    @property
+    def reason(self) -> Failure:
+        """The failure without what it quotes, such as an answer or the name of an item."""
+        return Failure(self.kind, _QUOTED.sub("…", self))
+
     @classmethod
     def of(cls, failure: str) -> Failure:
         """The failure itself, or a plain message as a failure of kind `other`."""
@@ -90,6 +98,16 @@ class Failure(str):
 
     def __reduce__(self) -> tuple[type[Failure], tuple[str, str]]:
         return Failure, (self.kind.value, str(self))
+
+
+def count_reasons(failures: Iterable[str]) -> list[tuple[Failure, int]]:
+    """Failures and how often they occur, the most frequent first. Those that differ in what they quote alone are one,
+    without that."""
+    messages: dict[tuple[FailureKind, str], list[Failure]] = {}
+    for failure in map(Failure.of, failures):
+        messages.setdefault((failure.kind, failure.reason), []).append(failure)
+    groups = sorted(messages.values(), key=len, reverse=True)
+    return [(group[0] if len(set(group)) == 1 else group[0].reason, len(group)) for group in groups]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

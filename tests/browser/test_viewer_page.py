@@ -216,6 +216,8 @@ def test_picked_outputs_are_exported_and_sent_to_annotation(
     wait_for_count(page, "2 of 12")
     page.click("#pick-all")
     page.wait_for_selector("#export", state="visible")
+    # The list is drawn again with its picks.
+    wait_until(page, "() => document.querySelectorAll('#outputs tbody input:checked').length === 2")
     page.locator("#outputs tbody input").nth(1).uncheck()
     wait_until(page, "() => document.getElementById('picked').textContent === '1 picked'")
     with page.expect_download() as download:

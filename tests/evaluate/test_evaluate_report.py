@@ -82,13 +82,45 @@ def test_few_items_cannot_separate() -> None:
 def test_the_leader_comes_first_where_there_are_many_systems() -> None:
     columns = {"best": HIGH, "low": LOW, "same": LOW, "worst": [value / 2 for value in LOW]}
     report = build_report(make_run(quality=columns), **OPTIONS)
-    assert report.verdicts[0].startswith(
-        "best is ahead overall: of 3 comparisons (3 other systems × 1 metric) it wins 3"
-    )
+    assert report.verdicts[:2] == [
+        "Of 4 systems best comes first and low second: best is better than low in overall quality, and in nothing "
+        "worse. Luck is an unlikely explanation.",
+        "Of the 3 comparisons with 3 other systems, metric by metric, best wins 3 and loses 0.",
+    ]
     assert "best has the best score by quality." in report.verdicts
     table = next(block.table for block in section(report, "systems").blocks if isinstance(block, TableBlock))
     assert [row["system"] for row in table.to_dict()["rows"]] == ["best", "low", "same", "worst"]
     assert any("best beats low, same and worst on the only metric (quality)" in s for s in report.verdicts)
+
+
+def test_leaders_that_luck_may_set_apart_are_named_with_their_scores() -> None:
+    shuffled = [*HIGH[1:], HIGH[0] + 0.0001]
+    report = build_report(make_run(quality={"a": HIGH, "b": shuffled, "worst": LOW}), **OPTIONS)
+    first = report.verdicts[0]
+    assert first.startswith("Of 3 systems ")
+    assert first.endswith(
+        "second, but luck may explain what sets the two apart. No difference is shown in overall quality "
+        "(0.803 against 0.803)."
+    )
+
+
+def test_the_verdict_says_what_stayed_open() -> None:
+    """A wide spread on a few items: .73 against .91 is not told from luck."""
+    open_scores = {"a": [0.1, 1.0, 1.0, 0.82] * 2, "b": [1.0, 0.82, 1.0, 0.82] * 2}
+    run = make_run(quality={"a": HIGH[:8], "b": LOW[:8]}, errors=open_scores)
+    plain = build_report(run, **OPTIONS).verdicts[0]
+    assert plain == (
+        "a is better than b in overall quality. Luck is an unlikely explanation. No difference is shown in errors "
+        "(0.730 against 0.910)."
+    )
+
+
+def test_a_metric_that_was_not_tested_between_leaders_is_not_said_to_be_luck() -> None:
+    columns = {"a": HIGH, "b": LOW, "c": [value / 2 for value in LOW]}
+    run = make_run(quality=columns, errors={"a": HIGH, "b": [None] * 60, "c": [None] * 60})
+    first, counts, *_ = build_report(run, **OPTIONS).verdicts
+    assert first.endswith("better than b in overall quality. Luck is an unlikely explanation. Not tested: errors.")
+    assert counts == "Of the 2 comparisons with 2 other systems, metric by metric, a wins 2 and loses 0."
 
 
 def test_nobody_leads_where_the_draws_cannot_separate_anything() -> None:

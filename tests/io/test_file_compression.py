@@ -8,6 +8,7 @@ import lzma
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import zstandard
 
 from error_codes import raises_code
-from metrist.errors import InputError
+from metrist.errors import ErrorCode, InputError
 from metrist.io.compression import display_name, open_bytes, uncompressed_name
 
 TEXT = "".join(f"line {i} ünïcode\n" for i in range(20_000)).encode()
@@ -78,6 +79,24 @@ def test_standard_input_is_opened_by_its_first_bytes(suffix: str, monkeypatch: p
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PACK[suffix](TEXT))))
     with open_bytes("-") as stream:
         assert stream.read() == TEXT
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
+@pytest.mark.parametrize(("text", "code"), [(b"\n" * 2**20, "damaged"), (b"ab\n" * 2**20, "too_large")])
+def test_an_archive_that_unpacks_without_end_is_refused_in_a_pipe(
+    suffix: str, text: bytes, code: ErrorCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("METRIST_MAX_UNPACKED", "1000000")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PACK[suffix](text))))
+    with open_bytes("-") as stream, raises_code(InputError, code, "standard input"):
+        stream.read()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(pipe := tmp_path / f"data{suffix}")
+        writer = threading.Thread(target=pipe.write_bytes, args=(PACK[suffix](text),))
+        writer.start()
+        with open_bytes(pipe) as stream, raises_code(InputError, code, pipe):
+            stream.read()
+        writer.join()
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from metrist.metrics.prompt_layout import fill_template, load_template
 from metrist.records import Record
 from metrist.run import Results, load, score
 from metrist.run.estimate import estimate
+from metrist.run.tasks import score_shard
 from metrist.runtime import Runtime
 from metrist.scores import Failure, Score, Scores
 
@@ -150,6 +151,31 @@ def test_the_mean_is_told_with_its_bounds_if_the_failed_ones_were_worst_or_best(
     ]
     assert coverage_remarks(metric, failed(0, 0.5)) == []
     assert len(coverage_remarks(metric, failed(1))) == 1
+
+
+def test_equal_failures_are_counted_together_whatever_their_records_are_called():
+    @dataclass(frozen=True, kw_only=True)
+    class Sourced(TwoSteps):
+        needs = ("source",)
+
+    metric = Sourced(llm=FakeLLM(two_steps))
+    rows = [Record(item=str(n), system="s", output="good", source=None if n < 3 else "s") for n in range(5)]
+    coverage, _ = coverage_remarks(metric, score_shard(metric, Shard(rows)))
+    assert "2 of 5 outputs were scored; most frequent failure (3)" in coverage
+
+
+def test_failures_that_differ_in_the_answer_they_quote_are_counted_together():
+    class Plain(LLMMetric):
+        def prompt(self, record):
+            return record.output
+
+        def parse(self, text):
+            return float(text)
+
+    metric = Plain(llm=FakeLLM(lambda conversation, _: conversation[0].text))
+    coverage = coverage_remarks(metric, metric.score(Shard(records("it's 'a'", "b", "c", "", "4"))))[0]
+    assert "most frequent failure (3): the answer cannot be parsed" in coverage
+    assert coverage.endswith("""float: …), such as "it's 'a'\"""")
 
 
 def test_outputs_that_were_not_asked_for_are_no_failures():

@@ -6,11 +6,10 @@ from collections import Counter
 
 from metrist.metrics.base import Metric
 from metrist.records import Record
-from metrist.report.scores import leave_out_names
 from metrist.run import score
-from metrist.scores import Failure, FailureKind, Score
+from metrist.scores import Score
 
-#: As metrist says it of records that lack a field.
+#: As a metric of one's own may say it of records that lack a field.
 NAMED = "m needs source, but item {!r} of system {!r} has none"
 
 
@@ -29,11 +28,4 @@ def test_reasons_are_counted_without_the_names_of_outputs() -> None:
     expected, times = Counter("empty" if n % 3 == 0 else "source" for n in range(20)).most_common(1)[0]
     (remark,) = [remark for remark in remarks if remark.startswith("picky")]
     assert (expected, times) == ("source", 13)
-    assert "most often (13): m needs source, but the record has none" in remark
-
-
-def test_only_quoted_names_are_left_out() -> None:
-    failure = Failure(FailureKind.other, "item '1' took 10 seconds")
-    shortened = leave_out_names(failure, "1", "a")
-    assert (shortened.kind, shortened.message) == (FailureKind.other, "item … took 10 seconds")
-    assert leave_out_names(failure, "0", "a") is failure
+    assert "most often (13): m needs source, but item … of system … has none" in remark

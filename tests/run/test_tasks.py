@@ -57,7 +57,7 @@ def test_a_record_that_lacks_a_need_has_a_failed_score_with_the_reason() -> None
     shard = Shard([record("6", "a b"), record("7"), record("8", "a b c")])
     scores = score_shard(Words(), shard)
     assert scores.values.tolist() == pytest.approx([2, np.nan, 3], nan_ok=True)
-    assert scores.failures == {1: "words needs references, but item '7' of system 'nllb' has none"}
+    assert scores.failures == {1: "words needs references, but the record has none"}
     assert scores.stats.tolist() == [[1, 2, 3], [0, 0, 0], [1, 2, 3]]
     assert scores.parts["given"].tolist() == pytest.approx([2, np.nan, 2], nan_ok=True)
 

@@ -193,3 +193,55 @@ def test_skipped_rows_are_reported(tmp_path: Path) -> None:
         f"skipped: {train}:2: 'source' is empty: training needs text on both sides",
         f"{train}: skipped 1 bad row in total",
     ]
+
+
+# ParaBank2. The README of parabank-2.0.zip: each line is a dual-condition score, a reference, and one to five
+# paraphrases, separated by tabs. The texts are made up.
+PARABANK = [
+    '0.05\tThe cat "sat.\tA cat was sitting.\tThe cat was seated.',
+    "0.04\tHello.\tHi.\t",
+    "0.03\tYes.\tIndeed.",
+]
+
+
+@pytest.mark.parametrize("name", ["parabank2.tsv", "parabank2.txt", "parabank2.tsv.gz", "parabank2.tsv.xz"])
+def test_parabank2_gives_each_paraphrase_in_both_directions(tmp_path: Path, name: str) -> None:
+    file = read_pairs(write_rows(tmp_path / name, *PARABANK))
+    cat = 'The cat "sat.'
+    assert file.pairs == (
+        (cat, "A cat was sitting."),
+        ("A cat was sitting.", cat),
+        (cat, "The cat was seated."),
+        ("The cat was seated.", cat),
+        ("Hello.", "Hi."),
+        ("Hi.", "Hello."),
+        ("Yes.", "Indeed."),
+        ("Indeed.", "Yes."),
+    )
+    assert (file.rows, file.not_drawn) == (3, 0)
+
+
+def test_lines_of_parabank2_are_drawn_while_it_is_read(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "p.tsv", *(f"0.1\tReference r{n}\tParaphrase p{n}" for n in range(200)))
+    files = [read_pairs(path, sample=20, seed=seed) for seed in range(30)]
+    for file in files:
+        numbers = [int(reference[11:]) for reference, _ in file.pairs[::2]]
+        assert numbers == sorted(numbers)
+        assert (len(set(numbers)), file.rows, file.not_drawn) == (20, 200, 180)
+    assert len({file.pairs for file in files}) == len(files)
+    assert read_pairs(path, sample=20, seed=3) == files[3]
+    # Every line has the chance 0.1: 600 draws, of which each half of the file gets 300 with a deviation of 12.
+    late = sum(int(reference[11:]) >= 100 for file in files for reference, _ in file.pairs[::2])
+    assert 250 < late < 350
+    data = load_text_pairs([path], "0.25", count=40, seed=0, skip_bad=False)
+    assert (len(data.train), len(data.files[0].pairs)) == (40, 108)
+    assert "p.tsv: ParaBank2's raw file; 54 of 200 lines are drawn at random (`pairs=0` uses all)" in data.remarks()
+    assert load_text_pairs([path], None, count=0, seed=0, skip_bad=False).files[0].not_drawn == 0
+
+
+def test_a_bad_line_of_parabank2_is_named_and_may_be_skipped(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "p.tsv", *PARABANK, "0.1\tA reference alone")
+    with raises_code(InputError, "unreadable", "p.tsv:4"):
+        read_pairs(path)
+    file = read_pairs(path, skip_bad=True)
+    assert (len(file.pairs), file.skipped.count) == (8, 1)

@@ -52,7 +52,7 @@ def heap(
     wording: int = setting(0, "Which wording of the instruction to use.", min=0),
     split: SplitRule = setting("none", "positional: 80, 10 and 10 % of each criterion in file order, as in HEAP."),
 ) -> None:
-    from metrist.data.heap import read_data_set
+    from metrist.data.heap import list_skipped, read_data_set
     from metrist.data.pairs import check_pairs_path, write_good_bad
     from metrist.data.splits import split_by_position
     from metrist.io.writer import check_distinct
@@ -64,6 +64,8 @@ def heap(
         pairs = split_by_position(pairs)
     write_good_bad(out, pairs)
     counts = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
+    for note in list_skipped(data_set, *files):
+        print_note(note)
     print_note(f"wrote {format_count(len(pairs), 'pair')} to {out}: {counts}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections import Counter
@@ -240,6 +241,7 @@ def convert(
             language=language,
             ratings=rating,
             references=take,
+            announce=functools.cache(print_note),
         )
     print_note(f"wrote {format_count(formats.write_rows(rows, out), 'row')} to {out}")
 

@@ -174,6 +174,8 @@ def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.B
             raise InputError(f"{name}: cannot be read: {error.strerror}") from error
         except ValueError as error:  # a NUL in the name
             raise InputError(f"{name!r}: cannot be read: {error}") from error
+        if not raw.seekable():  # A named pipe.
+            raw = io.BufferedReader(_Prefixed(b"", raw))
     if suffix == ".gz":
         stream = gzip.GzipFile(fileobj=raw, mode="rb")
     elif suffix == ".xz":
@@ -233,7 +235,7 @@ class CheckedStream(io.RawIOBase):
                 f"{self._name}: a line of more than {limit:,} bytes; METRIST_MAX_ROW sets another limit",
                 code="too_large",
             )
-        if self._suffix and self._raw.seekable():
+        if self._suffix:
             self._unpacked += len(data)
             self._gap = 0 if data.strip(b" \t\r\n\0") else self._gap + len(data)
             if self._gap > _LARGEST_GAP:
@@ -248,11 +250,12 @@ class CheckedStream(io.RawIOBase):
 
 
 class _Prefixed(io.RawIOBase):
-    """A stream whose first bytes were already read."""
+    """A stream that cannot seek and whose first bytes were already read; it knows how many bytes were."""
 
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._head = head
         self._rest = rest
+        self._read = 0
 
     def readable(self) -> bool:
         return True
@@ -264,7 +267,16 @@ class _Prefixed(io.RawIOBase):
             # read1 returns what a pipe has available; read would wait until the buffer is full.
             data += getattr(self._rest, "read1", self._rest.read)(len(buffer) - len(data))
         buffer[: len(data)] = data
+        self._read += len(data)
         return len(data)
+
+    def tell(self) -> int:
+        return self._read
+
+    def close(self) -> None:
+        if not self.closed and self._rest is not sys.stdin.buffer:
+            self._rest.close()
+        super().close()
 
 
 def decode_line(line: bytes) -> str:

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import inspect
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -27,7 +26,7 @@ from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.metrics.base import Metric, Shard, iterate_nested
 from metrist.records import Record
 from metrist.runtime import Runtime
-from metrist.scores import Failure, FailureKind, Score, Scores
+from metrist.scores import Failure, FailureKind, Score, Scores, count_reasons
 
 _T = TypeVar("_T")
 
@@ -310,15 +309,16 @@ def merge_usage(usages: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
 def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
     """How many outputs have no score, the most frequent reason, and the bounds of the mean over all outputs. Those that
     the metric was not asked for yet are left to the notes of the run."""
-    reasons = Counter(failure for failure in scores.failures.values() if failure.kind is not FailureKind.pending)
+    reasons = count_reasons(f for _, f in sorted(scores.failures.items()) if f.kind is not FailureKind.pending)
     if not reasons:
         return []
-    reason, count = reasons.most_common(1)[0]
+    reason, count = reasons[0]
     scored, total = len(scores) - len(scores.failures), len(scores) - scores.pending
     verb = agree(min(scored or 2, total), "was", "were")
     outputs = format_count(total, "output")
     coverage = f"{metric.label}: {scored:,} of {outputs} {verb} scored; most frequent failure ({count:,}): "
-    raws = (scores.raws.get(i) or "" for i in sorted(scores.failures) if scores.failures[i] == reason)
+    alike = [i for i, failure in sorted(scores.failures.items()) if reason in (failure, failure.reason)]
+    raws = (scores.raws.get(i) or "" for i in alike)
     answer = next((" ".join(raw.split()) for raw in raws if raw.strip()), "")
     shown = answer if len(answer) <= _MAX_QUOTE else f"{answer[:_MAX_QUOTE]}…"
     quote = f", such as {shown!r}" if answer else ""

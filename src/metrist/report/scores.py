@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from metrist.errors import format_count, label_item
+from metrist.errors import format_count
 from metrist.names import encode_names, split_positions
 from metrist.report.cells import Better, Column, Count, Estimate, Number, Share, Shares, Signature, decimals_for
 from metrist.report.tables import Table
-from metrist.scores import Failure, FailureKind, Scores
+from metrist.scores import Failure, FailureKind, Scores, count_reasons
 
 #: Characters of an answer that a message quotes.
 _MAX_QUOTE = 200
@@ -77,9 +76,7 @@ def _list_remarks(results: Any) -> list[str]:
         remarks.append("The systems have outputs for different items: `metrist compare` compares them on shared ones")
     remarks += results.notes
     for label, scores in results.scores.items():
-        failures = scores.failures.items()
-        own = {i: leave_out_names(failure, results.items[i], results.systems[i]) for i, failure in failures}
-        reasons = _list_reasons(own)
+        reasons = _list_reasons(scores.failures)
         # Metrics that ask an LLM say it in a remark of their own.
         if reasons and not any(note.startswith(f"{label}: ") and _COVERED in note for note in results.notes):
             outputs = format_count(len(scores) - scores.pending, "output")
@@ -117,7 +114,8 @@ def describe_total_failure(text: str, scores: Scores) -> str | None:
 
 def describe_failures(text: str, what: str, reasons: Sequence[str], raws: Iterable[str]) -> str:
     """That a metric failed on everything, why, and the beginning of the first answer."""
-    why = f": {reasons[0]}" if len(set(reasons)) == 1 else f", {summarize_reasons(reasons)}"
+    counts = count_reasons(reasons)
+    why = f": {counts[0][0]}" if len(counts) == 1 else f", {summarize_reasons(reasons)}"
     return f"{text} failed on all {len(reasons):,} {what}{why}{quote_first_answer(raws)}"
 
 
@@ -126,18 +124,9 @@ def _list_reasons(failures: Mapping[int, Failure]) -> list[Failure]:
     return [failures[i] for i in sorted(failures) if failures[i].kind is not FailureKind.pending]
 
 
-def leave_out_names(failure: Failure, item: str, system: str) -> Failure:
-    """The failure without the names of its output, so that equal reasons are counted together."""
-    names = repr(label_item(item)), repr(system)
-    message = failure.message.replace(f"item {names[0]} of system {names[1]}", "the record")
-    for name in names:
-        message = message.replace(name, "…")
-    return failure if message == failure else Failure(failure.kind, message)
-
-
 def summarize_reasons(reasons: Sequence[str]) -> str:
     """The most frequent of some failures' reasons."""
-    reason, times = Counter(reasons).most_common(1)[0]
+    reason, times = count_reasons(reasons)[0]
     return f"most often ({times:,}): {reason}" if times > 1 else f"such as: {reason}"
 
 

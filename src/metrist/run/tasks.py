@@ -171,12 +171,14 @@ def judge_shard(comparator: Comparator, shard: PairShard) -> list[Judgment]:
     return [by_position.get(i) or Judgment.failed(failures[i]) for i in range(len(shard))]
 
 
-def describe_missing(metric: Metric, unit: Unit) -> str | None:
-    """Which field the metric needs and the record, or a record of the pair, lacks; None if nothing is missing."""
+def describe_missing(metric: Metric, unit: Unit, *, named: bool = False) -> str | None:
+    """Which field the metric needs and the record, or a record of the pair, lacks; None if nothing is missing. With
+    the record's name, where that is not known from the place of the message."""
     for need in metric.needs:
         for record in list_records(unit):
             if getattr(record, need) in (None, ()):
-                return f"{metric.text} needs {need}, but {describe_record(record)} has none"
+                place = describe_record(record) if named else "the record"
+                return f"{metric.text} needs {need}, but {place} has none"
     return None
 
 
@@ -392,7 +394,7 @@ class NeedsCheck:
         need = next((need for need in metric.needs if record.lacks(need)), None)
         column = guess_column(need, record.extra) if need and record.extra else None
         hint = f"; use {name_field(need, column)} if {column!r} holds that" if need and column else ""
-        raise NeedsError(f"{describe_missing(metric, first)}{others}{hint}")
+        raise NeedsError(f"{describe_missing(metric, first, named=True)}{others}{hint}")
 
 
 class Pace:

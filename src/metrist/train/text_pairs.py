@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +18,8 @@ from numpy.typing import NDArray
 from metrist.data.splits import group_by_shared_texts, hold_out, parse_share
 from metrist.errors import InputError, ModelError, agree, format_count
 from metrist.io.batches import Skipped
-from metrist.io.compression import STANDARD_INPUT
-from metrist.io.fields import as_text, as_texts
+from metrist.io.compression import STANDARD_INPUT, decode_line, open_bytes, uncompressed_name
+from metrist.io.fields import as_text, as_texts, is_number
 from metrist.io.row_model import RowError, format_value
 from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells, parse_cells
@@ -28,6 +31,7 @@ from metrist.train.task import Examples
 if TYPE_CHECKING:
     from torch import Tensor
 
+T = TypeVar("T")
 #: (condition, target)
 TextPair = tuple[str, str]
 
@@ -39,7 +43,8 @@ _SHOWN_FIELDS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFile:
-    """The distinct pairs of a file. `repeated` counts the duplicates; `sha256` is the hash of the file as stored."""
+    """The distinct pairs of a file. `repeated` counts the duplicates; `sha256` is the hash of the file as stored. Of a
+    large file only a sample of the rows is kept; `not_drawn` counts the others."""
 
     name: str
     sha256: str
@@ -47,6 +52,7 @@ class PairFile:
     pairs: tuple[TextPair, ...]
     repeated: int
     skipped: Skipped
+    not_drawn: int = 0
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -59,26 +65,44 @@ class PairFile:
         }
 
 
-def read_pairs(path: str | os.PathLike[str], *, skip_bad: bool = False) -> PairFile:
+def read_pairs(path: str | os.PathLike[str], *, skip_bad: bool = False, sample: int = 0, seed: int = 0) -> PairFile:
     """Read JSONL, CSV, TSV or Parquet, also compressed. A paraphrase gives a pair in each direction, a record one pair
-    per reference. The first bad row is an error unless `skip_bad` is set; then bad rows are skipped and counted."""
+    per reference. The first bad row is an error unless `skip_bad` is set; then bad rows are skipped and counted.
+
+    ParaBank2's raw file is known by its first line; of it, at most `sample` lines are drawn while it is read (0: all),
+    since its 19.7 million lines would not fit into memory.
+    """
     if os.fspath(path) == STANDARD_INPUT:
         raise InputError(
             "training data must be a file, not standard input: a resumed training reads it again", code="invalid_value"
         )
     source, skipped = open_source(path), Skipped()
+    is_parabank = _is_parabank(path)
+    read = enumerate(_read_lines(path), 1) if is_parabank else source.read()
+    parse: Callable[[Any], list[TextPair]] = _parse_paraphrases if is_parabank else _parse_row
+    rows = 0
+
+    def parse_rows() -> Iterator[list[TextPair]]:
+        nonlocal rows
+        for line, row in read:
+            try:
+                row_pairs = parse(row)
+            except RowError as fault:
+                message = f"{source.location(line)}: {fault}"
+                if not skip_bad:
+                    raise InputError(message) from None
+                skipped.add(message)
+                continue
+            rows += 1
+            yield row_pairs
+
+    kept: Iterable[list[TextPair]] = parse_rows()
+    if is_parabank and sample:
+        kept = _draw_rows(kept, sample, np.random.default_rng([seed, 4]))
     pairs: dict[TextPair, None] = {}
-    rows = count = 0
-    for line, row in source.read():
-        try:
-            row_pairs = _parse_row(row)
-        except RowError as fault:
-            message = f"{source.location(line)}: {fault}"
-            if not skip_bad:
-                raise InputError(message) from None
-            skipped.add(message)
-            continue
-        rows, count = rows + 1, count + len(row_pairs)
+    count = used = 0
+    for row_pairs in kept:
+        used, count = used + 1, count + len(row_pairs)
         pairs.update(dict.fromkeys(row_pairs))
     if not pairs:
         raise InputError(
@@ -91,7 +115,48 @@ def read_pairs(path: str | os.PathLike[str], *, skip_bad: bool = False) -> PairF
         pairs=tuple(pairs),
         repeated=count - len(pairs),
         skipped=skipped,
+        not_drawn=rows - used,
     )
+
+
+def _draw_rows(rows: Iterable[T], count: int, rng: np.random.Generator) -> list[T]:
+    """Draw rows at random while they are read, each with the same chance, and keep their order."""
+    kept: list[tuple[int, T]] = []
+    for number, row in enumerate(rows):
+        if number < count:
+            kept.append((number, row))
+        elif (place := int(rng.integers(number + 1))) < count:
+            kept[place] = number, row
+    return [row for _, row in sorted(kept, key=itemgetter(0))]
+
+
+# ParaBank2: a line has a score, a reference and its one to five paraphrases, separated by tabs, without a header and
+# without quoting.
+
+
+def _is_parabank(path: str | os.PathLike[str]) -> bool:
+    if Path(uncompressed_name(path)).suffix.lower() not in (".tsv", ".txt") or not Path(path).is_file():
+        return False
+    with suppress(RowError):
+        score, *texts = decode_line(next(_read_lines(path), b"")).split("\t")
+        return len(texts) > 1 and is_number(score) and not any(map(is_number, texts))
+    return False
+
+
+def _read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    with open_bytes(path) as file:
+        yield from file
+
+
+def _parse_paraphrases(line: bytes) -> list[TextPair]:
+    text = decode_line(line).rstrip("\t\r\n")
+    score, *texts = text.split("\t")
+    if not is_number(score) or len(texts) < 2 or not all(map(str.strip, texts)):
+        raise RowError(
+            f"must have a score, a reference and its paraphrases, separated by tabs, got {format_value(text)}"
+        )
+    reference, *paraphrases = texts
+    return [pair for text in paraphrases for pair in ((reference, text), (text, reference))]
 
 
 def _parse_row(row: Any) -> list[TextPair]:
@@ -146,6 +211,11 @@ class TextPairData:
             remarks += [f"skipped: {message}" for message in file.skipped.messages]
             if file.skipped.count:
                 remarks.append(f"{file.name}: skipped {format_count(file.skipped.count, 'bad row')} in total")
+            if file.not_drawn:
+                remarks.append(
+                    f"{file.name}: ParaBank2's raw file; {file.rows - file.not_drawn:,} of {file.rows:,} lines are "
+                    "drawn at random (`pairs=0` uses all)"
+                )
             if file.repeated:
                 remarks.append(f"{file.name}: {file.repeated:,} duplicate pairs are ignored")
         if self.not_drawn:
@@ -162,12 +232,14 @@ class TextPairData:
 
 def load_text_pairs(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip_bad: bool) -> TextPairData:
     """Read the training pairs, split off a share of them for development or read it from another file, and draw at most
-    `count` of the rest. The split comes first, so that `count` does not change the development pairs."""
-    files = tuple(read_pairs(path, skip_bad=skip_bad) for path in data)
+    `count` of the rest. The split comes first, so that `count` does not change the development pairs, except those of
+    ParaBank2: of that only as many lines are kept as give `count` pairs in any case."""
+    share = parse_share(dev)
+    sample = math.ceil(count / (1 - (share or 0)))
+    files = tuple(read_pairs(path, skip_bad=skip_bad, sample=sample, seed=seed) for path in data)
     pairs: list[TextPair] = list(dict.fromkeys(pair for file in files for pair in file.pairs))
     dev_pairs: list[TextPair] = []
     dev_file = None
-    share = parse_share(dev)
     if share is not None:
         pairs, dev_pairs = split_text_pairs(pairs, share, seed)
     elif dev is not None:

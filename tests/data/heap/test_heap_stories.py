@@ -11,7 +11,7 @@ import pytest
 from published_files import answers, defeasible, json_lines, ratings, table, update
 
 from error_codes import raises_code
-from metrist.data.heap import read_data_set
+from metrist.data.heap import list_skipped, read_data_set
 from metrist.errors import InputError
 
 # --- TellMeWhy
@@ -124,6 +124,26 @@ def test_timetravels_raters_choose_an_ending_for_each_criterion(tmp_path: Path) 
     plot = next(pair for pair in result if pair.criterion == "SRPl")
     assert plot.good[1:] == (("original ending", "She was glad."), ("rewritten ending", "She cried."))
     assert (plot.systems, plot.item) == (("m1", "m2"), "s1")
+
+
+def test_rows_without_an_answer_are_skipped_for_their_criterion_and_counted(tmp_path: Path) -> None:
+    """As in the authors' test_comparison_eval.csv: 1,400 rows, 41 of which lack an answer, written as {}."""
+    answered, open_ending, no_plot = ("A", "B", "A", "B", "A"), ("A", "{}", "A", "B", "A"), ("A", "B", "", "B", "A")
+    rows = [open_ending if n % 35 == 0 else answered for n in range(1_399)]
+    path = table(tmp_path, TURK, *(turk(*row) for row in (*rows, no_plot)))
+    result = read_data_set("TimeTravel", path)
+    assert {code: len(answers(result, code)) for code in ("SRC", "SRE", "SRPl", "SRPr", "SRS")} == {
+        "SRC": 1_400,
+        "SRE": 1_360,
+        "SRPl": 1_399,
+        "SRPr": 1_400,
+        "SRS": 1_400,
+    }
+    assert list_skipped("TimeTravel", path) == [
+        "SRE: 40 of 1,400 rows have no answer to Answer.ending and make no pair",
+        "SRPl: 1 of 1,400 rows have no answer to Answer.plot and make no pair",
+    ]
+    assert list_skipped("SRC", path) == []
 
 
 def test_timetravels_rewritten_endings_are_paired_with_the_original_one(tmp_path: Path) -> None:

@@ -116,10 +116,15 @@ def test_each_slice_has_its_own_best_systems(measure: str) -> None:
     # One threshold is best for the average of the slices, whichever systems are best of all.
     expected = meta_evaluate(best, "q", slices="language", **settings)
     for name in ("language=gu", "language=kk", "language: macro mean"):
-        assert result.figure("m", on=name) == expected.figure("m", on=name)
+        assert result.figure("m", on=name).row() == expected.figure("m", on=name).row()
     overall = meta_evaluate([row for row in best if row["language"] == "gu"], "q", **settings)
     assert result.figure("m").n == overall.figure("m").n == 20
     assert any("its own 2 best systems" in note for note in result.notes)
+    alike = [{**row, "ratings": {"q": [row["ratings"]["q"][0] % 9]}} for row in rows]
+    # The best of all, gu-c and kk-b, have no item in common.
+    apart = meta_evaluate(alike, "q", slices="language", top_k=2, **settings)
+    assert np.isnan(apart.figure("m").value) == (measure == "acc_eq")
+    assert apart.figure("m", on="language=kk").value == result.figure("m", on="language=kk").value
     all_systems = meta_evaluate(rows, "q", slices="language", top_k=3, **settings)
     assert [all_systems.figure("m", on=f"language={name}").n for name in ("gu", "kk")] == [30, 20]
     assert "Fewer than 3 systems, so all of them: language=kk (2)." in all_systems.notes
@@ -154,8 +159,11 @@ def test_the_best_systems_of_a_slice_of_preferences_win_most_there() -> None:
         for measure in settings["measures"]:
             expected = meta_evaluate(kept, **settings).figure("m", measure=measure)
             assert result.figure("m", measure=measure, on=f"language={language}").value == expected.value
-    assert "Left out, fewer than 4 pairs: language=lt (3)." in result.notes
-    assert result.figure("m").n == meta_evaluate(rows, top_k=2, **settings).figure("m").n
+    # The best of all never met.
+    assert "Left out, fewer than 4 pairs: all (0), language=lt (3)." in result.notes
+    assert {f.slice for f in result.figures} == {"language=gu", "language=kk", "language: macro mean"}
+    with raises_code(RunError, "run_failed", "top_k=2"):
+        meta_evaluate(rows, top_k=2, **settings)
 
 
 def test_pairs_of_wmt19_by_words_are_as_many_as_in_the_files(data: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from metrist.errors import InputError
 from metrist.io.convert import convert, detect
+from metrist.io.reader import read_records
 
 WriteJson = Callable[..., Path]
 SUMMARIES = {
@@ -81,6 +82,46 @@ def test_pairs_of_translations_keep_both_sides_and_their_scores(write_json: Writ
         {**shared, "systems": ["better", "worse"], "outputs": ["Hello!", "Halo"], "ratings": {"preference": [1]}},
         {**shared, "system": "better", "output": "Hello!", "scores": {"bleu": 59.46}},
     ]
+
+
+def test_systems_of_a_pair_keep_their_names(write_json: WriteJson) -> None:
+    """The layout is that of WMT/README.md of the BARTScore repository, whose pickles have numbers as keys and scores as
+    strings, as `json.dump` writes them; the texts are made up."""
+    document = {
+        0: {
+            "src": "Hallo",
+            "ref": "Hello",
+            "better": {"sys_name": "NEU.6756", "sys": "Hello!", "scores": {"bleu": "59.46", "prism": float("nan")}},
+            "worse": {"sys_name": "UEDIN.6749", "sys": "Halo", "scores": {"bleu": "0.0"}},
+        }
+    }
+    notes: list[str] = []
+    path = write_json(document)
+    shared = {
+        "item": "0",
+        "source": "Hallo",
+        "references": ["Hello"],
+        "task": "translation",
+        "language": "de-en",
+    }
+    systems = ["NEU.6756", "UEDIN.6749"]
+    assert list(convert(path, language="de-en", announce=notes.append)) == [
+        {**shared, "systems": systems, "outputs": ["Hello!", "Halo"], "ratings": {"preference": [1]}},
+        {**shared, "system": "NEU.6756", "output": "Hello!", "scores": {"bleu": 59.46}},
+        {**shared, "system": "UEDIN.6749", "output": "Halo", "scores": {"bleu": 0.0}},
+    ]
+    assert not notes
+    # The rows of several documents can be read together, although systems occur in many of them.
+    rows = convert(write_json({n: document[0] | {"ref": f"Hello {n}"} for n in range(3)}))
+    assert {record.system for record in read_records(list(rows))} == set(systems)
+
+
+def test_pairs_without_names_of_systems_say_so(write_json: WriteJson) -> None:
+    notes: list[str] = []
+    rows = list(convert(write_json({**TRANSLATIONS, "1": TRANSLATIONS["0"]}), announce=notes.append))
+    assert rows[0]["systems"] == ["better", "worse"]
+    assert len(set(notes)) == 1
+    assert "sys_name" in notes[0]
 
 
 def test_the_user_can_name_the_human_ratings(write_json: WriteJson) -> None:

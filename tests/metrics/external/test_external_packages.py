@@ -208,7 +208,7 @@ def test_a_run_scores_with_it_and_records_without_references_fail_alone(tmp_path
     rows = [*records("12345", "123"), Record(item="9", system="s", output="1", source="a")]
     results = metrist.score(rows, "comet(batch_size=3)", out=tmp_path / "run")
     assert [score.failure for score in results.scores["comet"]][:2] == [None, None]
-    assert "comet needs references, but item '9'" in str(results.scores["comet"][2].failure)
+    assert "comet needs references, but the record has none" in str(results.scores["comet"][2].failure)
 
 
 # ---- BLEURT and UniEval ----

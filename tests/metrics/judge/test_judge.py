@@ -106,6 +106,16 @@ def test_empty_outputs_are_graded_and_counted():
     assert not any("empty" in remark for remark in judge.remarks(scored(judge, RECORD)))
 
 
+def test_outputs_that_were_graded_without_the_source_that_others_have_are_counted():
+    judge = Judge(llm=answering())
+    bare = replace(RECORD, source=None)
+    mixed = [RECORD, bare, replace(RECORD, item="2", source=" "), replace(RECORD, item="3")]
+    remark = f"{judge.label}: 2 of 4 outputs graded without a source, which the others have"
+    assert remark in judge.remarks(scored(judge, *mixed))
+    for alike in ([RECORD, replace(RECORD, item="2")], [bare, replace(bare, item="2")]):
+        assert not any("without" in text for text in judge.remarks(scored(judge, *alike)))
+
+
 def test_references_are_shown_only_where_that_is_asked_for():
     (_, hidden), (_, shown) = ask()[0], ask(reference="shown")[0]
     assert "Paris" not in hidden.text
@@ -215,7 +225,7 @@ def test_an_answer_that_had_to_be_mended_is_kept():
 def test_what_was_used_is_told_score_by_score_and_for_all():
     usage = Usage(prompt_tokens=100, completion_tokens=20, cost=0.5, seconds=1.0)
     judge = Judge(llm=answering(usage=usage))
-    scores = scored(judge, RECORD, Record(item="2", system="s", output="x", instruction="y"))
+    scores = scored(judge, RECORD, Record(item="2", system="s", output="x", source="z", instruction="y"))
     assert scores.usages[0]["prompt_tokens"] == 100
     assert json.dumps(scores.usages)
     assert judge.remarks(scores) == [f"{judge.text}: 2 calls, 200 tokens in, 40 tokens out, 1 US dollars"]

@@ -17,6 +17,7 @@ import pytest
 
 import metrist
 from asgi_calls import Reply, call
+from fault_server import FaultServer, error
 from metrist.web.service import models
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
@@ -240,6 +241,22 @@ def test_what_metrics_take_decides_the_budget_and_which_texts_are_refused(monkey
     assert set(said["characters"]) == {"length", "service_metrics.Timed"}
 
 
+def test_an_ordinary_text_fits_where_a_request_names_its_own_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, without `--guard`: 3,200 characters take 320 ms of `Timed`."""
+    clock = SimpleNamespace(perf_counter=lambda: Timed.now, monotonic=time.monotonic)
+    monkeypatch.setattr("metrist.web.service.guards.time", clock)
+    record = {"output": "a" * 640, "source": "b" * 2560}
+    checks = {name: {"metric": name, "min": 0} for name in ("length", "service_metrics.Timed")}
+    with serving(*checks, checks=(Check.parse("length>=0"),)) as service:
+        asyncio.run(service._warm())
+        own = ask(service, "/v1/guard", {"record": record}).json()
+        timed = ask(service, "/v1/guard", {"record": record, "checks": list(checks.values())}).json()
+        short = ask(service, "/v1/guard", {"record": record, "checks": list(checks.values()), "budget_ms": 300}).json()
+    assert (own["budget_ms"], own["verdict"]) == (300.0, "pass")
+    assert (timed["budget_ms"], timed["verdict"]) == (pytest.approx(850, abs=60), "pass")
+    assert [check["result"] for check in short["checks"]] == ["pass", "too_long"]
+
+
 def test_a_shorter_text_takes_no_longer_than_a_longer_one() -> None:
     pace = Pace([1000, 2000, 4000], [0.9, 0.2, 0.5])
     assert [pace.estimate(n) for n in (0, 500, 1000, 2000, 3000, 8000)] == pytest.approx([0, 0.1, 0.2, 0.2, 0.35, 1.0])
@@ -343,6 +360,29 @@ def test_what_a_metric_says_is_in_the_log_and_not_in_the_answer() -> None:
         assert b"redirects" not in reply.body
         assert b"secret" not in reply.body
         assert "it redirects" in faults[reply.headers["x-request-id"]]
+
+
+def test_what_an_llm_server_says_is_in_the_log_once_and_not_in_the_answer() -> None:
+    log = io.BytesIO()
+    with FaultServer(lambda _: error(400, "tenant 7 may not ask about 'secret words'")) as server:
+        judge = f"judge(llm=openai(model='m', url='{server.url}'))"
+        with serving(judge, log=log) as service:
+            pair = {"first": "a", "second": "b", "source": "c"}
+            check = {"metric": judge, "min": 0}
+            replies = [
+                ask(service, "/v1/score", {"records": [{"output": "a"}, {"output": "b"}], "metrics": [judge]}),
+                ask(service, "/v1/prefer", {"pairs": [pair], "metrics": [judge]}),
+                ask(service, "/v1/guard", {"record": {"output": "d"}, "checks": [check], "budget_ms": 20_000}),
+            ]
+    events = [line for line in map(json.loads, log.getvalue().splitlines()) if line["event"] == "unscored"]
+    (score, _), (judgment,), (guard,) = (
+        reply.json()["checks" if "checks" in reply.json() else "results"] for reply in replies
+    )
+    for failed in (*score["scores"].values(), *judgment["judgments"].values(), guard):
+        assert failed["failure"] == {"kind": "refused", "message": "no score (refused); the service's log says more"}
+    assert not any(b"tenant" in reply.body or b"secret" in reply.body for reply in replies)
+    assert [event["id"] for event in events] == [reply.headers["x-request-id"] for reply in replies]
+    assert all("tenant 7" in event["reason"] and event["kind"] == "refused" for event in events)
 
 
 # ---- Limits

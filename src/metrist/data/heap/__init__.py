@@ -19,7 +19,15 @@ from metrist.data.heap.rows import PathLike
 from metrist.data.pairs import GoodBad, read_good_bad
 from metrist.errors import InputError, SpecError, did_you_mean
 
-__all__ = ["HeapDataSet", "Wording", "add_instructions", "list_data_sets", "read_data_set", "read_heap_pairs"]
+__all__ = [
+    "HeapDataSet",
+    "Wording",
+    "add_instructions",
+    "list_data_sets",
+    "list_skipped",
+    "read_data_set",
+    "read_heap_pairs",
+]
 
 #: The number of the instruction's wording, for all criteria or by code.
 Wording = int | Mapping[str, int]
@@ -112,6 +120,12 @@ def read_data_set(name: str, *paths: PathLike, wording: Wording = 0) -> list[Goo
     if not pairs:
         raise InputError(f"{', '.join(map(str, paths))}: no pairs of {', '.join(codes)}")
     return pairs
+
+
+def list_skipped(name: str, *paths: PathLike) -> list[str]:
+    """Say how many rows `read_data_set` skips because they lack an answer, one sentence per criterion."""
+    data_set, codes = _find_data_set(name)
+    return datasets.count_unanswered(paths, codes) if data_set.name == "TimeTravel" else []
 
 
 def _find_data_set(name: str) -> tuple[HeapDataSet, tuple[str, ...]]:

@@ -87,7 +87,7 @@ class RatingAspect:
         return 2 * len(self.data.metrics)
 
     def slices(self) -> list[Slice]:
-        return self.data.chosen_slices.slices
+        return self.data.slices
 
     def evaluate_slice(
         self, part: Slice, measure: str, report: Callable[[int], None]

@@ -89,10 +89,7 @@ def select_choices(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Choic
     choices = choices.take(selected)
     if plan.top_k is None:
         return choices
-    ranked = _rank_systems(dataset, choices)
-    if not 2 <= plan.top_k <= len(ranked):
-        raise RunError(f"`top_k={plan.top_k}`: expected 2 to {len(ranked)} systems", code="invalid_value")
-    best = _are_between(dataset, choices, ranked[: plan.top_k])
+    best = _are_between(dataset, choices, _best_systems(dataset, choices, plan.top_k))
     if not best.any():
         raise RunError(f"`top_k={plan.top_k}`: there are no preferences between outputs of these systems")
     return choices.take(best)
@@ -103,6 +100,13 @@ def _rank_systems(dataset: JudgedDataset, choices: Choices) -> list[int]:
     codes = dataset.systems.codes
     rates = shares_won(codes[choices.first], codes[choices.second], choices.choice, len(dataset.systems.names))
     return best_first(rates)
+
+
+def _best_systems(dataset: JudgedDataset, choices: Choices, count: int) -> list[int]:
+    ranked = _rank_systems(dataset, choices)
+    if not 2 <= count <= len(ranked):
+        raise RunError(f"`top_k={count}`: expected 2 to {len(ranked)} systems", code="invalid_value")
+    return ranked[:count]
 
 
 def _are_between(dataset: JudgedDataset, choices: Choices, systems: Sequence[int]) -> Mask:
@@ -350,9 +354,6 @@ def _choose_slices(dataset: JudgedDataset, plan: MetaPlan, pairs: Choices, aspec
             slices.append(replace(part, outputs=members))
     choices = select_choices(dataset, replace(plan, top_k=None), aspect)
     numbers, judged = number(pairs), number(choices)
-    if plan.top_k is not None:
-        best = np.isin(numbers, number(select_choices(dataset, plan, aspect)))
-        slices[0] = replace(slices[0], outputs=np.flatnonzero(best))
 
     def rank(members: Codes) -> list[int]:
         return _rank_systems(dataset, choices.take(np.isin(judged, numbers[members])))
@@ -360,6 +361,10 @@ def _choose_slices(dataset: JudgedDataset, plan: MetaPlan, pairs: Choices, aspec
     def keep(members: Codes, systems: Sequence[int]) -> Codes:
         return members[_are_between(dataset, pairs.take(members), systems)]
 
+    if plan.top_k is not None:
+        if not plan.slices:
+            select_choices(dataset, plan, aspect)  # Says if there are no pairs.
+        slices[0] = replace(slices[0], outputs=keep(slices[0].outputs, _best_systems(dataset, choices, plan.top_k)))
     return limit_slices(plan, slices, rank, keep, len, "pairs")
 
 
@@ -395,6 +400,11 @@ class PreferenceAspect:
     def slices(self) -> list[Slice]:
         """Return the slices of pairs, by what both outputs share."""
         return self.chosen.slices
+
+    @property
+    def members(self) -> Codes:
+        """The pairs of any slice."""
+        return np.unique(np.concatenate([part.outputs for part in self.slices()]))
 
     def evaluate_slice(self, part: Slice, measure: str, _: Callable[[int], None]) -> tuple[list[Figure], Tests]:
         """Return the figures of all metrics on one slice, ranked, and the tests."""
@@ -445,8 +455,8 @@ class PreferenceAspect:
 
     def notes(self, _: Sequence[Figure]) -> list[str]:
         """What a reader must know about the choices of this aspect."""
-        all_pairs = self.slices()[0].outputs
-        human, notes = self.pairs.choice[all_pairs], list(self.chosen.notes)
+        members = self.members
+        human, notes = self.pairs.choice[members], list(self.chosen.notes)
         counts = {name: np.count_nonzero(human == v) for name, v in (("first", 1), ("second", -1), ("tie", 0))}
         most, count = max(counts.items(), key=lambda entry: entry[1])
         if count >= 0.9 * len(human):
@@ -454,7 +464,7 @@ class PreferenceAspect:
         # Ties lower most measures without being a choice against people.
         listed = []
         for chooser in self.choosers:
-            known = chooser.leaning[all_pairs]
+            known = chooser.leaning[members]
             known = known[~np.isnan(known)]
             share = np.count_nonzero(known == 0) / len(known) if len(known) else 0.0
             if share >= _MANY_TIES:
@@ -462,12 +472,12 @@ class PreferenceAspect:
         if listed:
             more = f" and {len(listed) - 5} more metrics tie many" if len(listed) > 5 else ""
             notes.append(f"{', '.join(listed[:5])}{more}. A tie is a miss where people prefer one output.")
-        items = len(np.unique(self.dataset.items.codes[self.pairs.first[all_pairs]]))
+        items = len(np.unique(self.dataset.items.codes[self.pairs.first[members]]))
         return notes + few_units_notes(self.plan, [(items, "items", self.aspect)])
 
     def _epsilons(self, part: Slice, measure: str) -> list[float]:
         """Return each metric's tie threshold, 0 if it has none."""
-        pairs = (part if self.plan.epsilon_over == "slice" else self.slices()[0]).outputs
+        pairs = part.outputs if self.plan.epsilon_over == "slice" else self.members
         own = self.pairs.take(pairs)
         epsilons = []
         for chooser in self.choosers:

@@ -76,6 +76,8 @@ def limit_slices(
         raise RunError(
             f"no slice has {plan.min_samples or 1:,} {unit} or more: lower `min_samples`", code="too_little_data"
         )
+    if not count(whole.outputs):
+        small.insert(0, f"{whole.name} (0)")
     notes = []
     if small:
         few = f"fewer than {plan.min_samples:,}" if plan.min_samples else "no"
@@ -84,7 +86,7 @@ def limit_slices(
         notes.append(f"Each slice has its own {plan.top_k} best systems; tables of single analyses keep those of all.")
     if short:
         notes.append(f"Fewer than {plan.top_k} systems, so all of them: {_list(short)}.")
-    return ChosenSlices([whole, *kept], notes)
+    return ChosenSlices([whole, *kept] if count(whole.outputs) else kept, notes)
 
 
 def _list(names: Sequence[str]) -> str:

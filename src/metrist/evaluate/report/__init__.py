@@ -63,8 +63,8 @@ _SECTIONS: Mapping[str, Callable[[ReportData], Section | None]] = {
     "failures": systems.failures_section,
     "texts": outputs.explorer_section,
 }
-#: Lines of the verdict, and those of them on systems at most: all pairs and aspects are in sections of their own.
-_MAX_VERDICTS, _MAX_COMPARED = 5, 4
+#: Lines of the verdict, and those of them on systems at least: all pairs and aspects are in sections of their own.
+_MAX_VERDICTS, _MIN_COMPARED = 5, 2
 
 
 def build_report(
@@ -92,10 +92,9 @@ def build_report(
         sections.append(build(data))
     judges = Section(name="judges", title="Judge card", blocks=cards) if cards else None
     sections += [judges, _methods_section(data, command)]
-    sentences = systems.describe_comparison(comparison)[:_MAX_COMPARED] if comparison else _describe_system(data)
-    sentences += outputs.compare_errors(data)[:1]
-    if evaluation is not None:
-        sentences += agreement.trust_sentence(evaluation)
+    further = [*outputs.compare_errors(data)[:1], *(agreement.trust_sentence(evaluation) if evaluation else [])]
+    compared = systems.describe_comparison(comparison) if comparison else _describe_system(data)
+    sentences = compared[: max(_MAX_VERDICTS - len(further), _MIN_COMPARED)] + further
     total = len(data.results)
     counts = {m.label: (total - len(data.results.scores[m.label].failures), total) for m in data.results.metrics}
     facts = [

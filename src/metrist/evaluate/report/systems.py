@@ -27,7 +27,6 @@ from metrist.metrics.base import Metric, PartMetric
 from metrist.names import encode_names
 from metrist.report.figures import PlotValue, draw_distributions, draw_matrix, draw_scores
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
-from metrist.report.scores import leave_out_names
 from metrist.report.svg import PAGE, Drawing, Style
 from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table, format_number, name_columns
 from metrist.scores import FailureKind
@@ -249,11 +248,10 @@ def failures_section(data: ReportData) -> Section | None:
     """Outputs without a score, by metric and reason; None if all were scored."""
     rows: list[list[Any]] = []
     for metric in data.results.metrics:
-        block, items, own = data.results.scores[metric.label], data.results.items, data.results.systems
+        block, own = data.results.scores[metric.label], data.results.systems
         systems: dict[tuple[FailureKind, str], list[str]] = {}
         for row, failure in block.failures.items():
-            reason = leave_out_names(failure, items[row], own[row])
-            systems.setdefault((reason.kind, reason.message), []).append(own[row])
+            systems.setdefault((failure.kind, failure.reason.message), []).append(own[row])
         ranked = sorted(systems.items(), key=lambda entry: -len(entry[1]))
         for (kind, message), failed in ranked[:_MAX_REASONS]:
             share = Share(len(failed) / len(block))
@@ -315,14 +313,15 @@ def _estimate_means(groups: Sequence[NDArray[np.float64]], seed: int) -> list[Es
 
 
 def describe_comparison(comparison: Comparison) -> list[str]:
-    """One sentence per comparison; where there are many systems, the leader first, and its pairs with the next."""
+    """What is better in plain words, then one sentence per comparison; of many systems, the leader and its pairs."""
     pairs = gather_pairs(comparison)
     systems, baseline = list(comparison.scores), comparison.plan.baseline
     if len(systems) == 2 or baseline is not None:
         # The baseline is the second of each pair.
         records = sorted(pairs.values(), key=lambda record: -record.lead) if baseline else list(pairs.values())
         records = [record if baseline or record.lead >= 0 else record.turn() for record in records]
-        return [*summarize_pairs(records), *map(describe_pair, records)]
+        plain = [summarize_pair(records[0])] if len(records) == 1 else summarize_pairs(records)
+        return [*filter(None, plain), *map(describe_pair, records)]
     ranked = rank_systems(comparison)
     leader, wins, losses, undecided = ranked[0]
     untested = {pair: len(_list_untested(record)) for pair, record in pairs.items()}
@@ -332,16 +331,19 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         tested = sum(record.metrics for record in pairs.values()) - sum(untested.values())
         none = f"No system is ahead: none of {format_count(tested, 'comparison')} separates two systems"
         return [f"{none}, so that all differences may be luck.", *_name_best(comparison)]
-    others, metrics = len(systems) - 1, total // (len(systems) - 1)
+    records = [
+        pairs[leader, name] if (leader, name) in pairs else pairs[name, leader].turn() for name, *_ in ranked[1:]
+    ]
+    open_ends = f", and {undecided:,} may be luck" if undecided else ""
     sentences = [
-        f"{leader} is ahead overall: of {total:,} comparisons ({format_count(others, 'other system')} × "
-        f"{format_count(metrics, 'metric')}) it wins {wins:,}, loses {losses:,}, and {undecided:,} may be luck.",
+        _compare_leaders(records[0], len(systems)),
+        f"Of the {format_count(total, 'comparison')} with {format_count(len(records), 'other system')}, metric by "
+        f"metric, {leader} wins {wins:,} and loses {losses:,}{open_ends}.",
         *_name_best(comparison),
     ]
     # Opponents that lose in the same way share a sentence.
     groups: dict[tuple[str, ...], list[PairRecord]] = {}
-    for name, *_ in ranked[1:]:
-        record = pairs.get((leader, name)) or pairs[name, leader].turn()
+    for record in records:
         alike = tuple(_list(own) for own in (record.wins, record.losses, record.undecided) if own)
         groups.setdefault(alike, []).append(record)
     for records in list(groups.values())[:_MAX_SENTENCES]:
@@ -437,20 +439,25 @@ _TOPICS = {
 
 
 def summarize_pairs(records: Sequence[PairRecord]) -> list[str]:
-    """What got better and worse, in a sentence for readers who know no metric; none where nothing is separated."""
+    """Which systems are better and worse than the baseline, in a sentence; none where nothing is separated."""
     decided = [record for record in records if record.wins or record.losses]
     if not decided:
         return []
-    if len(records) > 1:
-        groups = {
-            "better": [record.first for record in decided if not record.losses],
-            "worse": [record.first for record in decided if not record.wins],
-            "better in some respects and worse in others": [r.first for r in decided if r.wins and r.losses],
-            "not separated from it": [record.first for record in records if record not in decided],
-        }
-        parts = [f"{join_names(own)} {agree(len(own), 'is', 'are')} {how}" for how, own in groups.items() if own]
-        return [f"Against {records[0].second}: {'; '.join(parts)}."]
-    (record,) = records
+    groups = {
+        "better": [record.first for record in decided if not record.losses],
+        "worse": [record.first for record in decided if not record.wins],
+        "better in some respects and worse in others": [r.first for r in decided if r.wins and r.losses],
+        "not separated from it": [record.first for record in records if record not in decided],
+    }
+    parts = [f"{join_names(own)} {agree(len(own), 'is', 'are')} {how}" for how, own in groups.items() if own]
+    return [f"Against {records[0].second}: {'; '.join(parts)}."]
+
+
+def summarize_pair(record: PairRecord) -> str:
+    """What got better and worse, and what stayed open, for readers who know no metric; "" where nothing is
+    separated."""
+    if not record.wins and not record.losses:
+        return ""
     better, worse = (_name_topics(own) for own in (record.wins, record.losses))
     mixed = [topic for topic in better if topic in worse]
     better, worse = ([topic for topic in own if topic not in mixed] for own in (better, worse))
@@ -459,9 +466,37 @@ def summarize_pairs(records: Sequence[PairRecord]) -> list[str]:
     sentence = f"{record.first} is {' and '.join(said)}" if said else f"{record.first} and {record.second} trade places"
     if mixed:
         sentence += f"; metrics contradict each other about {join_names(mixed)}"
-    elif not record.losses:
+    elif not record.losses and not record.undecided:
         sentence += ", and in nothing worse"
-    return [f"{sentence}. Luck is an unlikely explanation."]
+    return f"{sentence}. Luck is an unlikely explanation.{_describe_open(record, [*better, *worse, *mixed])}"
+
+
+def _describe_open(record: PairRecord, decided: Sequence[str] = ()) -> str:
+    """What the tests leave open, with the two scores where one metric speaks for it, and what was not tested."""
+    sentences, untested = "", _list_untested(record)
+    topics: dict[str, list[Contest]] = {}
+    for contest in record.undecided:
+        (topic,) = _name_topics([contest])
+        if topic not in decided and contest not in untested:
+            topics.setdefault(topic, []).append(contest)
+    if topics:
+        shown = [
+            f"{topic} ({' against '.join(_format_scores(own[0], record.first))})" if len(own) == 1 else topic
+            for topic, own in topics.items()
+        ]
+        sentences += f" No difference is shown in {join_names(shown)}."
+    if missing := [topic for topic in _name_topics(untested) if topic not in decided and topic not in topics]:
+        sentences += f" Not tested: {join_names(missing)}."
+    return sentences
+
+
+def _compare_leaders(record: PairRecord, systems: int) -> str:
+    """The first of many systems beside the second, in plain words."""
+    first, second = record.first, record.second
+    place = f"Of {systems} systems {first} comes first and {second} second"
+    if plain := summarize_pair(record):
+        return f"{place}: {plain}"
+    return f"{place}, but luck may explain what sets the two apart.{_describe_open(record)}"
 
 
 def _name_topics(contests: Sequence[Contest]) -> list[str]:
@@ -481,11 +516,14 @@ def _describe_scope(count: int, total: int) -> str:
 
 def _describe_scores(contest: Contest, system: str) -> str:
     """The two scores of a contest, those of `system` first: `chrf 56.5 against 24.0`."""
+    return f"{contest.metric.label} {' against '.join(_format_scores(contest, system))}"
+
+
+def _format_scores(contest: Contest, system: str) -> list[str]:
     test = contest.test
     decimals = choose_decimals(contest.metric, test.first, test.second)
-    first, second = (format_number(value, decimals) for value in (test.first, test.second))
-    own, other = (first, second) if system == contest.first else (second, first)
-    return f"{contest.metric.label} {own} against {other}"
+    values = (test.first, test.second) if system == contest.first else (test.second, test.first)
+    return [format_number(value, decimals) for value in values]
 
 
 def describe_basis(comparison: Comparison) -> str:

@@ -7,7 +7,7 @@ an extra column of the record.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Literal, get_args
@@ -33,11 +33,13 @@ def convert(
     language: str | None = None,
     ratings: Collection[str] | None = None,
     references: Collection[str] | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> Iterator[Row]:
     """Convert files of one format, which is detected unless `kind` names it.
 
     `system` is the system of outputs that name none; `task` and `language` set these fields. `ratings` lists the names
     of BARTScore's scores that were given by people; `references` lists the references of mt-metrics-eval to use.
+    `announce` gets what the user should know about the conversion, as it comes up.
     """
     if not paths:
         raise InputError("nothing to convert: name at least one file or folder", code="missing_value")
@@ -51,7 +53,9 @@ def convert(
         for path, other in zip(existing[1:], others, strict=True):
             if other != kind:
                 raise InputError(f"{path} has the format {other}, but {existing[0]} is {kind}; convert them one by one")
-    options = ConvertOptions(system=system, task=task, language=language, ratings=ratings, references=references)
+    options = ConvertOptions(
+        system=system, task=task, language=language, ratings=ratings, references=references, announce=announce
+    )
     if kind == "alpaca_eval":
         return alpaca_eval.rows(existing, options)
     reader = {"bartscore": bartscore.rows, "label_studio": label_studio.rows}.get(kind, mt_metrics_eval.rows)

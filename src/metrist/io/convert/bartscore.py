@@ -2,7 +2,7 @@
 
     summaries     {doc: {"src", "ref_summ" and/or "ref_summs", "sys_summs": {system: {"sys_summ", "scores"}}}}
     data-to-text  {doc: {"src", "ref_summs", "sys_summ", "scores"}}              one output each, system not named
-    translations  {doc: {"src", "ref", "better": {"sys", "scores"}, "worse": {"sys", "scores"}}}
+    translations  {doc: {"src", "ref", "better": {"sys_name", "sys", "scores"}, "worse": {"sys_name", "sys", "scores"}}}
 
 `scores` mixes human ratings with metric scores; the names distinguish them.
 """
@@ -110,10 +110,19 @@ def _output_fields(
 
 
 def _pair_rows(place: str, entry: Mapping[str, Any], shared: Row, options: ConvertOptions) -> Iterator[Row]:
-    sides = [
-        {**shared, **_output_fields(f"{place}, {side!r}", side, get_mapping(place, entry, side), "sys", options)}
-        for side in ("better", "worse")
+    """Without `sys_name`, the systems are called better and worse: then nothing can be said about systems."""
+    sides = {side: get_mapping(place, entry, side) for side in ("better", "worse")}
+    names = [get_optional_text(f"{place}, {side!r}", sides[side], "sys_name") for side in sides]
+    if None in names or names[0] == names[1]:
+        names = [*sides]
+        options.note(
+            "documents without two different names in `sys_name`: their systems are called better and worse, so "
+            "results by system mean nothing"
+        )
+    rows = [
+        {**shared, **_output_fields(f"{place}, {side!r}", str(name), sides[side], "sys", options)}
+        for name, side in zip(names, sides, strict=True)
     ]
-    outputs = [side["output"] for side in sides]
-    yield {**shared, "systems": ["better", "worse"], "outputs": outputs, "ratings": {"preference": [1]}}
-    yield from (side for side in sides if "scores" in side or "ratings" in side)
+    outputs = [row["output"] for row in rows]
+    yield {**shared, "systems": names, "outputs": outputs, "ratings": {"preference": [1]}}
+    yield from (row for row in rows if "scores" in row or "ratings" in row)

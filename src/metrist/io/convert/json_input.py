@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,13 +28,19 @@ _LARGEST_DOCUMENT = 1 << 30
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertOptions:
     """What the user adds to the files. `system` names outputs that have no system, `ratings` are the names of scores
-    given by people, and `references` are the names of the references to use (None: all)."""
+    given by people, and `references` are the names of the references to use (None: all). `announce` gets what the user
+    should know about the conversion."""
 
     system: str | None = None
     task: str | None = None
     language: str | None = None
     ratings: Collection[str] | None = None
     references: Collection[str] | None = None
+    announce: Callable[[str], None] | None = None
+
+    def note(self, text: str) -> None:
+        if self.announce is not None:
+            self.announce(text)
 
 
 def read_entries(path: Path) -> Iterator[tuple[str, Row]]:

@@ -47,8 +47,8 @@ Reference = Literal["shown", "hidden"]
 Method = Literal["answer", "expectation"]
 #: The part that is 1 for a record without an instruction of its own.
 DEFAULT_INSTRUCTION = "default_instruction"
-#: The key of a usage that counts outputs without a text.
-EMPTY_OUTPUTS = "empty_outputs"
+#: The keys of a usage that count outputs without a text, and those that were graded without a source.
+EMPTY_OUTPUTS, WITHOUT_SOURCE = "empty_outputs", "without_source"
 #: The part with the probability of anything but a grade.
 OUTSIDE = "outside"
 #: Alternatives requested for each token: the maximum of common servers.
@@ -212,8 +212,10 @@ class Judge(LLMMetric):
             if score.failure is None:
                 default = float(resolve_instruction(record)[1])
                 scores[i] = replace(score, parts={**score.parts, DEFAULT_INSTRUCTION: default})
-            if not record.output.strip():
-                scores[i] = replace(scores[i], usage={**(scores[i].usage or {}), EMPTY_OUTPUTS: 1})
+            lacking = {EMPTY_OUTPUTS: not record.output.strip(), WITHOUT_SOURCE: _has_blank_source(record)}
+            if any(lacking.values()):
+                counts = {name: 1 for name, lacks in lacking.items() if lacks}
+                scores[i] = replace(scores[i], usage={**(scores[i].usage or {}), **counts})
         return Scores.of(scores)
 
     def remarks(self, scores: Scores) -> list[str]:
@@ -307,11 +309,16 @@ def _has_blank_source(record: Record) -> bool:
 
 
 def describe_odd_records(judge: Metric, scores: Scores) -> list[str]:
-    """How many outputs were empty, and how many were not graded because they lack what the rubric needs."""
+    """How many outputs were empty, how many were not graded because they lack what the rubric needs, and how many were
+    graded without a source where others have one."""
     missing = sum(failure.kind is FailureKind.missing_input for failure in scores.failures.values())
     empty = sum(EMPTY_OUTPUTS in (usage or {}) for usage in scores.usages.values())
     texts = [f"{format_count(missing, 'output')} without {' or '.join(judge.needs)} not graded"] if missing else []
     texts += [f"{format_count(empty, 'empty output')} graded like the others"] if empty else []
+    graded = [usage or {} for i, usage in scores.usages.items() if i not in scores.failures]
+    bare = sum(WITHOUT_SOURCE in usage for usage in graded)
+    if 0 < bare < len(graded):
+        texts.append(f"{bare:,} of {len(graded):,} outputs graded without a source, which the others have")
     return [f"{judge.label}: {', '.join(texts)}"] if texts else []
 
 

@@ -76,7 +76,7 @@ class Service:
         self._capacity = Capacity(self.settings, self._lanes)
         self._guards = Guards(self.settings, guard_lanes)
         self._endpoints = endpoints = Endpoints(
-            catalog, lanes, self._guards, self.settings, self.counters, self._capacity, self._note_fault
+            catalog, lanes, self._guards, self.settings, self.counters, self._capacity, self.log, self._note_fault
         )
         document = encode(describe_api(self.settings))
         self._gets: dict[str, Callable[[], bytes]] = {

@@ -21,13 +21,13 @@ from metrist.errors import MetristError, RunError
 from metrist.io.dedup import digest_source
 from metrist.records import OPTIONAL_FIELDS, Pair, Record, Unit
 from metrist.run.tasks import count_characters
-from metrist.scores import Failure, Scores
+from metrist.scores import Failure, FailureKind, Scores
 from metrist.web.service import models
 from metrist.web.service.batching import JobResults, Key, Lane
 from metrist.web.service.catalog import Catalog, OfferedMetric, UnknownMetric
 from metrist.web.service.guards import Guards, describe_check
 from metrist.web.service.settings import Check, ServiceSettings
-from metrist.web.service.telemetry import Counters
+from metrist.web.service.telemetry import Counters, Log
 
 #: An answer: a body, or lines of NDJSON as they come.
 Answer = bytes | AsyncIterator[bytes]
@@ -37,6 +37,8 @@ Writer = Callable[[Any, int, Mapping[str, JobResults]], dict[str, Any]]
 _CHUNKS_AT_ONCE = 4
 #: Comparisons that wait for the thread that tests them.
 _MAX_COMPARISONS = 4
+#: Failures whose messages are about the request's own record. Others may quote an LLM server or what it was sent.
+_TOLD = (FailureKind.missing_input, FailureKind.not_scored)
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -77,6 +79,8 @@ class ServedRequest:
     status: int = 500
     code: str | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    #: Metrics and kinds of the failures that the log has.
+    failures: set[tuple[str, FailureKind]] = field(default_factory=set)
 
 
 class Capacity:
@@ -137,11 +141,13 @@ class Endpoints:
         settings: ServiceSettings,
         counters: Counters,
         capacity: Capacity,
+        log: Log,
         note_fault: Callable[[ServedRequest, BaseException], None],
     ) -> None:
         self._catalog = catalog
         self._lanes = lanes
         self._guards = guards
+        self._log = log
         self._note_fault = note_fault
         self._settings = settings
         self._counters = counters
@@ -173,7 +179,9 @@ class Endpoints:
         self._admit(call, len(records), offers)
 
         def write(record: Record, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
-            scores = {offer.label: self._write_score(offer, by_text, i, details=request.details) for offer in offers}
+            scores = {
+                offer.label: self._write_score(call, offer, by_text, i, details=request.details) for offer in offers
+            }
             return {"item": record.item, "system": record.system, "scores": scores}
 
         return await self._answer(self._plan(offers), records, write, stream=request.stream)
@@ -192,7 +200,7 @@ class Endpoints:
         self._admit(call, len(records), [offer])
 
         def write(record: Record, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
-            score = self._write_score(offer, by_text, i, details=True)
+            score = self._write_score(call, offer, by_text, i, details=True)
             return {"item": record.item, "system": record.system, "score": score}
 
         head = {"metric": offer.label}
@@ -209,7 +217,7 @@ class Endpoints:
                 "item": pair.first.item,
                 "first_system": pair.first.system,
                 "second_system": pair.second.system,
-                "judgments": {offer.label: self._write_judgment(offer, by_text, i) for offer in offers},
+                "judgments": {offer.label: self._write_judgment(call, offer, by_text, i) for offer in offers},
             }
 
         return await self._answer(self._plan(offers, compare=True), pairs, write, stream=request.stream)
@@ -262,7 +270,8 @@ class Endpoints:
         ]
         (record,) = self._read_records([request.record])
         self._admit(call, 1, offers)
-        budget = self._guards.budget if request.budget_ms is None else request.budget_ms / 1000
+        usual = self._guards.choose_budget(offer.text for offer in offers)
+        budget = usual if request.budget_ms is None else request.budget_ms / 1000
         policy = request.policy or settings.guard_policy
         judge = partial(self._judge, call)
         results = await self._guards.check(checks, offers, record, judge, budget=budget, began=call.began)
@@ -292,7 +301,7 @@ class Endpoints:
             self._note_fault(call, error)
             failure = {"kind": "other", "message": "the metric failed; the service's log says more"}
             return {"value": None, "result": "unscored", "failure": failure}
-        body = self._write_score(offer, {offer.text: job.result()}, 0, details=True)
+        body = self._write_score(call, offer, {offer.text: job.result()}, 0, details=True)
         result = "unscored" if body["value"] is None else "pass" if check.passes(body["value"]) else "fail"
         return {"result": result, **{name: body[name] for name in ("value", "failure", "errors") if name in body}}
 
@@ -413,15 +422,14 @@ class Endpoints:
         return start + b'"results":[' + b",".join(pieces) + b"]}"
 
     def _write_score(
-        self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int, *, details: bool
+        self, call: ServedRequest, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int, *, details: bool
     ) -> dict[str, Any]:
         results = by_text[offer.text]
         row = results.start + i
         block: Scores = results.blocks[offer.text]
         value = float(block.values[row])
         if math.isnan(value):
-            self._counters.unscored.labels(offer.label).inc()
-            return {"value": None, "failure": _write_failure(block.failures[row])}
+            return {"value": None, "failure": self._write_failure(call, offer, block.failures[row])}
         body: dict[str, Any] = {"value": value}
         if details:
             score = block[row]
@@ -433,7 +441,9 @@ class Endpoints:
                 body["explanation"] = score.explanation
         return body
 
-    def _write_judgment(self, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int) -> dict[str, Any]:
+    def _write_judgment(
+        self, call: ServedRequest, offer: OfferedMetric, by_text: Mapping[str, JobResults], i: int
+    ) -> dict[str, Any]:
         assert offer.comparator_text is not None
         results = by_text[offer.comparator_text]
         judgment = results.blocks[offer.comparator_text][results.start + i]
@@ -443,9 +453,20 @@ class Endpoints:
         if judgment.flipped is not None:
             body["flipped"] = judgment.flipped
         if judgment.failure is not None:
-            self._counters.unscored.labels(offer.label).inc()
-            body["failure"] = _write_failure(judgment.failure)
+            body["failure"] = self._write_failure(call, offer, judgment.failure)
         return body
+
+    def _write_failure(self, call: ServedRequest, offer: OfferedMetric, failure: Failure) -> dict[str, str]:
+        """Why there is no score. What is not about the client's own data is in the log alone: the first of a kind."""
+        self._counters.unscored.labels(offer.label).inc()
+        kind = failure.kind
+        if kind in _TOLD:
+            return {"kind": kind.value, "message": failure.message}
+        if (offer.label, kind) not in call.failures:
+            call.failures.add((offer.label, kind))
+            names = {"id": call.request_id, "path": call.endpoint, "metric": offer.label, "kind": kind.value}
+            self._log.event("unscored", level="error", **names, reason=failure.message)
+        return {"kind": kind.value, "message": f"no score ({kind.value}); the service's log says more"}
 
 
 def cut_chunks(units: Sequence[Unit], size: int, characters: int) -> Iterator[Sequence[Unit]]:
@@ -479,10 +500,6 @@ def _make_record(context: models.Context, number: int, system: str, output: str)
         references=tuple(context.references),
         **{name: getattr(context, name) for name in OPTIONAL_FIELDS},
     )
-
-
-def _write_failure(failure: Failure) -> dict[str, str]:
-    return {"kind": failure.kind.value, "message": failure.message}
 
 
 def _read_check(body: models.CheckBody) -> Check:

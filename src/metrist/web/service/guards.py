@@ -11,7 +11,7 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,22 +96,26 @@ class Guards:
         self._settings = settings
         self._lanes = lanes
         self._paces: dict[str, Pace] = {}
-        #: Seconds in which a guard answers that names no budget.
-        self.budget = settings.guard_budget or DEFAULT_BUDGET
+        #: The metrics of the service's own checks.
+        self._checked: frozenset[str] = frozenset()
 
     def measure(self, catalog: Catalog, runtime: Runtime) -> None:
-        """Time the metrics but LLMs and programs, and set the default budget so that an ordinary text fits."""
+        """Time the metrics but LLMs and programs."""
         timed = {o.text: o for o in catalog.offered if o.can_score and o.lane in ("text", "model")}
         self._paces = {text: measure_pace(offer, runtime) for text, offer in timed.items()}
-        if self._settings.guard_budget is None:
-            checked = {catalog.find(check.metric).text for check in self._settings.checks}
-            ordinary = sum(self._estimate(text, ORDINARY) for text in checked)
-            self.budget = max(DEFAULT_BUDGET, math.ceil(ordinary / _SHARE * 10) / 10)
+        self._checked = frozenset(catalog.find(check.metric).text for check in self._settings.checks)
+
+    def choose_budget(self, texts: Iterable[str]) -> float:
+        """The seconds for checks by metrics of these texts where none are named: an ordinary text fits."""
+        if self._settings.guard_budget is not None:
+            return self._settings.guard_budget
+        ordinary = sum(self._estimate(text, ORDINARY) for text in set(texts))
+        return max(DEFAULT_BUDGET, math.ceil(ordinary / _SHARE * 10) / 10)
 
     def describe(self) -> dict[str, Any]:
         """The default budget, and how long a text may be for each metric alone."""
-        fits = {text: pace.fit(self.budget * _SHARE) for text, pace in self._paces.items()}
-        return {"budget_ms": self.budget * 1000, "characters": fits}
+        fits = {text: pace.fit(self.choose_budget([text]) * _SHARE) for text, pace in self._paces.items()}
+        return {"budget_ms": self.choose_budget(self._checked) * 1000, "characters": fits}
 
     def _estimate(self, text: str, characters: int) -> float:
         pace = self._paces.get(text)
