@@ -25,7 +25,8 @@ def _choose_comparator(dataset: JudgedDataset, gold: str, name: str) -> str:
     known = list(dataset.choices)
     named = [label for label in known if name in (label, label.partition("(")[0], "")]
     if len(named) > 1:
-        raise RunError(f"choose a comparator: {' or '.join(f'`gold={gold}:{label}`' for label in named)}")
+        listed = " or ".join(f"`gold={f'{gold}:{label}'!r}`" for label in named)
+        raise RunError(f"several comparators chose: {listed}", code="missing_value")
     return named[0] if named else check_names("comparator", [name], known)[0]
 
 
