@@ -11,7 +11,8 @@ from judged_rows import Row, make_rows
 from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.evaluate.meta import meta_evaluate
-from metrist.evaluate.meta.aspect_means import MEAN
+from metrist.evaluate.meta.analyses import analyse
+from metrist.evaluate.meta.results import MEAN
 
 ASPECTS = ("quality", "tone")
 
@@ -57,6 +58,13 @@ def test_the_interval_comes_from_resamples_that_the_aspects_share() -> None:
         resampled.append(np.mean([np.corrcoef(near, gold)[0, 1] for gold in golds]))
     figure = result.figure("near", aspect=MEAN)
     assert (figure.low, figure.high) == pytest.approx(tuple(np.quantile(resampled, [0.025, 0.975])))
+
+
+def test_advice_is_given_by_aspect_and_notes_say_which_it_is() -> None:
+    result = meta_evaluate(make_aspects(6), ASPECTS, slices="language", min_samples=12, mean_over="aspect", draws=20)
+    assert MEAN not in str(analyse(result, "advice")[0])
+    left_out = [note for note in result.notes if "Left out" in note]
+    assert left_out == [f"{aspect}: Left out, fewer than 12 rated outputs: language=sv (8)." for aspect in ASPECTS]
 
 
 def test_a_mean_needs_aspects_of_ratings() -> None:

@@ -17,11 +17,8 @@ from metrist.evaluate.meta.estimates import (
     resample_together,
 )
 from metrist.evaluate.meta.figures import RatingAspect, average_figure, samples_to_average, soft_ties
-from metrist.evaluate.meta.results import Figure
+from metrist.evaluate.meta.results import MEAN, Figure
 from metrist.stats import Codes
-
-#: What stands in the place of the aspect's name.
-MEAN = "(mean)"
 
 
 def average_aspects(

@@ -239,7 +239,7 @@ class AspectData:
 
     @cached_property
     def chosen_slices(self) -> ChosenSlices:
-        return rated_slices(self.dataset, self.plan, self.gold, self.outputs)
+        return rated_slices(self.dataset, self.plan, self.aspect, self.gold, self.outputs)
 
     @property
     def slices(self) -> list[Slice]:

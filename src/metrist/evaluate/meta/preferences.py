@@ -365,7 +365,8 @@ def _choose_slices(dataset: JudgedDataset, plan: MetaPlan, pairs: Choices, aspec
         if not plan.slices:
             select_choices(dataset, plan, aspect)  # Says if there are no pairs.
         slices[0] = replace(slices[0], outputs=keep(slices[0].outputs, _best_systems(dataset, choices, plan.top_k)))
-    return limit_slices(plan, slices, rank, keep, len, "pairs")
+    several = len(plan.aspects or dataset.preferences) > 1
+    return limit_slices(plan, slices, rank, keep, len, "pairs", aspect if several else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

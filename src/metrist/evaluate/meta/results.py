@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The name of the row that shows how well a single rater agrees with the others.
 HUMANS = "(one rater)"
+#: What stands in the place of the aspect for means over aspects.
+MEAN = "(mean)"
 NO_TESTS = "no tests"
 
 

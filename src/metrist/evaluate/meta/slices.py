@@ -24,7 +24,7 @@ class ChosenSlices(NamedTuple):
     notes: list[str]
 
 
-def rated_slices(dataset: JudgedDataset, plan: MetaPlan, gold: Floats, outputs: Codes) -> ChosenSlices:
+def rated_slices(dataset: JudgedDataset, plan: MetaPlan, aspect: str, gold: Floats, outputs: Codes) -> ChosenSlices:
     """Return the slices of the outputs that take part; those of columns have their own best systems."""
     whole = Slice(name=ALL, outputs=outputs)
     if plan.top_k is not None:
@@ -40,7 +40,7 @@ def rated_slices(dataset: JudgedDataset, plan: MetaPlan, gold: Floats, outputs: 
         return int(np.isfinite(gold[members]).sum())
 
     slices = [whole, *make_slices(dataset, plan.slices, outputs)[1:]]
-    return limit_slices(plan, slices, rank, keep, count, "rated outputs")
+    return limit_slices(plan, slices, rank, keep, count, "rated outputs", aspect if len(plan.aspects) > 1 else "")
 
 
 def limit_slices(
@@ -50,11 +50,12 @@ def limit_slices(
     keep: Callable[[Codes, Sequence[int]], Codes],
     count: Callable[[Codes], int],
     unit: str,
+    aspect: str = "",
 ) -> ChosenSlices:
     """Keep the best systems of each slice but the first, which has them already; then leave out small slices.
 
     `rank` gives the systems of a slice's members, best first, `keep` its members that are of these systems only, and
-    `count` how many of them people judged.
+    `count` how many of them people judged; `aspect` is named in notes.
     """
     if plan.top_k is None and not plan.min_samples:
         return ChosenSlices(list(slices), [])
@@ -78,14 +79,14 @@ def limit_slices(
         )
     if not count(whole.outputs):
         small.insert(0, f"{whole.name} (0)")
-    notes = []
+    notes, about = [], f"{aspect}: " if aspect else ""
     if small:
         few = f"fewer than {plan.min_samples:,}" if plan.min_samples else "no"
-        notes.append(f"Left out, {few} {unit}: {_list(small)}.")
+        notes.append(f"{about}Left out, {few} {unit}: {_list(small)}.")
     if plan.top_k is not None and others:
         notes.append(f"Each slice has its own {plan.top_k} best systems; tables of single analyses keep those of all.")
     if short:
-        notes.append(f"Fewer than {plan.top_k} systems, so all of them: {_list(short)}.")
+        notes.append(f"{about}Fewer than {plan.top_k} systems, so all of them: {_list(short)}.")
     return ChosenSlices([whole, *kept] if count(whole.outputs) else kept, notes)
 
 
