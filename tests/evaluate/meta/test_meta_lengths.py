@@ -132,7 +132,7 @@ def test_each_slice_has_its_own_best_systems(measure: str) -> None:
 
 def test_the_best_systems_of_a_slice_of_preferences_win_most_there() -> None:
     rng = np.random.default_rng(8)
-    rows = [
+    rows: list[Row] = [
         {
             "item": f"{language}{item}",
             "systems": [f"{language}-{a}", f"{language}-{b}"],

@@ -433,12 +433,11 @@ CHOSEN = (("a", "b", "a"), ("b", "b", ""), ("a", "c", "a"), ("", "b", "c"))
 
 
 def choose_by_table(comparator: str = "judge_pair(llm=one)") -> list[Row]:
-    rows = []
+    rows: list[Row] = []
     for item, winners in enumerate(CHOSEN):
         for (first, second), winner in zip(("ab", "bc", "ac"), winners, strict=True):
             choice = "tie" if not winner else "first" if winner == first else "second"
-            row = {"item": f"i{item}", "systems": [first, second], "comparator": comparator, "choice": choice}
-            rows.append(row)
+            rows.append({"item": f"i{item}", "systems": [first, second], "comparator": comparator, "choice": choice})
     return rows
 
 
@@ -466,7 +465,7 @@ def test_choices_of_a_comparator_may_be_the_gold_where_people_chose_nothing() ->
     assert result.figure("m").value == pytest.approx(expected)
     assert "Gold: choices of judge_pair(llm=one), not of people." in result.notes
     assert "humans" not in result.table().title
-    human = {"item": "i0", "systems": ["a", "b"], "ratings": {"better": [1]}}
+    human: Row = {"item": "i0", "systems": ["a", "b"], "ratings": {"better": [1]}}
     several = [*rows, *choose_by_table(), *choose_by_table("longer"), human]
     named = meta_evaluate(several, gold="win-rate:judge_pair", **settings)
     assert named.figure("m").value == result.figure("m").value
@@ -491,7 +490,7 @@ def test_the_folder_and_the_file_of_a_judge_are_read(tmp_path: Path) -> None:
         first, second = re.findall(r"\boutput ([abc])\b", request.prompt)[:2]
         return answer(json.dumps({"reasons": "…", "better": "A" if first > second else "B", "id": marks[-1]}))
 
-    rows = [
+    rows: list[Row] = [
         {"item": str(item), "system": system, "source": "x", "output": f"output {system}", "references": ["output c"]}
         for item in range(3)
         for system in THREE

@@ -126,8 +126,8 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
     if plan.metrics == ():
         return _evaluate_raters(dataset, plan)
     if not plan.preferences and split_gold(plan.gold)[0]:
-        rated, gold_notes = derive_ratings(dataset, plan)
-        evaluation = evaluate(rated, replace(plan, gold="mean"), progress)
+        derived, gold_notes = derive_ratings(dataset, plan)
+        evaluation = evaluate(derived, replace(plan, gold="mean"), progress)
         return replace(evaluation, plan=plan, notes=(*gold_notes, *evaluation.notes))
     golds: dict[str, Floats] = {}
     outputs: dict[str, Codes] = {}

@@ -18,7 +18,8 @@ _Counts = NDArray[Any]
 
 def _count_words(texts: pa.ChunkedArray) -> _Counts:
     """Count as `len(text.split(' '))` does, with which the BARTScore paper cut references into classes."""
-    return pc.add(pc.count_substring(texts, " "), 1).to_numpy()
+    counts: _Counts = pc.add(pc.count_substring(texts, " "), 1).to_numpy()
+    return counts
 
 
 def _count_tokens(texts: pa.ChunkedArray) -> _Counts:
