@@ -74,4 +74,4 @@ def test_a_mean_needs_aspects_of_ratings() -> None:
     with raises_code(RunError, "conflict", "mean_over='aspect'"):
         meta_evaluate(rows, preferences=True, mean_over="aspect", draws=0)
     with raises_code(RunError, "invalid_value", "`mean_over`"):
-        meta_evaluate(rows, ASPECTS, mean_over="slice", draws=0)  # type: ignore[arg-type]
+        meta_evaluate(rows, ASPECTS, mean_over="slice", draws=0)

@@ -435,7 +435,7 @@ CHOSEN = (("a", "b", "a"), ("b", "b", ""), ("a", "c", "a"), ("", "b", "c"))
 def choose_by_table(comparator: str = "judge_pair(llm=one)") -> list[Row]:
     rows: list[Row] = []
     for item, winners in enumerate(CHOSEN):
-        for (first, second), winner in zip(("ab", "bc", "ac"), winners, strict=True):
+        for (first, second), winner in zip((("a", "b"), ("b", "c"), ("a", "c")), winners, strict=True):
             choice = "tie" if not winner else "first" if winner == first else "second"
             rows.append({"item": f"i{item}", "systems": [first, second], "comparator": comparator, "choice": choice})
     return rows
