@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from invented_data import write_data
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import kendalltau, pearsonr, spearmanr
 from typer.testing import CliRunner
 
 from error_codes import raises_code
 from metrist.cli.app import app
 from metrist.compat.bart_scorer import BARTScorer
 from metrist.errors import MetristError, RunError, SpecError
+from metrist.llm import base as llm_catalog
+from metrist.llm.base import LLM, Call
+from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics.base import Shard
 from metrist.metrics.likelihood.likelihood import Likelihood
 from metrist.scores import Scores
@@ -113,6 +117,8 @@ def test_without_a_file_of_models_the_table_has_the_old_rows(tmp_path: Path) -> 
     write_data(tmp_path, "bagel", make_rows("informativeness"))
     (section,) = reproduce(["002-table-6"], tmp_path)
     assert {row["metric"] for row in section.table.to_dict()["rows"]} == {"ROUGE-1", "ROUGE-2", "ROUGE-L"}
+    with raises_code(RunError, "missing_value"):
+        list(reproduce(["001-table-21"], tmp_path))
 
 
 def test_rows_and_items_can_be_chosen(bart: Path, tmp_path: Path) -> None:
@@ -174,6 +180,64 @@ def test_a_dry_run_lists_time_and_missing_weights(bart: Path, tmp_path: Path) ->
     assert states["+ CNN + Para", "bagel"] == "weights missing: bart-large-cnn-para"
     assert next(row for row in rows if (row["row"], row["data"]) == ("+ CNN", "bagel"))["outputs"] == 12
     assert not (tmp_path / "scores").exists()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analyst(LLM):
+    """Deducts 4 where the text has a river, 1 where it has a bad day; answers as TIGERScore does."""
+
+    llm_name: ClassVar[str] = "analyst"
+
+    def complete_batch(self, conversations: Sequence[Conversation], _: Sampling, call: Call) -> list[Completion]:
+        completions = [Completion(text=self._answer(conversation[-1].text)) for conversation in conversations]
+        for number, completion in enumerate(completions):
+            call.deliver(number, completion)
+        return completions
+
+    def _answer(self, text: str) -> str:
+        penalty = 4 if "river" in text else 1 if "bad day" in text else 0
+        lines = [
+            f"The model-generated output contains {int(penalty > 0)} errors, with a total score reduction of {penalty}."
+        ]
+        if penalty:
+            lines += [
+                "Error location 1: a",
+                "Error aspect 1: Fluency",
+                "Explanation 1: It is odd.",
+                "Severity 1: Major",
+            ]
+            lines.append(f"Score reduction 1: {penalty}")
+        return "\n".join(lines)
+
+
+def test_tigerscores_tables_by_an_llm_in_place_of_its_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coefficients by scipy from the penalties that the analyst gives each system; shares of references by hand."""
+    monkeypatch.setitem(llm_catalog._BUILTIN, "analyst", (__name__, "Analyst"))
+    models = write_models(tmp_path, '[llms]\ntigerscore-7b = "analyst"\n')
+    rows = make_rows("overall")
+    for row, reference in zip(rows[::3], ("a river", "a bad day", "paris", "london"), strict=True):
+        row["references"] = [reference, "river"]
+    for row in rows:
+        row["references"] = rows[3 * int(row["item"])]["references"]
+    write_data(tmp_path, "openmeva-roc", rows)
+    labels = ["TigerScore-7B-V1.2", "TigerScore-13B-V1.2"]
+    tables = ["001-tables-18-20", "001-table-21"]
+    by_system, reductions = reproduce(tables, tmp_path, models=models, metrics=labels)
+    human = [row["ratings"]["overall"][0] for row in rows]
+    scores = [{"a": 0, "b": -1, "c": -4}[row["system"]] for row in rows]
+    found = {
+        row["measure"]: row["ours"]
+        for row in by_system.table.to_dict()["rows"]
+        if row["metric"] == "TigerScore-7B-V1.2" and row["data"] == "openmeva-roc"
+    }
+    for name, measure in (("pearson", pearsonr), ("spearman", spearmanr), ("kendall_b", kendalltau)):
+        assert found[name] == pytest.approx(100 * measure(human, scores).statistic)
+    shares = [row for row in reductions.table.to_dict()["rows"] if row["data"] == "openmeva-roc"]
+    assert [(row["measure"], row["ours"], row["n"]) for row in shares[:2]] == [
+        ("unreduced", 50.0, 4),
+        ("above_minus_two", 75.0, 4),
+    ]
+    assert {row["ours"] for row in shares[2:]} == {"weights missing: tigerscore-13b"}
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ from metrist.metrics.registry import build
 from metrist.records import Need, Record
 from metrist.run import Results, score
 from metrist.run.results import NothingScored
+from metrist.scores import Scores
 from metrist.stats import Floats
+from metrist.stats.error_spans import reduction_shares
 from metrist.stats.estimation import estimate
 from metrist.stats.measures import measure
 from metrist.stats.preferences import choose, confusion, pair_counts
@@ -95,11 +97,15 @@ class DataFolder:
         judged = self.judged(data)
         if block.stored:
             return judged.scores[block.stored].signed()
-        results = self._score(data, block)
-        scores = results.scores[results.metrics[0].label]
+        results, scores = self._score(data, block), self.score_block(data, block)
         values = scores.parts[block.part] if block.part else scores.values
         rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
         return np.append(values, np.nan)[[rows.get(key, -1) for key in list_outputs(judged)]]
+
+    def score_block(self, data: str, block: PublishedBlock) -> Scores:
+        """Return the scores of the records that a block scores."""
+        results = self._score(data, block)
+        return results.scores[results.metrics[0].label]
 
     def column(
         self, data: str, metric: str, *, references: References = "all", every: int = 1, part: str = ""
@@ -177,7 +183,9 @@ class DataFolder:
     def _read_records(self, data: str, references: References, lines: Lines) -> list[Record]:
         key = (data, references, lines)
         if key not in self._records:
-            self._records[key] = [_adapt(record, references, lines) for record in read_records(self.path(data))]
+            records = [_adapt(record, references, lines) for record in read_records(self.path(data))]
+            gold = {record.item: record for record in records if record.output} if references == "gold" else {}
+            self._records[key] = [*gold.values()] or records
         return self._records[key]
 
 
@@ -189,6 +197,8 @@ def _adapt(record: Record, references: References, lines: Lines) -> Record:
             texts = record.references[:1]
         case "source":
             texts = () if record.source is None else (record.source,)
+        case "gold":
+            texts, record = (), replace(record, system="reference", output="".join(record.references[:1]))
     if lines == "whole":
         return replace(record, references=texts)
     return replace(record, output=split_sentences(record.output), references=tuple(map(split_sentences, texts)))
@@ -256,6 +266,9 @@ def reproduce_block(block: PublishedBlock, folder: DataFolder, scale: float = 1.
 
 def _compute_figure(block: PublishedBlock, folder: DataFolder, data: str, aspect: str, name: str) -> tuple[float, int]:
     """Return the measure's value, and the number of outputs (or pairs) behind it."""
+    if block.references == "gold":
+        shares = reduction_shares(folder.score_block(data, block).values)
+        return getattr(shares, name), shares.scored
     judged, values = folder.judged(data), folder.values(data, block)
     if aspect in judged.preferences:
         choices = judged.preferences[aspect]

@@ -127,7 +127,7 @@ def add_models(name: str, table: PublishedTable, names: ModelNames | None) -> Pu
     blocks = [names.resolve(block) for block in table.blocks]
     for row in names.rows:
         if name in row.tables:
-            blocks += _make_rows(row, plain)
+            blocks += _make_rows(row, table.blocks)
     return replace(table, blocks=tuple(blocks))
 
 
@@ -146,7 +146,7 @@ def _make_rows(row: ModelRow, blocks: Sequence[PublishedBlock]) -> list[Publishe
                     measures=block.measures,
                     group=block.group,
                     exclude=block.exclude,
-                    references="source" if block.references == "source" else "all",
+                    references="all" if block.references == "first" else block.references,
                     learned=True,
                     note="no row of the paper",
                 ),

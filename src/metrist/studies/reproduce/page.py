@@ -100,19 +100,22 @@ def read_tables(
 ) -> dict[str, PublishedTable | None]:
     """The tables of papers with the rows that were asked for; None for a table with a form of its own, which is left
     out if rows were named."""
-    papers = [name for name in list_tables() if "blocks" in read_table_file(name)]
+    own_forms = (METRICS_TABLE, LIKELIHOOD_TABLE, PREFERENCE_TABLE, STRESS_TABLE, WMT23_TABLE)
+    papers = [name for name in list_tables() if name not in own_forms]
     model_names = None if models is None else ModelNames.read(models, papers)
     tables = {name: add_models(name, read_published_table(name), model_names) for name in names if name in papers}
-    if not metrics:
-        return {name: tables.get(name) for name in names}
-    labels = {block.label: None for table in tables.values() for block in table.blocks}
-    for label in metrics:
-        check_known("row of these tables", label, labels, RunError)
-    kept = {
-        name: replace(table, blocks=tuple(block for block in table.blocks if block.label in metrics))
-        for name, table in tables.items()
-    }
-    return {name: table for name, table in kept.items() if table.blocks}
+    if metrics:
+        labels = {block.label: None for table in tables.values() for block in table.blocks}
+        for label in metrics:
+            check_known("row of these tables", label, labels, RunError)
+        tables = {
+            name: replace(table, blocks=tuple(block for block in table.blocks if block.label in metrics))
+            for name, table in tables.items()
+        }
+    kept = {name: tables.get(name) for name in names if (tables[name].blocks if name in tables else not metrics)}
+    if not kept:
+        raise RunError(f"{', '.join(names)}: all rows need a file of models, `models`", code="missing_value")
+    return kept
 
 
 def format_page(sections: Iterable[PageSection]) -> str:
@@ -173,7 +176,12 @@ _COLUMNS = (
     Column("computed as"),
     Column("note"),
 )
-_REFERENCES = {"all": "", "first": "first reference only", "source": "source as reference"}
+_REFERENCES = {
+    "all": "",
+    "first": "first reference only",
+    "source": "source as reference",
+    "gold": "references as outputs",
+}
 _LINES = {"whole": "", "sentences": "one sentence per line"}
 
 

@@ -7,7 +7,8 @@ metric computed in one way, on one or more data sets:
     metric      the metric's text, with models in braces (see `models`); or `stored`, the name of a score that came with
                 the data
     part        the part of the score to use (`recall`); by default its value
-    references  what the output is compared with: all references, the first, or the source
+    references  what the output is compared with: all references, the first, or the source; `gold`: the first reference
+                of each item is the output, and the measures are `ReductionShares`
     lines       `sentences` puts each sentence of a text on its own line; by default texts stay whole
     group       outputs are compared within: none (all of them) or item
     measures    the measures of the printed numbers
@@ -29,7 +30,7 @@ from typing import Any, Literal
 
 from metrist.errors import RunError, check_known
 
-References = Literal["all", "first", "source"]
+References = Literal["all", "first", "source", "gold"]
 Lines = Literal["whole", "sentences"]
 Group = Literal["none", "item"]
 
