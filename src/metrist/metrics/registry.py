@@ -47,6 +47,7 @@ _BUILTIN: Mapping[str, _CatalogEntry] = {
     "meteor": _CatalogEntry("metrist.metrics.lexical.meteor", "Meteor"),
     "exact": _CatalogEntry("metrist.metrics.lexical.match", "Exact"),
     "token_f1": _CatalogEntry("metrist.metrics.lexical.match", "TokenF1"),
+    "answer": _CatalogEntry("metrist.metrics.lexical.answer", "Answer"),
     "distinct": _CatalogEntry("metrist.metrics.lexical.descriptive", "Distinct"),
     "length": _CatalogEntry("metrist.metrics.lexical.descriptive", "Length"),
     "copy_rate": _CatalogEntry("metrist.metrics.lexical.descriptive", "CopyRate"),
@@ -120,6 +121,8 @@ _FOREIGN_NAMES: Mapping[str, str] = {
     "exact_match": "exact",
     "em": "exact",
     "f1": "token_f1",
+    "final_answer": "answer",
+    "math_equal": "answer",
     "rouge": "rougeL",
     "bartscorer": "bartscore",
     "gpt_score": "gptscore",
@@ -176,7 +179,7 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
     if not isinstance(metric, str | Spec):  # A common mistake, which the types rule out but nothing else does.
         raise SpecError(
             f"expected a metric, such as 'chrf' or a metrist.Metric, got {_describe_value(metric)}",
-            code="missing_value",
+            code="invalid_value",
         )
     if isinstance(metric, str) and "=" in metric:
         name, text = split_name(metric)
