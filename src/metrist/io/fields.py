@@ -105,15 +105,14 @@ def guess_column(field: str, columns: Iterable[str]) -> str | None:
 
 
 def list_wide_patterns(columns: Iterable[str]) -> list[str]:
-    """Return patterns of outputs that match at least two columns: `*_output`, `summary_*`."""
+    """Return patterns of outputs that match at least two columns: `*_output`, `summary_*`, `Answer *`."""
     found: Counter[str] = Counter()
     for column in columns:
-        before, _, last = column.rpartition("_")
-        first, _, after = column.partition("_")
-        if before and normalise_name(last) in (_OUTPUT | {"output"}):
-            found[f"*_{last}"] += 1
-        elif after and normalise_name(first) in (_OUTPUT | {"output"}):
-            found[f"{first}_*"] += 1
+        parts = re.split(r"([ _-])", column.strip())
+        if len(parts) > 1 and normalise_name(parts[-1]) in (_OUTPUT | {"output"}):
+            found[f"*{parts[-2]}{parts[-1]}"] += 1
+        elif len(parts) > 1 and normalise_name(parts[0]) in (_OUTPUT | {"output"}):
+            found[f"{parts[0]}{parts[1]}*"] += 1
     return [pattern for pattern, count in found.items() if count > 1]
 
 

@@ -22,6 +22,7 @@ from metrist.evaluate.explain.worst import percentile_ranks
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, join, meta_evaluate
 from metrist.evaluate.meta.dataset import Cost
 from metrist.evaluate.meta.join import read_costs
+from metrist.evaluate.plans import as_names
 from metrist.evaluate.selection import (
     check_signatures,
     has_metric,
@@ -82,6 +83,11 @@ class ReportOptions:
     progress: Callable[..., None] | None = None
     #: Called with the part of the work that comes now.
     begin: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("systems", "metrics", "aspects", "slices"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_names(getattr(self, name)))
 
 
 class ReportData:
@@ -337,6 +343,8 @@ class ReportData:
         """How the metrics agree with people, on all outputs and on the slices; None without judgments."""
         dataset, options = self.dataset, self.options
         if dataset is None or not dataset.scores:
+            if options.slices:
+                self.notes.append(f"Nobody rated these outputs: nothing is sliced by {', '.join(options.slices)}.")
             return None
         preferences = not dataset.ratings
         aspects = options.aspects or tuple(dataset.preferences if preferences else dataset.ratings)[:_MAX_ASPECTS]
@@ -355,6 +363,8 @@ class ReportData:
                 alpha=options.alpha,
             )
         except MetristError as error:
+            if error.code == "unknown_name":  # An aspect or a slice that the reader named.
+                raise
             self.notes.append(f"Agreement with people could not be measured: {error}")
             return None
 

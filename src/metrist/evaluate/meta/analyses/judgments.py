@@ -193,8 +193,6 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
     dataset, plan = evaluation.dataset, evaluation.plan
     if dataset.errors is None:
         raise RunError("the data hold no human 'errors' to agree with")
-    if not dataset.metric_errors:
-        raise RunError("no metric reports errors: give the run folder of a metric that does")
     # Humans examined the outputs with an error, and those with a rating.
     judged = [dataset.errors.output, *(ratings.output for ratings in dataset.ratings.values())]
     examined = np.intersect1d(np.concatenate(judged), _participating_outputs(evaluation))
