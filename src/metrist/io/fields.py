@@ -305,6 +305,19 @@ class ColumnMap:
         return found
 
 
+def rename_rows(rows: Iterable[tuple[int, Any]], fields: Mapping[str, str], name: object) -> Iterator[tuple[int, Any]]:
+    """Rename columns in rows that are no records, such as pairs of texts to learn from: to any field, and only those
+    that the user named. Raise InputError at the end for a column that no row has."""
+    columns, check = ColumnMap(fields), ColumnCheck(fields)
+    for line, row in rows:
+        if isinstance(row, dict) and fields:
+            check.add(row)
+            columns.rename(row)
+        yield line, row
+    for field in check.missing:
+        raise InputError(f"{name}: {check.describe(field)}", code="unknown_name")
+
+
 def name_field(field: str, column: str) -> str:
     """Return the argument that reads a field from a column, or drops a column, for a message."""
     return f"`fields={ {field: column}!r}`"
