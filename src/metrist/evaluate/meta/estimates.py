@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from metrist.evaluate.meta.dataset import (
     select_sample,
     take_outputs,
 )
-from metrist.evaluate.plans import GROUPS, MetaPlan
+from metrist.evaluate.plans import EPSILON_OVER, GROUPS, MetaPlan
 from metrist.stats import Codes, Floats, resampling, ties
 from metrist.stats.estimation import Estimator, draw_resamples, estimate
 from metrist.stats.gold import LeftOut, leave_one_out
@@ -286,6 +286,9 @@ class AspectData:
         """Return the tie thresholds of a scorer on a slice: the same for all, unless each has its own."""
         own = self.plan.epsilon_over == "slice"
         key = scorer, part.name if own else ""
+        given = self.plan.epsilon.get(scorer)
+        if key not in self._thresholds and given is not None:
+            self._thresholds[key] = self._give_thresholds(scorer, given)
         if key not in self._thresholds:
             outputs, slices = part.outputs if own else self.outputs, None
             if self.epsilon_slices:
@@ -296,6 +299,28 @@ class AspectData:
                 self.dataset, self.plan, human, metric, outputs, self.parts, slices
             )
         return self._thresholds[key]
+
+    def _give_thresholds(self, metric: str, given: float | Mapping[str, float]) -> Thresholds:
+        """Return thresholds that were not chosen: one for all parts, or one for each value of a column."""
+        epsilon = np.full(int(self.parts.max(initial=0)) + 1, math.nan)
+        if isinstance(given, Mapping):
+            for part, value in self.part_names().items():
+                if value not in given:
+                    raise RunError(
+                        f"`epsilon` of {metric!r} has none for {self.plan.epsilon_over}={value}", code="missing_value"
+                    )
+                epsilon[part] = given[value]
+        else:
+            epsilon[:] = given
+        return Thresholds(part=self.parts, epsilon=epsilon, choices=(None,) * len(epsilon))
+
+    def part_names(self) -> dict[int, str]:
+        """The parts of the outputs with a gold value: values of the column, or folds."""
+        over, used = self.plan.epsilon_over, np.unique(self.parts[self.outputs[np.isfinite(self.gold[self.outputs])]])
+        if over in EPSILON_OVER:
+            return {code: f"fold {code + 1}" for code in used.tolist()}
+        names = resolve_column(self.dataset, over, self.outputs).names
+        return {code: names[code] for code in used.tolist() if code >= 0}
 
     def panel(self, part: Slice, name: str, report: Callable[[int], None] = lambda _: None) -> SlicePanel:
         """Lay a slice out for one measure. `report` is called with the number of metrics that have a tie threshold."""
