@@ -605,7 +605,7 @@ def make_judged_tasks() -> list[dict[str, Any]]:
         for item, system, language in product(range(4), "ab", ("en", "sv")):
             ratings = rng.integers(1, 4, 3).tolist()
             value = round(float(np.mean(ratings) + rng.normal(0, 0.6)), 1)
-            row = {"item": f"{task}-{language}-{item}", "system": system, "output": "x", "task": task}
+            row: dict[str, Any] = {"item": f"{task}-{language}-{item}", "system": system, "output": "x", "task": task}
             row |= {"language": language, "references": ["y " * words], "kind": "Q" if task != "b-short" else "P"}
             rows.append({**row, "ratings": {"correct": ratings}, "scores": {"m": value, "other": 1.0}})
     return rows
