@@ -53,6 +53,7 @@ from metrist.run.results import SystemScore
 from metrist.run.run import Run
 from metrist.run.texts import OutputFacts, OutputTexts, RatedRows
 from metrist.scores import Failure, FailureKind, Scores
+from metrist.settings import check_types
 
 Key = tuple[str, str]
 Floats = NDArray[np.float64]
@@ -82,6 +83,10 @@ class ReportOptions:
     progress: Callable[..., None] | None = None
     #: Called with the part of the work that comes now.
     begin: Callable[[str], None] | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in ("systems", "metrics", "draws", "alpha", "seed", "slices")}
+        check_types(ReportOptions, given)
 
 
 class ReportData:
