@@ -15,8 +15,14 @@ from metrist import Metric, compare, load, read_records, score
 from metrist.cli.output import _build_time_table
 from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.explain.worst import worst
-from metrist.language import find_other_language
+from metrist.language import find_other_language, is_english, name_other_language
+from metrist.metrics.base import Shard
+from metrist.metrics.errors.combined import choose_models
 from metrist.metrics.likelihood.likelihood import Likelihood
+from metrist.metrics.trained.consistency import Consistency
+from metrist.metrics.trained.fluency import Fluency
+from metrist.metrics.trained.preference import Preference
+from metrist.metrics.trained.quality import Quality
 from metrist.records import Record
 from metrist.run.estimate import estimate_run
 from metrist.scores import Score, Scores
@@ -63,6 +69,8 @@ def make(*texts: str, language: str | None = None) -> list[Record]:
         (["Le prix est de 30 €."] * 3, None, "French"),
         (["São Paulo", "San José del Cabo", "café du Monde", "Die Hard"], None, None),
         (["The dog is big.", "He is not here.", "It was good.", "They have no time.", "We go now."], None, None),
+        (["Der Preis beträgt 30 €.", "The basic plan costs €30 a month."] * 3, None, "German"),
+        (["A dog jumping over a wall to chase a cat", "la galaxy striker alan gordon scored a goal ."] * 3, None, None),
         (["Los Angeles", "La Paz", "San Juan", "De Niro", "Marilyn Monroe", "Ada Lovelace"] * 2, None, None),
     ],
 )
@@ -91,6 +99,55 @@ def test_public_data_are_told_right_by_their_texts_alone(
     assert find_other_language([replace(record, language=None) for record in read]) == expected
 
 
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("The basic plan costs €30 a month.", True),
+        ("You can cancel at any time.", True),
+        ("Was kostet es in Wien?", False),
+        ("The basic plan kostet €30.", None),
+        ("Das kostet 30 Euro im Monat.", False),
+        ("A man looking into a microscope in a lab", True),
+        ("Cost: €30.", None),
+    ],
+)
+def test_a_few_english_words_are_english_if_none_is_foreign(output: str, expected: bool | None) -> None:
+    assert is_english(make(output)[0]) is expected
+
+
+SHORT_ANSWER = Record(
+    item="1",
+    system="s",
+    output="Lieferung dauert drei Werktage.",
+    source="Wir liefern innerhalb von drei Werktagen nach der Bestellung mit der Post.",
+    instruction="Wie lange dauert die Lieferung?",
+)
+
+
+def test_what_is_too_short_to_tell_is_in_the_language_of_question_and_source() -> None:
+    assert name_other_language(replace(SHORT_ANSWER, source=None, instruction=None)) is None
+    assert name_other_language(SHORT_ANSWER) == "German"
+    assert name_other_language(replace(SHORT_ANSWER, instruction="How long is the delivery time?")) is None
+    assert name_other_language(replace(SHORT_ANSWER, source=ENGLISH, instruction=None)) is None
+    # A translation is in another language than its source; and a word may tell that an answer is English.
+    assert name_other_language(replace(SHORT_ANSWER, task="translation/news")) is None
+    assert name_other_language(replace(SHORT_ANSWER, output="Delivery takes three days.")) is None
+    assert find_other_language([SHORT_ANSWER] * 3) == "German"
+
+
+def test_shipped_models_leave_out_what_they_do_not_know() -> None:
+    german = Record(item="2", system="s", output=GERMAN, source=GERMAN)
+    for metric in (Fluency(), Consistency(), Likelihood(), Preference(), Quality()):
+        scores = metric.score(Shard([SHORT_ANSWER, german]))
+        assert np.isnan(scores.values).all()
+        assert all("German" in failure for failure in scores.failures.values())
+        assert metric.describe_misuse([SHORT_ANSWER, german])
+    assert choose_models(SHORT_ANSWER).models == ()
+    # What another model knows is not known.
+    for model in (Likelihood(model="some/model"), Preference(model="some/model")):
+        assert model.find_unknown_language(german) is None
+
+
 class Length(Metric):
     """Counts characters, and warns as the shipped likelihood does."""
 
@@ -105,7 +162,7 @@ class Length(Metric):
 def test_a_run_notes_what_a_metric_is_not_made_for(tmp_path: Path, folder: bool) -> None:
     out = tmp_path / "run" if folder else None
     (note,) = [note for note in score(make(*[GERMAN] * 3), [Length()], out=out).notes if "English" in note]
-    assert note.startswith("likelihood: many outputs are in German, but metrist:likelihood-small knows only English")
+    assert note.startswith("likelihood: many outputs are in German; metrist:likelihood-small knows only English")
     assert not [note for note in score(make(*[ENGLISH] * 3), [Length()]).notes if "English" in note]
     assert not Likelihood(model="some/model").describe_misuse(make(GERMAN))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from metrist.records import Record
 
@@ -60,8 +60,13 @@ _OTHERS = {
     ),
 }
 
-#: Further words that tell these languages in a few words, such as those of prices and dates.
+#: Further words that tell languages in a few words, such as those of prices and dates.
 _TELLING = {
+    "English": _words(
+        "price prices cost costs takes month monthly months year years yearly day days week weeks hour hours free does "
+        "do did your our my us if any all only after before within every each yes please thanks thank them then this "
+        "a these those here what how why where some could should must may up out into over other no so per"
+    ),
     "German": _words(
         "preis preise kostet kosten beträgt monat monatlich jahr jahre jahren jährlich tag tage uhr euro prozent "
         "millionen stunden ab bis pro kein keine keinen gibt kann können wurde wurden ihr ihre unser unsere mein meine "
@@ -80,11 +85,17 @@ _TELLING = {
 }
 #: Words of these that are English words, too, or parts of names.
 _SHARED = _words(
-    "a ab al als am an as at au aux bei bin cada com da das de dei del della dem den der des di die do dos du e el em "
-    "en euro euros fin ha hat he hay i in is kosten la las le les los mais me men met millions mes na ne no o of on "
-    "ons or ore os par per plus pour pro se si so son su sur são tag te to un una une van von war was"
+    "a ab ai al als am an as at au aux bei bin cada com da das de dei del della dem den der des di die do dos du e el "
+    "em en euro euros fin ha hat he hay i il in is kosten la las le les los mais me men met millions mes na ne no o of "
+    "on ons or ore os par per plus pour pro se si so son su sur são tag te to un una une van von war was y"
 )
 _DISTINCT = {name: (words | _TELLING.get(name, frozenset())) - _SHARED for name, words in _OTHERS.items()}
+#: Apart, as it is a word of other languages, too.
+_ENGLISH_WITH_A = _ENGLISH | {"a"}
+_SHORT_ENGLISH = _ENGLISH | _TELLING["English"]
+#: English words that none of these languages has.
+_ONLY_ENGLISH = _SHORT_ENGLISH.difference(_SHARED, *_OTHERS.values())
+_TRANSLATION = "translation"
 _FOREIGN_LETTER = re.compile(r"[ßäöüéèêàçñãõığşúóíáìòù]")
 
 
@@ -124,7 +135,8 @@ def _judge_together(records: Sequence[Record]) -> str | None:
 
 
 def _judge(record: Record) -> str | None:
-    """The language of an output; empty for English, None where that cannot be told."""
+    """The language of an output; empty for English, None where that cannot be told. Where an output does not tell it,
+    it is that of its question and source."""
     declared = _read_name(record.language) if record.language else None
     if declared is True:
         return ""
@@ -133,7 +145,18 @@ def _judge(record: Record) -> str | None:
     if len(letters) >= 2 and sum(letter > _LAST_LATIN for letter in letters) > 0.5 * len(letters):
         return "another script than Latin"
     name = _judge_text(record.output)
+    if name is None and _TRANSLATION not in (record.task or "").lower():
+        name = _judge_context(record)
     return "another language than English" if name is None and declared is False else name
+
+
+def _judge_context(record: Record) -> str | None:
+    """The language of the question and the source of an output without a word that only English has, if it is another
+    one than English."""
+    if not _ONLY_ENGLISH.isdisjoint(_WORD.findall(record.output[:2000].lower())):
+        return None
+    names = {_judge_text(text) for text in (record.instruction, record.source) if text} - {None}
+    return names.pop() or None if len(names) == 1 else None
 
 
 def _judge_text(text: str) -> str | None:
@@ -147,22 +170,28 @@ def _judge_text(text: str) -> str | None:
         return sum(counts[word] for word in known & counts.keys()) / len(words)
 
     english = measure(_ENGLISH)
-    shares = {name: measure(known) for name, known in _OTHERS.items()}
+    shares = {name: measure(known | _TELLING.get(name, frozenset())) for name, known in _OTHERS.items()}
     name = max(shares, key=shares.__getitem__)
-    if shares[name] >= 0.15 and shares[name] > 2 * english:
+    if shares[name] >= 0.15 and shares[name] > 2 * english and _is_telling(name, counts):
         return name
-    return "" if english >= 0.1 else None
+    return "" if measure(_ENGLISH_WITH_A) >= 0.1 else None
+
+
+def _is_telling(name: str, words: Mapping[str, int]) -> bool:
+    """Whether words of a language are more than a few that English and names have, too."""
+    return not _DISTINCT[name].isdisjoint(words) or len(_OTHERS[name] & words.keys()) > 2
 
 
 def _judge_short(words: Sequence[str]) -> str | None:
     """The language of a few words, if it has two of them that English and names do not have; or one, and a letter that
-    English does not have either."""
-    if not _ENGLISH.isdisjoint(words):
-        return None
+    English does not have either. English if two of them are English, one of them only that, and none is foreign."""
+    is_foreign = _ONLY_ENGLISH.isdisjoint(words)
     foreign = _FOREIGN_LETTER.search(" ".join(words)) is not None
     counts = {
         name: len(own.intersection(words)) + foreign for name, own in _DISTINCT.items() if own.intersection(words)
     }
+    if not is_foreign:
+        return "" if not counts and len(_SHORT_ENGLISH.intersection(words)) >= 2 else None
     name = max(counts, key=counts.__getitem__, default="")
     return name if counts.get(name, 0) >= 2 else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from metrist.cli.progress import progress_bar
 from metrist.errors import RunError, SpecError, check_known
 from metrist.evaluate.plans import MetaPlan
 from metrist.settings import ModelSettings, as_arguments, reuse_setting, setting
+from metrist.spec import split_list
 
 #: Where standard output is no terminal.
 _LIST_WIDTH = 100
@@ -99,7 +101,7 @@ def explain_metric(
 
 def prompts(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Records with ratings, on which prompts are compared.")
+        list[str], typer.Argument(metavar="FILE…", help="Records that people judged, on which prompts are compared.")
     ],
     *,
     metric: str = setting(..., "A likelihood metric, such as bartscore.", "-m", metavar="SPEC"),
@@ -111,9 +113,12 @@ def prompts(
         shown="by the metric's direction",
     ),
     phrases: list[str] | None = setting(None, "Try this phrase; repeatable.", "--prompt", metavar="PHRASE"),
-    measure: str = setting("spearman", "spearman, kendall_b, acc_eq, …", metavar="M"),
+    measure: str | None = setting(
+        None, "spearman, kendall_b, acc_eq, …", metavar="M", shown="spearman; for preferences darr_wmt17"
+    ),
     group: str = reuse_setting(MetaPlan, "group"),
     gold: str = setting("mean", "mean, median, majority, z, or a rater's name.", metavar="HOW"),
+    preferences: bool = setting(False, "Agree with choices between two outputs even where there are ratings."),
     groups: Mapping[str, str] = setting(
         {}, "Count an aspect in this group; repeatable.", "--aspect-group", metavar="A=GROUP"
     ),
@@ -136,6 +141,7 @@ def prompts(
             measure=measure,
             group=group,
             gold=gold,
+            preferences=preferences or None,
             groups=groups,
             progress=progress,
             score_options=as_arguments(models),
@@ -151,7 +157,50 @@ def prompts(
     print_text(f"best prompt: {study.best}")
 
 
+def _parse_pair(texts: list[str]) -> tuple[str, ...]:
+    names = split_list(texts[-1])
+    if len(set(names)) != 2:
+        raise SpecError(f"must be two metrics, such as judge,rougeL, got {texts[-1]!r}")
+    return tuple(names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """How a reliability study is made from one's own ratings."""
+
+    aspect: str | None = setting(None, "Reliability: the rating that metrics should agree with.", "-a", metavar="A")
+    class_column: str | None = setting(
+        None,
+        "Reliability: the column with classes of tasks, such as short and long.",
+        "--class",
+        metavar="COLUMN",
+        shown="by the length of references",
+    )
+    metrics: Names = setting(
+        (), "Reliability: only these metrics; those without scores are computed; repeatable.", "-m", metavar="SPEC"
+    )
+    epsilon_over: Literal["language", "all"] = setting(
+        "language", "Reliability: one threshold per metric for each language, or for all."
+    )
+    pair: Names = setting(
+        (),
+        "Reliability: the two metrics of the last figure.",
+        metavar="A,B",
+        shown="best judge, best other",
+        parse=_parse_pair,
+    )
+
+
 def reproduce(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE_OR_RUN…",
+            help="For --table reliability: records with ratings, runs and score files, to be joined.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
     data: Path | None = setting(
         None, "Folder of data sets.", metavar="DIR", shown="$METRIST_TEST_DATA, or ../shared/data"
     ),
@@ -173,13 +222,22 @@ def reproduce(
         "--set",
         metavar="DATA",
     ),
-    out: Path | None = setting(None, "Markdown file.", "-o", metavar="FILE", shown="standard output"),
+    out: Path | None = setting(
+        None, "Markdown file; for --table reliability a folder.", "-o", metavar="PATH", shown="standard output"
+    ),
+    study: StudyOptions,
+    reading: ReadingOptions,
 ) -> None:
     from metrist.io.writer import atomic_write
     from metrist.metrics.agreement import dump_agreements
     from metrist.studies.reproduce.page import format_page
     from metrist.studies.reproduce.page import reproduce as reproduce_tables
 
+    if inputs and tables == ["reliability"]:
+        _study_reliability(inputs, study, reading, out)
+        return
+    if inputs or study != StudyOptions():
+        raise SpecError("files and their options are for `--table reliability` alone", code="conflict")
     sections = []
     for section in reproduce_tables(tables or (), data, scores, keep or (), only or ()):
         print_note(f"{section.name}: {section.summary}")
@@ -198,3 +256,18 @@ def reproduce(
     else:
         with atomic_write(out) as file:
             file.write(text)
+
+
+def _study_reliability(inputs: list[str], options: StudyOptions, reading: ReadingOptions, out: Path | None) -> None:
+    from metrist.studies.reproduce.reliability import study_reliability
+    from metrist.studies.reproduce.reliability_figures import format_study, write_study
+
+    reading.check_system(inputs)
+    settings = as_arguments(options)
+    pair = settings.pop("pair")
+    study = study_reliability(inputs, **settings, **reading.keywords())
+    if out is None:
+        print_text(format_study(study).rstrip("\n"))
+        return
+    paths = write_study(study, out, pair)
+    print_note(f"wrote {out}: {', '.join(path.name for path in paths)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -10,17 +10,19 @@ from typing import ClassVar
 import numpy as np
 
 from metrist.errors import format_count
-from metrist.language import find_other_language
-from metrist.metrics.base import Metric
+from metrist.language import find_other_language, name_other_language
+from metrist.metrics.base import Metric, Shard
 from metrist.models.devices import Dtype, Options
 from metrist.models.weights import SHIPPED, extra_name, find_weights
 from metrist.records import Record
-from metrist.scores import Scores
+from metrist.scores import Failure, FailureKind, Scores
 
 #: The part that counts tokens of an output's texts that did not fit the model.
 CUT = "cut_tokens"
 #: What `model` may say for the English models that ship.
 SHORT_NAMES = {"small": "metrist:english-small", "large": "metrist:english-large"}
+#: The one model that ships and knows other languages than English.
+_MULTILINGUAL = "metrist:multilingual"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,34 @@ class ModelMetric(Metric):
         """The hash of the weights: the name alone does not identify them."""
         return {"weights": find_weights(self.options).fingerprint}
 
+    @property
+    def english_model(self) -> str | None:
+        """The first of its models that ships and knows only English."""
+        models = (self.model,) if isinstance(self.model, str) else self.model
+        return next((model for model in models if model.startswith(SHIPPED) and model != _MULTILINGUAL), None)
+
+    def find_unknown_language(self, record: Record) -> Failure | None:
+        """Why a model cannot judge a record: its output is in a language that the model does not know."""
+        if self.english_model is None or not (language := name_other_language(record)):
+            return None
+        return Failure(FailureKind.other, f"the output is in {language}: {self.english_model} knows only English")
+
+    def score_known_languages(self, shard: Shard, score: Callable[[Shard], Scores]) -> Scores:
+        """`score` of a shard, without records in a language that a model does not know."""
+        failures = {i: why for i, record in enumerate(shard.records) if (why := self.find_unknown_language(record))}
+        if not failures:
+            return score(shard)
+        known = [i for i in range(len(shard)) if i not in failures]
+        own = Shard([shard.records[i] for i in known], tokens=shard.tokens, runtime=shard.runtime)
+        return (score(own) if known else Scores(values=np.empty(0))).spread(len(shard), known, failures)
+
+    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
+        """A warning if records are left out for their language."""
+        if self.english_model is None or not (language := find_other_language(records)):
+            return []
+        model = self.english_model
+        return [f"{self.label}: many outputs are in {language}; {model} knows only English, and leaves them out"]
+
     def remarks(self, scores: Scores) -> list[str]:
         """How many outputs had texts that were cut, if any."""
         cut = scores.parts.get(CUT)
@@ -83,10 +113,3 @@ def count_above(scores: Scores, part: str, threshold: float) -> int:
     """Number of scores whose part is above the threshold; 0 if there is no such part."""
     values = scores.parts.get(part)
     return 0 if values is None else int(np.count_nonzero(values > threshold))
-
-
-def warn_of_other_language(label: str, model: str, records: Sequence[Record]) -> list[str]:
-    """A warning if a shipped model, which knows English, is to judge texts in another language."""
-    if not model.startswith(SHIPPED) or not (language := find_other_language(records)):
-        return []
-    return [f"{label}: many outputs are in {language}, but {model} knows only English, so that these scores say little"]

@@ -173,6 +173,45 @@ def test_an_output_is_counted_once_however_many_rate_it(rows):
 
 
 @pytest.mark.usefixtures("model")
+def test_prompts_are_searched_on_preferences(tmp_path, monkeypatch, capsys):
+    """Kendall's τ as `WMTStat.kendall` of the BARTScore repository counts it: a pair is concordant if the better output
+    scores strictly higher, and discordant otherwise."""
+    rng = np.random.default_rng(4)
+    pairs: list[dict[str, Any]] = [
+        {
+            "item": str(item),
+            "source": f"source {item}",
+            "systems": ["a", "b"],
+            "outputs": [f"output a of {item}", f"output b of {item}"],
+            "ratings": {"better": [int(rng.integers(1, 3))]},
+            "scores": {"stored": 1},
+        }
+        for item in range(15)
+    ]
+    study = search_prompts(pairs, "likelihood", prompts=PHRASES, executor="serial")
+    for phrase in ("", *PHRASES):
+        concordant = 0
+        for row in pairs:
+            first, second = (mean(row["source"], f"{phrase}, {o}" if phrase else o) for o in row["outputs"])
+            concordant += first > second if row["ratings"]["better"] == [1] else second > first
+        figure = next(f for f in study.figures if f.prompt == (phrase or NO_PROMPT))
+        assert (figure.value, figure.n) == (pytest.approx((2 * concordant - 15) / 15), 15)
+    assert (study.measure, study.group, study.prompts) == ("darr_wmt17", "pairs", list(PHRASES))
+    assert "on these 15 pairs" in study.notes[0]
+    values = {"source": "x", "ratings": {"q": [1]}}
+    rated = [{"item": "rated", "system": name, "output": name, **values} for name in "ab"]
+    assert search_prompts([*pairs, *rated], "likelihood", prompts=["so"], executor="serial").measure == "spearman"
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*pairs, *rated]))
+    argv = ["metrist", "prompts", str(file), "-m", "likelihood", "--prompt", "so", "--preferences"]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    assert capsys.readouterr().out.startswith("prompts by agreement with humans (darr_wmt17, group: pairs)")
+
+
+@pytest.mark.usefixtures("model")
 def test_invalid_searches_are_refused(rows):
     with raises_code(SpecError, "invalid_value", "rougeL"):
         search_prompts(rows, "rougeL")

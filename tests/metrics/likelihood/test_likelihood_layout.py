@@ -115,6 +115,10 @@ def test_a_phrase_stands_before_the_target_or_after_the_condition():
     # The forms of the authors' code: p + ", " + target, and condition + " " + p + ",".
     assert insert_phrase("a b.", "c", "in short", "target") == ("a b.", "in short, c")
     assert insert_phrase("a b.", "c", "in short", "condition") == ("a b. in short,", "c")
+    marked = {"In short,": "In short,", "That is:": "That is:", "i. e., ": "i. e.,", "x\uff0c": "x\uff0c"}
+    for phrase, inserted in marked.items():
+        assert insert_phrase("a", "c", phrase, "target") == ("a", f"{inserted} c")
+        assert insert_phrase("a", "c", phrase, "condition") == (f"a {inserted}", "c")
     assert insert_phrase("a", "c", "", "target") == insert_phrase("a", "c", "", "condition") == ("a", "c")
 
 

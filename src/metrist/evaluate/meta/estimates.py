@@ -17,6 +17,7 @@ from metrist.evaluate.meta.dataset import (
     SelectedSample,
     Slice,
     group_codes,
+    make_slices,
     resolve_column,
     resolve_grouping,
     select_sample,
@@ -34,14 +35,15 @@ from metrist.stats.ties import TIE, pairing, quantise_ties
 
 # ---- A metric's tie threshold ε, by `epsilon_over`
 #
-# all        one threshold per metric, the best over all outputs that take part; for the slices of a column, the one
-#            that is best for the average of these slices (as Doostmohammadi et al. (2024) do over tasks)
+# all        one threshold per metric, the best over all outputs that take part
 # slice      one per metric and slice, the best on that slice
 # crossfit   items are dealt into folds; each fold uses the threshold that is best on the others, so that no threshold
 #            is chosen on the data it is evaluated on
-# COLUMN     one per metric and value of the column (a language, as they do)
+# COLUMN     one per metric and value of the column (a language, as Doostmohammadi et al. (2024) do)
 #
-# Under the last two a metric has several thresholds. Only outputs that share a threshold are then paired.
+# Under the last two a metric has several thresholds. Only outputs that share a threshold are then paired. But for
+# `slice`, thresholds are chosen once and serve every row: if there are slices, those that are best for the average of
+# the slices of the first column (tasks, in that paper).
 
 FOLDS = 5
 #: Resamples in which thresholds are chosen again: their mean needs fewer draws than an interval.
@@ -113,16 +115,16 @@ def choose_thresholds(
     """Choose the thresholds of one metric over these outputs.
 
     With slices (a code for each output of the data), outputs are paired within slices, and a threshold is best for the
-    average of the slices.
+    average of the slices, unless they leave nothing to pair.
     """
 
-    def make_choice(code: int) -> ThresholdChoice:
+    def make_choice(code: int, slices: Codes | None) -> ThresholdChoice:
         own = take_outputs(parts, outputs)
         inside = own != code if plan.epsilon_over == "crossfit" else own == code
         inside &= own >= 0
         used = outputs if inside.all() else outputs[inside]
         if slices is not None:
-            used = used[slices[used] >= 0]
+            used = used[take_outputs(slices, used) >= 0]
         selected = select_sample(dataset, human, metric, used)
         return ThresholdChoice(
             sample=selected.sample,
@@ -135,9 +137,11 @@ def choose_thresholds(
     epsilon: list[float] = []
     choices: list[Callable[[], ThresholdChoice] | None] = []
     for code in range(int(take_outputs(parts, outputs).max(initial=0)) + 1):
-        choice = make_choice(code)
+        choice, own = make_choice(code, slices), slices
+        if slices is not None and math.isnan(choice.best()):
+            choice, own = make_choice(code, None), None
         epsilon.append(choice.best())
-        choices.append(None if choice.is_too_large() else partial(make_choice, code))
+        choices.append(None if choice.is_too_large() else partial(make_choice, code, own))
     return Thresholds(part=parts, epsilon=np.array(epsilon), choices=tuple(choices))
 
 
@@ -175,7 +179,14 @@ def estimate_optimism(
             values.append(0.0)
             weights.append(float(len(pairs) if average == "macro" else pairs.sum()))
             continue
-        sample, choice = selected.sample.take(members), make_choice()
+        choice = make_choice()
+        if choice.slices is not None:  # Outputs of no slice were not chosen on.
+            on = np.isin(selected.sample.item, choice.sample.item) & np.isin(
+                selected.sample.system, choice.sample.system
+            )
+            members = members[on[members]]
+            inside = take_outputs(groups, members)
+        sample = selected.sample.take(members)
         draws = next(
             draw_resamples(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, plan.rng(), _DRAWS)
         )
@@ -227,6 +238,31 @@ class AspectData:
         return assign_parts(self.dataset, self.plan, self.outputs)
 
     @cached_property
+    def slices(self) -> list[Slice]:
+        """The slice of all outputs, then those of the plan's columns."""
+        return make_slices(self.dataset, self.plan.slices, self.outputs)
+
+    @cached_property
+    def epsilon_slices(self) -> list[Slice]:
+        """The slices that thresholds are chosen on: those of the first column that leaves outputs to pair; or none."""
+        if self.plan.epsilon_over != "slice":
+            for column in self.plan.slices:
+                members = [part for part in self.slices if part.column == column]
+                if any(self._has_pairs(part.outputs) for part in members):
+                    return members
+        return []
+
+    @property
+    def epsilon_column(self) -> str:
+        """The column of these slices; empty without."""
+        return self.epsilon_slices[0].column if self.epsilon_slices else ""
+
+    def _has_pairs(self, outputs: Codes) -> bool:
+        selected = select_sample(self.dataset, self.gold, self.gold, outputs)
+        groups = number_groups(group_codes(self.dataset, self.plan.group, selected))[1]
+        return bool(np.bincount(groups).max(initial=0) > 1)
+
+    @cached_property
     def left_out(self) -> list[LeftOut]:
         """Each rater together with the gold of the others."""
         dataset = self.dataset
@@ -247,15 +283,15 @@ class AspectData:
         return metric.signed_corpus() if pooled else None
 
     def thresholds(self, scorer: str, human: Floats, metric: Floats, part: Slice) -> Thresholds:
-        """Return the tie thresholds of a scorer on a slice.
-
-        They are chosen once for all slices of a column, best for their average, unless each slice has its own.
-        """
+        """Return the tie thresholds of a scorer on a slice: the same for all, unless each has its own."""
         own = self.plan.epsilon_over == "slice"
-        key = scorer, part.name if own else part.column
+        key = scorer, part.name if own else ""
         if key not in self._thresholds:
-            slices = resolve_column(self.dataset, part.column, self.outputs).codes if part.column and not own else None
-            outputs = part.outputs if own else self.outputs
+            outputs, slices = part.outputs if own else self.outputs, None
+            if self.epsilon_slices:
+                slices = np.full(len(self.dataset), -1, dtype=np.intp)
+                for code, one in enumerate(self.epsilon_slices):
+                    slices[one.outputs] = code
             self._thresholds[key] = choose_thresholds(
                 self.dataset, self.plan, human, metric, outputs, self.parts, slices
             )

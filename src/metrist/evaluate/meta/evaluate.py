@@ -129,6 +129,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
     outputs: dict[str, Codes] = {}
     metrics: Sequence[MetricScores] = tuple(dataset.scores.values())
     aspects: Sequence[RatingAspect | PreferenceAspect]
+    epsilon_column = ""
     if plan.preferences:
         check_preferences(plan)
         names = preference_aspects(dataset, plan.aspects)
@@ -139,6 +140,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         rated = [_aspect_data(dataset, plan, aspect, metrics) for aspect in _rating_aspects(dataset, plan)]
         golds, outputs = {data.aspect: data.gold for data in rated}, {data.aspect: data.outputs for data in rated}
         aspects = [RatingAspect(data) for data in rated]
+        epsilon_column = rated[0].epsilon_column
     figures: list[Figure] = []
     tests: list[Tests] = []
     notes: list[str] = []
@@ -156,7 +158,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
     notes = [
         *_weight_notes(dataset, plan),
         *opposition_notes(figures, metrics, dataset.reversed_aspects),
-        *plan_notes(plan, figures, tests),
+        *plan_notes(plan, figures, tests, epsilon_column),
         *reversal_notes(tests, plan.alpha),
         *notes,
         *direction_notes(metrics),

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast, get_args
 import numpy as np
 
 from metrist.errors import RunError, SpecError
-from metrist.evaluate.meta.dataset import Slice, group_codes, make_slices, select_sample
+from metrist.evaluate.meta.dataset import Slice, group_codes, select_sample
 from metrist.evaluate.meta.estimates import (
     CALIBRATED,
     AspectData,
@@ -87,7 +87,7 @@ class RatingAspect:
         return 2 * len(self.data.metrics)
 
     def slices(self) -> list[Slice]:
-        return make_slices(self.data.dataset, self.data.plan.slices, self.data.outputs)
+        return self.data.slices
 
     def evaluate_slice(
         self, part: Slice, measure: str, report: Callable[[int], None]

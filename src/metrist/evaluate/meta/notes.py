@@ -37,13 +37,6 @@ FEW_SYSTEMS = 8
 #: If calling everything a tie is right this often, accuracies say little about a metric.
 _SKEWED = 0.75
 _MAX_LISTED = 5
-_EPSILON = {
-    "all": "ε: the metric's best tie threshold, chosen on the same outputs: accuracies are a little too high, "
-    "intervals account for it.",
-    "slice": "ε: the metric's best tie threshold on each slice, chosen on the same outputs: accuracies are too high, "
-    "intervals account for it.",
-    "crossfit": "ε: chosen on other items than those it is evaluated on (5 folds).",
-}
 _CORRECTIONS = {
     "holm": "Holm-corrected",
     "benjamini-hochberg": "Benjamini-Hochberg-corrected",
@@ -51,8 +44,10 @@ _CORRECTIONS = {
 }
 
 
-def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]) -> list[str]:
-    """Explain how intervals, thresholds and ranks were computed."""
+def plan_notes(
+    plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests], epsilon_column: str = ""
+) -> list[str]:
+    """Explain how intervals, thresholds and ranks were computed; thresholds are best for the slices of a column."""
     notes = []
     if any(not math.isnan(figure.low) for figure in figures):
         notes.append(
@@ -60,7 +55,7 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
             f"seed {plan.seed}."
         )
     if any(figure.measure == "acc_eq" and figure.group != "system-level" for figure in figures):
-        notes.append(_EPSILON.get(plan.epsilon_over, f"ε: each metric's best tie threshold per {plan.epsilon_over}."))
+        notes.append(_describe_epsilons(plan, epsilon_column))
     if any(figure.measure.startswith("spa") for figure in figures):
         notes.append("spa is computed from p-values: it has no interval, no test and no mean over slices.")
     reasons: dict[str, list[str]] = {}
@@ -87,6 +82,22 @@ def plan_notes(plan: MetaPlan, figures: Sequence[Figure], tests: Sequence[Tests]
     if any(figure.metric == HUMANS for figure in figures):
         notes.append(f"{HUMANS}: each rater compared with the gold of the others; the mean over raters.")
     return notes
+
+
+def _describe_epsilons(plan: MetaPlan, column: str) -> str:
+    best = f", best for the mean over {column}" if column else ""
+    match plan.epsilon_over:
+        case "all":
+            what = f"one per metric{best}, on" if column else "the metric's best tie threshold, chosen on"
+            return f"ε: {what} the same outputs: accuracies are a little too high, intervals account for it."
+        case "slice":
+            return (
+                "ε: the metric's best tie threshold on each slice, chosen on the same outputs: accuracies are too "
+                "high, intervals account for it."
+            )
+        case "crossfit":
+            return f"ε: chosen on other items than those it is evaluated on (5 folds){best}."
+    return f"ε: each metric's best tie threshold per {plan.epsilon_over}{best}."
 
 
 def _draws_notes(plan: MetaPlan, tests: Sequence[Tests]) -> list[str]:

@@ -209,9 +209,10 @@ def search_prompts(
     aspects: str | Sequence[str] = (),
     *,
     prompts: str | Sequence[str] | None = None,
-    measure: str = "spearman",
+    measure: str | None = None,
     group: str = "item",
     gold: str = "mean",
+    preferences: bool | None = None,
     groups: Mapping[str, str] | None = None,
     executor: Any = None,
     progress: Progress | None = None,
@@ -220,19 +221,31 @@ def search_prompts(
 ) -> PromptStudy:
     """Measure how well a likelihood metric agrees with people with each prompt alone, without any, and with all.
 
-    `data` holds records with ratings, and is read twice. `prompts` takes what a metric's setting of that name takes; by
-    default the metric's own prompts, or the shipped set for its direction. `groups` adds aspects to `aspect_groups`.
-    `score_options` are passed to `score` (device, batch_tokens, cache), `reading` to `read_records`.
+    `data` holds records with ratings or preferences, and is read twice; `preferences` says which count, by default
+    preferences where there are no ratings. `measure` defaults to spearman, for preferences to darr_wmt17. `prompts`
+    takes what a metric's setting of that name takes; by default the metric's own prompts, or the shipped set for its
+    direction. `groups` adds aspects to `aspect_groups`. `score_options` are passed to `score` (device, batch_tokens,
+    cache), `reading` to `read_records`.
     """
     each = EachPrompt(metric=_with_prompts(metric, prompts))
     judged = join(data, **reading)
-    plan = MetaPlan(aspects=as_names(aspects), measures=(measure,), group=group, gold=gold, draws=0, test="none")
+    if preferences is None:
+        preferences = bool(judged.preferences) and not judged.ratings
+    plan = MetaPlan(
+        aspects=as_names(aspects),
+        measures=(measure or ("darr_wmt17" if preferences else "spearman"),),
+        group=group,
+        gold=gold,
+        preferences=preferences,
+        draws=0,
+        test="none",
+    )
     results = score(data, each, executor=executor, progress=progress, **(score_options or {}), **reading)
-    evaluation = evaluate(replace(judged, scores=_prompt_columns(judged, results)), plan)
+    evaluation = evaluate(replace(judged, scores=_prompt_columns(judged, results), choices={}), plan)
     return PromptStudy(
         metric=each.text,
-        measure=measure,
-        group=group,
+        measure=plan.measures[0],
+        group="pairs" if preferences else group,
         figures=_prompt_figures(evaluation),
         aspect_groups=aspect_groups(groups),
         notes=(*_study_notes(evaluation, results), *results.notes),
@@ -287,8 +300,9 @@ def _study_notes(evaluation: MetaEvaluation, results: Results) -> list[str]:
     # Not of all figures: that of the raters counts each output once per rater.
     outputs = max(figure.n for figure in _prompt_figures(evaluation))
     tried = len(evaluation.metrics()) - 2
+    judged = "pairs" if evaluation.plan.preferences else "outputs"
     notes = [
-        f"The best of {tried} prompts was chosen on these {outputs:,} outputs, so its figure flatters it: report its "
+        f"The best of {tried} prompts was chosen on these {outputs:,} {judged}, so its figure flatters it: report its "
         "agreement on data that it was not chosen on."
     ]
     failures = list(scores.failures.values())

@@ -8,6 +8,7 @@ reference->output precision, output->reference recall, and the mean of the last 
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -174,12 +175,13 @@ def prompt_facts(prompts: str | Sequence[str]) -> Mapping[str, str]:
 
 
 def insert_phrase(condition: str, target: str, phrase: str, side: Side) -> TextPair:
-    """The pair with the phrase before the target or after the condition."""
+    """The pair with the phrase before the target or after the condition, and a comma where it ends in no mark."""
     if not phrase:
         return condition, target
-    if side == "condition":
-        return f"{condition} {phrase},", target
-    return condition, f"{phrase}, {target}"
+    stripped = phrase.rstrip()
+    is_marked = unicodedata.category(stripped[-1:] or " ").startswith("P")
+    inserted = stripped if is_marked else f"{phrase},"
+    return (f"{condition} {inserted}", target) if side == "condition" else (condition, f"{inserted} {target}")
 
 
 # --- Scoring pairs with a model

@@ -25,7 +25,7 @@ from metrist.metrics.likelihood.layout import (
     read_phrases,
     score_pairs,
 )
-from metrist.metrics.model_metric import CUT, ModelMetric, count_above, count_scored, warn_of_other_language
+from metrist.metrics.model_metric import CUT, ModelMetric, count_above, count_scored
 from metrist.metrics.token_weights import DocumentFrequencies, Weighting, make_weigher, read_texts
 from metrist.models.devices import Options
 from metrist.models.loading import load_seq2seq
@@ -95,6 +95,9 @@ class Likelihood(ModelMetric):
         return {**super().facts(), **prompts, **idf}
 
     def score(self, shard: Shard) -> Scores:
+        return self.score_known_languages(shard, self._score)
+
+    def _score(self, shard: Shard) -> Scores:
         if not len(shard):
             return Scores.of([])
         layout, scores, by_prompt, by_part = self._evaluate(shard)
@@ -109,6 +112,9 @@ class Likelihood(ModelMetric):
     def each_prompt(self, shard: Shard) -> Scores:
         """The score, with the score of each prompt alone as a part named by its phrase. The cost is the same as for
         `score`."""
+        return self.score_known_languages(shard, self._score_prompts)
+
+    def _score_prompts(self, shard: Shard) -> Scores:
         if not len(shard):
             return Scores.of([])
         layout, scores, by_prompt, _ = self._evaluate(shard)
@@ -124,8 +130,7 @@ class Likelihood(ModelMetric):
         return remarks
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        warnings = warn_of_other_language(self.label, self.model, records)
-        return [f"{warning}; model= names another model" for warning in warnings]
+        return [f"{warning}; model= names another model" for warning in super().describe_misuse(records)]
 
     def _evaluate(self, shard: Shard) -> tuple[ShardLayout, PairScores, Numbers, Mapping[str, Numbers]]:
         """The scored texts of a shard, with values of shape (scorable records, prompts), and the same for each part of

@@ -13,7 +13,7 @@ from metrist import criteria
 from metrist.criteria import Criterion
 from metrist.errors import SpecError, agree, did_you_mean, format_count
 from metrist.metrics.base import Shard
-from metrist.metrics.model_metric import CUT, SHORT_NAMES, ModelMetric, warn_of_other_language
+from metrist.metrics.model_metric import CUT, SHORT_NAMES, ModelMetric
 from metrist.metrics.prompt_layout import resolve_task
 from metrist.metrics.trained.speakers import DIALOGUE, remove_speakers
 from metrist.models import loading
@@ -88,11 +88,10 @@ class Preference(ModelMetric):
             raise SpecError(f"preference: the models of an ensemble must be different ones, got the same in {names}")
         return {"weights": ", ".join(fingerprints)}
 
-    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        """A warning for each shipped model, which knows English, if it is to score texts in another language."""
-        return [warning for own in self.models for warning in warn_of_other_language(self.label, own.model, records)]
-
     def score(self, shard: Shard) -> Scores:
+        return self.score_known_languages(shard, self._score)
+
+    def _score(self, shard: Shard) -> Scores:
         # The models read dialogues without labels of speakers.
         prepared = [
             remove_speakers(record).record if resolve_task(record.task) == DIALOGUE else record

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from metrist.errors import SpecError
-from metrist.language import find_other_language, name_other_language
 from metrist.metrics.errors.aspect_tables import find_table
 from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric
-from metrist.models.weights import SHIPPED
 from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.scores import Failure, FailureKind
 
 #: Parts of a score.
 SENTENCES, MEAN, MINIMUM = "sentences", "mean", "minimum"
@@ -51,19 +48,8 @@ class SentenceMetric(ModelMetric):
         if not 0 < self.threshold < 1:
             raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")
 
-    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
-        if not self.model.startswith(SHIPPED) or not (language := find_other_language(records)):
-            return []
-        return [f"{self.label}: many outputs are in {language}; {self.model} knows only English, and leaves them out"]
-
     def facts(self) -> Mapping[str, str]:
         return {**super().facts(), "rules": self.rules}
-
-    def find_unknown_language(self, record: Record) -> Failure | None:
-        """Why the model cannot judge a record: its output is in a language that a shipped model does not know."""
-        if not self.model.startswith(SHIPPED) or not (language := name_other_language(record)):
-            return None
-        return Failure(FailureKind.other, f"the output is in {language}: {self.model} knows only English")
 
     def make_error(self, record: Record, span: CharacterSpan, penalty: float, explanation: str, **fields: Any) -> Error:
         """An error in characters of the output."""

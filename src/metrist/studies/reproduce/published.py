@@ -37,6 +37,8 @@ _SHARED_KEYS = frozenset({"references", "group", "measures"})
 MEAN = "mean"
 #: What a table shows instead of a figure if the data set is not in the folder.
 NO_DATA = "data missing"
+#: The study that is made from ratings of one's own.
+RELIABILITY = "reliability"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,14 @@ def list_tables() -> list[str]:
 def select_tables(names: Sequence[str]) -> list[str]:
     """Return the requested names without repeats, or all if there are none. An unknown name raises an error."""
     known = list_tables()
+    if RELIABILITY in names:
+        raise RunError(
+            f"the study {RELIABILITY} is made from your own ratings, apart from other tables: name their files, and no "
+            "other table",
+            code="missing_value",
+        )
     for name in names:
-        check_known("table", name, known, RunError)
+        check_known("table", name, [*known, RELIABILITY], RunError)
     return list(dict.fromkeys(names)) or known
 
 
