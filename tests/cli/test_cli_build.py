@@ -126,3 +126,7 @@ def test_pairs_are_written_with_the_chosen_wording_and_split(metrist, endings: P
     with lzma.open(out, "rt", encoding="utf-8") as lines:
         first = json.loads(next(lines))
     assert first["instruction"] == criteria.find("HS").instructions[1]
+    own, out = tmp_path / "own.toml", tmp_path / "own.jsonl"
+    own.write_text("HS = 'How does it end?'", encoding="utf-8")
+    assert metrist("build", "heap", "hellaswag", endings, "-o", out, "--instructions", own).code == 0
+    assert json.loads(out.read_text(encoding="utf-8").splitlines()[0])["instruction"] == "How does it end?"

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from metrist.cli.train_study import choose_setups
+from error_codes import raises_code
+from metrist.cli.train_study import SuiteOptions, choose_setups
+from metrist.data.heap import add_instructions
 from metrist.data.pairs import GoodBad, write_good_bad
+from metrist.errors import SpecError
+from metrist.models.devices import Options
 from metrist.settings import split_commas
 from metrist.studies.heap.hyperparameters import BUDGET
 from metrist.studies.heap.jobs import SETUPS
@@ -85,3 +89,15 @@ def test_help_shows_the_defaults_of_a_study(metrist) -> None:
         assert re.search(rf"default: {default}\b", shown), default
     for setup in SETUPS:
         assert setup in shown
+
+
+def test_a_study_may_use_instructions_of_a_file(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('AG = "Is it what people would say?"\n', encoding="utf-8")
+    options = SuiteOptions(suite="heap", instructions=own)
+    study = options.study(tmp_path / "pairs", tmp_path / "out", {"base": Options(model="m")}, 10)
+    assert study.settings.instructions == {"AG": "Is it what people would say?"}
+    (pair,) = add_instructions([GoodBad(criterion="AG", good=(), bad=())], study.settings.instructions)
+    assert pair.instruction == "Is it what people would say?"
+    with raises_code(SpecError, "conflict"):
+        SuiteOptions(suite="heap", instructions=own, choose=("instruction",)).check([tmp_path], {})

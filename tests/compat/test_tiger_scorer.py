@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 from transformers import AutoTokenizer
 
 from error_codes import raises_code
@@ -214,10 +217,33 @@ def test_the_llm_is_chosen_as_the_original_chooses_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr(devices, "runs_on_cpu", lambda _feature: False)
     assert TIGERScorer("m")._llm == Transformers(model="m", dtype="bfloat16", turns="none")
     assert TIGERScorer("m", use_vllm=True)._llm == VLLM(model="m", dtype="bfloat16", turns="none")
-    with pytest.warns(UserWarning, match="4-bit loading is not supported"):
-        TIGERScorer("m", quantized=True)
-    with raises_code(ModelError, "model_unusable", "llama.cpp"):
-        TIGERScorer("m", use_llamacpp=True, use_vllm=True)
+    assert TIGERScorer("m", quantized=True)._llm == Transformers(model="m", dtype="bfloat16", bits=4, turns="none")
+    assert "bits=4" in str(TIGERScorer("m", quantized=True)._llm.spec)
+
+
+def test_a_model_in_4_bits_is_loaded_by_bitsandbytes_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, tiny: Callable[[str], Path]
+) -> None:
+    """As the authors load it: `load_in_4bit`, in bfloat16, on the device. bitsandbytes itself is a stand-in here."""
+    monkeypatch.setenv("METRIST_DEVICE", "cpu")
+    tiger = TIGERScorer(str(tiny("gpt2")), quantized=True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with raises_code(ModelError, "missing_dependency", "bitsandbytes"):
+        tiger.score(["a"], ["b"], ["c"])
+    monkeypatch.undo()
+    monkeypatch.setenv("METRIST_DEVICE", "cpu")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    loaded: dict[str, Any] = {}
+
+    def load(*_: Any, **settings: Any) -> Any:
+        loaded.update(settings)
+        raise OSError("far enough")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", load)
+    with raises_code(ModelError, "model_unusable", "far enough"):
+        tiger.score(["a"], ["b"], ["c"])
+    assert loaded["quantization_config"].load_in_4bit
+    assert (loaded["dtype"], loaded["device_map"]) == (torch.bfloat16, {"": torch.device("cpu")})
 
 
 def test_a_model_in_process_is_given_the_words_as_they_are_and_streams(tiny: Callable[[str], Path]) -> None:

@@ -13,13 +13,16 @@ import pytest
 from run_builder import make_run, noisy
 
 from error_codes import raises_code
-from metrist.errors import RunError
+from metrist.errors import MissingExtra, RunError
 from metrist.evaluate.audit.calibrate import calibrate
 from metrist.evaluate.compare.comparison import compare
+from metrist.evaluate.explain.worst import show_outputs
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.report import KINDS, build_report, plot
 from metrist.evaluate.report.data import ReportData, ReportOptions
 from metrist.metrics.base import Metric
+from metrist.metrics.errors.combined import Errors
+from metrist.metrics.trained.consistency import Consistency
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.page import Block, FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
@@ -225,6 +228,25 @@ def test_an_error_that_two_metrics_found_is_shown_once() -> None:
     numbered, names = card.number_errors()
     assert [number for number, _ in numbered] == [1]
     assert names == {1: "marking, whole"}
+
+
+def test_errors_of_metrics_that_rest_on_one_model_count_once() -> None:
+    source = "The old bridge is closed for 12 days, since two of its pillars have cracks."
+    wrong = [f"The old bridge is closed for {20 + n} days." for n in range(3)]
+    records = [
+        Record(item=str(n), system="s", output=output, source=source, task="summarization")
+        for n, output in enumerate(wrong)
+    ]
+    try:
+        Consistency().facts()
+    except MissingExtra as error:
+        pytest.skip(str(error))
+    alone = ReportData([score(records, [Consistency()], progress=False), records], ReportOptions(draws=200))
+    data = ReportData([score(records, [Consistency(), Errors()], progress=False), records], ReportOptions(draws=200))
+    (own,), (found,) = alone.errors.values(), data.errors.values()
+    assert len(own) == len(found) >= 3
+    (card,) = show_outputs(data.results, data.texts.read([0]))
+    assert card.number_errors()[1] == {1: "consistency, errors"}
 
 
 def test_systems_of_one_name_are_told_apart_by_their_runs(tmp_path: Path) -> None:

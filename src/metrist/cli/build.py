@@ -40,6 +40,7 @@ PairsFile = Annotated[
     Path, typer.Argument(metavar="PAIRS", help="A file of pairs, as `metrist build pairs` writes it.")
 ]
 OUT = setting(..., "The file to write: .jsonl, also .jsonl.gz, .xz or .zst.", "-o", metavar="FILE")
+INSTRUCTIONS = setting(None, "A TOML file of your own instructions: AH = 'TEXT'.", metavar="FILE")
 SPLIT_BY = setting("text", "text: pairs that share a text stay together; position: the first are for train.")
 
 
@@ -50,16 +51,17 @@ def heap(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="The files in which it was published.")],
     out: Path = OUT,
     wording: int = setting(0, "Which wording of the instruction to use.", min=0),
+    instructions: Path | None = INSTRUCTIONS,
     split: SplitRule = setting("none", "positional: 80, 10 and 10 % of each criterion in file order, as in HEAP."),
 ) -> None:
-    from metrist.data.heap import list_skipped, read_data_set
+    from metrist.data.heap import list_skipped, read_data_set, read_instructions
     from metrist.data.pairs import check_pairs_path, write_good_bad
     from metrist.data.splits import split_by_position
     from metrist.io.writer import check_distinct
 
     check_pairs_path(out)
     check_distinct(out, files, "the data set is")
-    pairs = read_data_set(data_set, *files, wording=wording)
+    pairs = read_data_set(data_set, *files, wording=read_instructions(instructions) if instructions else wording)
     if split == "positional":
         pairs = split_by_position(pairs)
     write_good_bad(out, pairs)

@@ -206,12 +206,15 @@ def convert(
         list[Path] | None,
         typer.Argument(
             metavar="[IN…]",
-            help="JSON of BARTScore, AlpacaEval or Label Studio, or an mt-metrics-eval folder.",
+            help="JSON of BARTScore, AlpacaEval, Label Studio, MetricInstruct or Natural Instructions, or an "
+            "mt-metrics-eval folder.",
         ),
     ] = None,
     source: Path | None = setting(None, "Line file of sources."),
     reference: list[Path] | None = setting(None, "Line file of references; repeatable."),
-    output: Mapping[str, str] = setting({}, "A system's line file; repeatable.", metavar="SYSTEM=FILE"),
+    outputs: Mapping[str, str] = setting(
+        {}, "A system's line file, or its predictions for IN; repeatable.", "--output", metavar="SYSTEM=FILE"
+    ),
     kind: Kind | None = setting(None, "The format of IN.", shown="detected"),
     system: str | None = setting(None, "The system's name, for outputs without one."),
     task: str | None = setting(None, "The task of all records."),
@@ -222,17 +225,21 @@ def convert(
     take: list[str] | None = setting(
         None, "mt-metrics-eval: a reference to use, such as refA; repeatable.", "--take-reference", shown="all"
     ),
+    limit: int = setting(0, "Natural Instructions: instances of a task to use; 0: all.", metavar="N", min=0),
 ) -> None:
+    from metrist.data.error_analysis import read_published_row
     from metrist.io import convert as formats
 
     rows: Iterator[dict[str, Any]]
-    if output:
-        if paths:
-            raise InputError("give either files to convert or line files with --output, not both", code="conflict")
-        rows = formats.line_files(dict(output), source=source, references=reference or [], task=task, language=language)
+    if outputs and not paths:
+        rows = formats.line_files(
+            dict(outputs), source=source, references=reference or [], task=task, language=language
+        )
     else:
         if source or reference:
-            raise InputError("--source and --reference need --output SYSTEM=FILE", code="missing_value")
+            raise InputError(
+                "--source and --reference need --output SYSTEM=FILE, and no other file", code="missing_value"
+            )
         rows = formats.convert(
             *(paths or []),
             kind=kind,
@@ -242,6 +249,9 @@ def convert(
             ratings=rating,
             references=take,
             announce=functools.cache(print_note),
+            read_analysis=read_published_row,
+            outputs=dict(outputs),
+            limit=limit,
         )
     print_note(f"wrote {format_count(formats.write_rows(rows, out), 'row')} to {out}")
 

@@ -47,10 +47,17 @@ class SuiteOptions:
         None, "authors: the file's split; honest: each context on one side.", shown="authors"
     )
     jobs: int | None = setting(None, "Parallel trainings on one device.", min=1, shown="1")
-    criteria: Names = setting((), "Only these criteria.", metavar="A,B", shown="all of the file", parse=split_commas)
+    criteria: Names = setting(
+        (),
+        "Only these criteria, or data sets; without those after a !.",
+        metavar="A,B",
+        shown="all of the file",
+        parse=split_commas,
+    )
     choose: Names = setting(
         (), "Tune on dev pairs: instruction, lr, batch, epochs, labelled, keep.", metavar="A,B", parse=split_commas
     )
+    instructions: Path | None = setting(None, "A TOML file of your own instructions: AH = 'TEXT'.", metavar="FILE")
     budget: int | None = setting(None, "Trial trainings per tuned choice.", min=1, shown="12")
     paper_settings: bool = setting(False, "Start from the paper's learning rates, batches, epochs and labels.")
     no_models: bool = setting(False, "Keep the models' answers, but not the models.")
@@ -70,10 +77,13 @@ class SuiteOptions:
             if value:
                 reason = _REASONS.get(name, "a study has its own splits and seeds")
                 raise SpecError(f"`{name}` cannot be used with --suite: {reason}; omit it", code="conflict")
+        if self.instructions and "instruction" in self.choose:
+            raise SpecError("`choose=instruction` and `instructions` exclude each other; omit one", code="conflict")
         if len(data) != 1:
             raise SpecError(f"a study needs exactly one file of pairs, got --data {len(data)} times")
 
     def study(self, pairs: Path, out: Path, settings: Mapping[str, Any], checkpoint_every: int) -> Study:
+        from metrist.data.heap import read_instructions
         from metrist.studies.heap.jobs import SPLITS, Settings
         from metrist.studies.heap.study import Study
 
@@ -83,7 +93,9 @@ class SuiteOptions:
             suite=self.suite or "heap",
             pairs=pairs,
             out=out,
-            settings=Settings(**settings),
+            settings=Settings(
+                **settings, instructions=read_instructions(self.instructions) if self.instructions else {}
+            ),
             setups=choose_setups(self.setups or ("multi",)),
             splits=tuple(name for name in SPLITS if split in (name, "both")),
             criteria=self.criteria,

@@ -18,6 +18,7 @@ from metrist.llm.base import LLM, build_llm
 from metrist.llm.messages import Completion, Conversation, Message, Sampling
 from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.metrics.llm_metric import ask_llm
+from metrist.spec import Spec
 
 _GENERATE_OPTIONS = ("max_new_tokens", "temperature", "top_p", "do_sample")
 _LEGACY_TEMPERATURE = 0.7
@@ -119,20 +120,19 @@ class TIGERScorer:
 
 
 def _choose_llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM:
-    if use_llamacpp:
-        raise ModelError(
-            f"llama.cpp is used over HTTP here: start `llama-server -m {model}` and pass TIGERScorer "
-            "llm=\"openai(model='tigerscore', url='http://127.0.0.1:8080/v1', turns='none')\""
-        )
+    if use_llamacpp or model.endswith(".gguf"):
+        from metrist.compat.llama_server import start_llama_server
+
+        return build_llm(Spec("openai", {"model": model, "url": start_llama_server(model), "turns": "none"}))
     if use_vllm:
         from metrist.models.local_llm import VLLM
 
         return VLLM(model=model, dtype="bfloat16", turns="none")
-    if quantized:
-        warnings.warn("4-bit loading is not supported: the model is loaded without quantization", stacklevel=3)
     from metrist.models.devices import runs_on_cpu
     from metrist.models.local_llm import Transformers
 
+    if quantized:
+        return Transformers(model=model, dtype="bfloat16", bits=4, turns="none")
     if runs_on_cpu(f"the model {model!r}"):
         warnings.warn("there is no GPU: the model is loaded in float32, on the CPU", stacklevel=3)
         return Transformers(model=model, dtype="float32", turns="none")

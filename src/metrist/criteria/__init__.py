@@ -91,9 +91,11 @@ class ChosenSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsGrid:
-    """The settings that the paper tried; `epochs` are the fewest and the most."""
+    """The settings that the paper tried; `epochs` are the fewest and the most. A batch is `device_batch` pairs for each
+    accumulated gradient."""
 
     learning_rates: tuple[float, ...]
+    device_batch: int
     gradient_accumulation: tuple[int, ...]
     epochs: tuple[int, int]
     truncate_right: tuple[bool, ...]
@@ -150,6 +152,11 @@ class Suite:
         raise SpecError(
             f"no criterion {code!r} in the suite {self.name!r}{did_you_mean(code, self.codes)}", code="unknown_name"
         )
+
+    def find_codes(self, name: str) -> tuple[str, ...]:
+        """Return the codes of the criteria of a data set, or the code of the criterion of this code or name."""
+        codes = [entry.code for entry in self.criteria if name.lower() == (entry.data_set or "").lower()]
+        return tuple(codes) or (self.criterion(name).code,)
 
     def cluster(self, number: int) -> CriteriaGroup:
         clusters = {cluster.number: cluster for cluster in self.clusters}

@@ -408,15 +408,27 @@ class Shard:
 
     `once(key, make)` computes a value for the first metric that needs it and keeps it for the others. `tokens` asks
     metrics that look at single tokens to return a score for each. Without a `runtime`, the environment decides.
+    `results(key)` holds what a model that `key` names says of texts, for all metrics that ask it; a `part` shares it.
     """
 
-    __slots__ = ("_made", "records", "runtime", "tokens")
+    __slots__ = ("_made", "_results", "records", "runtime", "tokens")
 
     def __init__(self, records: Sequence[Record], *, tokens: bool = False, runtime: Runtime | None = None) -> None:
         self.records: Sequence[Record] = records if isinstance(records, RecordColumns) else tuple(records)
         self.tokens = tokens
         self.runtime = runtime or Runtime.current()
         self._made: dict[Hashable, Any] = {}
+        self._results: dict[Hashable, dict[Any, Any]] = {}
+
+    def part(self, records: Sequence[Record], *, tokens: bool | None = None) -> Shard:
+        """A shard of some of the records."""
+        part = Shard(records, tokens=self.tokens if tokens is None else tokens, runtime=self.runtime)
+        part._results = self._results
+        return part
+
+    def results(self, key: Hashable) -> dict[Any, Any]:
+        """What is known by text."""
+        return self._results.setdefault(key, {})
 
     def __len__(self) -> int:
         return len(self.records)

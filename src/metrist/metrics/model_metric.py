@@ -81,7 +81,7 @@ class ModelMetric(Metric):
         if not failures:
             return score(shard)
         known = [i for i in range(len(shard)) if i not in failures]
-        own = Shard([shard.records[i] for i in known], tokens=shard.tokens, runtime=shard.runtime)
+        own = shard.part([shard.records[i] for i in known])
         return (score(own) if known else Scores(values=np.empty(0))).spread(len(shard), known, failures)
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:

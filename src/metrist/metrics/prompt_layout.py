@@ -22,7 +22,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
+from pathlib import Path
 
+from metrist.documents import read_toml
+from metrist.errors import SpecError, check_known
 from metrist.records import Record
 
 #: How prompts explain the fences. The mark is named only after the texts, so that all prompts of a metric share a
@@ -69,6 +72,37 @@ def load_template(name: str, ending: str = ".md") -> str:
     """The text of a shipped prompt file."""
     file = resources.files("metrist.metrics") / "prompts" / f"{name}{ending}"
     return file.read_text(encoding="utf-8").strip()
+
+
+#: Slots whose texts a prompt can do without.
+_OPTIONAL_SLOTS = {"answer", "aspects", "output", "reason", "reasons", "reference", "references", "severity", "task"}
+#: Bytes of a file of templates.
+_LARGEST = 1 << 20
+
+
+def load_templates(names: Sequence[str], path: str | None) -> Mapping[str, str]:
+    """The shipped prompt files of these names, or what a TOML file of texts by name puts in their place. A text has the
+    slots of the one that it replaces."""
+    templates = {name: load_template(name) for name in names}
+    if path is None:
+        return templates
+    for name, text in read_toml(Path(path), SpecError, largest=_LARGEST).items():
+        check_known(f"{path}: template", name, names)
+        if not isinstance(text, str):
+            raise SpecError(f"{path}: {name} must be a text, got {type(text).__name__}", code="invalid_value")
+        slots, known = set(_SLOT.findall(text)), set(_SLOT.findall(templates[name]))
+        if unknown := slots - known:
+            raise SpecError(
+                f"{path}: {name} has {{{{{min(unknown)}}}}}; it can have {_list_slots(known)}", code="unknown_name"
+            )
+        if missing := known - slots - _OPTIONAL_SLOTS:
+            raise SpecError(f"{path}: {name} lacks {_list_slots(missing)}", code="missing_value")
+        templates[name] = text.strip()
+    return templates
+
+
+def _list_slots(names: Iterable[str]) -> str:
+    return ", ".join(f"{{{{{name}}}}}" for name in sorted(names))
 
 
 def fill_template(template: str, **values: str) -> str:

@@ -41,6 +41,8 @@ class Options:
     trust_remote_code: bool = False
     #: Language codes of the condition and the target, as the tokenizer of a multilingual model names them.
     languages: tuple[str, str] | None = None
+    #: Bits of a weight that bitsandbytes stores; None: those of `dtype`.
+    bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ def resolve_placement(options: Options, runtime: Runtime | None = None, *, cpu_t
     if options.dtype not in get_args(Dtype):
         known = ", ".join(map(repr, get_args(Dtype)))
         raise ModelError(f"{options.model}: dtype must be one of {known}, got {options.dtype!r}", code="invalid_value")
-    if device.type == "cpu" and options.dtype != "float32":
+    if device.type == "cpu" and options.dtype != "float32" and options.bits is None:
         raise ModelError(
             f"{options.model}: dtype={options.dtype!r} is too slow on a CPU; set dtype='float32', or use a GPU"
         )

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Transformers(LLM):
     """A causal model from the Hugging Face hub or a folder. A schema is not enforced; only the prompt asks for it.
-    `turns` 'none' passes the text without a chat template, for models trained on a single prompt such as TIGERScore."""
+    `turns` 'none' passes the text without a chat template, for models trained on a single prompt such as TIGERScore.
+    With `bits` 4 or 8, bitsandbytes stores the weights in so many."""
 
     llm_name: ClassVar[str] = "transformers"
     extra: ClassVar[str | None] = "neural"
@@ -55,16 +56,22 @@ class Transformers(LLM):
     dtype: Dtype = "float32"
     trust_remote_code: bool = False
     turns: Turns = "chat"
+    bits: Literal[4, 8] | None = None
 
     def __post_init__(self) -> None:
         check_text(self, "model")
+        check_choice(self, "bits", (None, 4, 8))
         check_choice(self, "dtype", ("float32", "bfloat16", "float16"))
         check_choice(self, "turns", get_args(Turns))
 
     @property
     def options(self) -> Options:
         return Options(
-            model=self.model, revision=self.revision, dtype=self.dtype, trust_remote_code=self.trust_remote_code
+            model=self.model,
+            revision=self.revision,
+            dtype=self.dtype,
+            trust_remote_code=self.trust_remote_code,
+            bits=self.bits,
         )
 
     def facts(self) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import threading
 import warnings
@@ -40,6 +41,8 @@ def read_model(kind: str, weights: Weights, options: Options, place: Placement, 
         except ImportError:
             raise MissingExtra(f"device={MAP!r}", "train") from None
         settings["device_map"] = "auto"
+    if options.bits is not None:
+        settings = {"device_map": {"": place.device}, **settings, "quantization_config": _make_quantization(options)}
     with _loading, quiet_transformers(), _translate_errors(kind, weights):
         model, info = _class(kind).from_pretrained(
             weights.folder,
@@ -51,7 +54,20 @@ def read_model(kind: str, weights: Weights, options: Options, place: Placement, 
             **settings,
         )
         _check_complete(kind, weights, model, info["missing_keys"])
-        return (model if place.spread else model.to(place.device)).eval().requires_grad_(False)
+        placed = model if place.spread or options.bits is not None else model.to(place.device)
+        return placed.eval().requires_grad_(False)
+
+
+def _make_quantization(options: Options) -> Any:
+    """What from_pretrained makes of `load_in_4bit=True`, as the authors of TIGERScore give it."""
+    for package in ("accelerate", "bitsandbytes"):
+        if importlib.util.find_spec(package) is None:
+            raise ModelError(
+                f"{options.model}: bits={options.bits} needs accelerate and bitsandbytes: pip install accelerate "
+                "bitsandbytes",
+                code="missing_dependency",
+            )
+    return _class("BitsAndBytesConfig")(**{f"load_in_{options.bits}bit": True})
 
 
 def read_shape(weights: Weights, options: Options) -> Any:

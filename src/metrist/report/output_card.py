@@ -45,6 +45,12 @@ _WORDS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u340
 NumberedError = tuple[int, Error]
 
 
+def identify_error(error: Error, finder: str) -> Error:
+    """What tells an error from others: metrics that say the same of the same words found one error; people are told
+    apart."""
+    return error if finder == PEOPLE else replace(error, rater=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputCard:
     """One output with all that is known about it. `record` is None where its texts could not be read.
@@ -103,14 +109,14 @@ class OutputCard:
 
     def number_errors(self) -> tuple[list[NumberedError], dict[int, str]]:
         """The errors of all metrics and of people, each once, counted through; and who found each."""
-        found: dict[Error, list[str]] = {}
-        for name, errors in [(name, score.errors) for name, score in self.scores.items()]:
-            for error in errors:
-                found.setdefault(error, []).append(name)
+        found: dict[Error, tuple[Error, list[str]]] = {}
+        for name, score in self.scores.items():
+            for error in score.errors:
+                found.setdefault(identify_error(error, name), (error, []))[1].append(name)
         for error in self.errors:
-            found.setdefault(error, []).append(self.by or PEOPLE)
-        names = {number: ", ".join(dict.fromkeys(own)) for number, own in enumerate(found.values(), 1)}
-        return list(enumerate(found, 1)), names
+            found.setdefault(identify_error(error, PEOPLE), (error, []))[1].append(self.by or PEOPLE)
+        names = {number: ", ".join(dict.fromkeys(own)) for number, (_, own) in enumerate(found.values(), 1)}
+        return list(enumerate((error for error, _ in found.values()), 1)), names
 
     def list_passages(self) -> list[tuple[str, str]]:
         """The passages of the source that errors are about, each once: the numbers of the errors, and the words."""

@@ -150,7 +150,7 @@ def score_shard(metric: Metric, shard: Shard) -> Scores:
     def part() -> Shard:
         records = shard.records
         chosen = records.take(able) if isinstance(records, RecordColumns) else [records[i] for i in able]
-        return Shard(chosen, tokens=shard.tokens, runtime=shard.runtime)
+        return shard.part(chosen)
 
     # Metrics with the same needs share the smaller shard, and with it the tokenised texts.
     return _checked_scores(metric, shard.once(("shard", metric.needs), part)).spread(len(shard), able, failures)

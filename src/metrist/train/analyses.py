@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.data.error_analysis.metric_instruct import read_published_row
 from metrist.data.splits import hold_out, parse_share
 from metrist.errors import InputError, ModelError, format_count
 from metrist.io.row_model import RowError
@@ -74,8 +75,8 @@ class AnalysisData:
 
 
 def read_analyses(path: str | Path) -> list[Analysis]:
-    """Read a file of `metrist build error-analysis`, or any rows with a prompt and a completion, with chat messages, or
-    with instruction, source, output and errors."""
+    """Read a file of `metrist build error-analysis`, or any rows with a prompt and a completion, with chat messages,
+    with instruction, source, output and completion, or in the layouts of MetricInstruct."""
     source = open_source(path)
     analyses = []
     for line, row in source.read():
@@ -124,6 +125,8 @@ class _AnalysisRow(msgspec.Struct):
 
 
 def _parse_row(values: Any) -> Analysis:
+    if isinstance(values, dict):
+        values = read_published_row(values)
     try:
         row = msgspec.convert(values, _AnalysisRow)
         if row.prompt is None and "messages" in values:

@@ -13,8 +13,8 @@ from published_files import answers, defeasible, json_lines
 
 from error_codes import raises_code
 from metrist import criteria
-from metrist.data.heap import list_data_sets, read_data_set
-from metrist.errors import InputError, SpecError
+from metrist.data.heap import list_data_sets, read_data_set, read_instructions
+from metrist.errors import InputError, MetristError, SpecError
 
 # --- the registry
 
@@ -154,3 +154,16 @@ def test_commongen_favours_the_sentence_with_the_better_mean_over_the_sheets(tmp
 def test_commongen_names_the_line_at_fault(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_data_set("CR", sheet(tmp_path, "1.csv", *lines))
+
+
+def test_instructions_of_a_file_take_the_place_of_ours(tmp_path: Path) -> None:
+    own, data = tmp_path / "own.toml", defeasible(tmp_path)
+    own.write_text('dia = "Does it weaken the inference?"\n', encoding="utf-8")
+    assert read_instructions(own) == {"DIA": "Does it weaken the inference?"}
+    pairs = read_data_set("DIA", data, wording=read_instructions(own))
+    assert {pair.instruction for pair in pairs} == {"Does it weaken the inference?"}
+    assert read_data_set("DII", data, wording=read_instructions(own)) == read_data_set("DII", data)
+    for text, code in (("DIA = 3", "invalid_value"), ("DIA = ' '", "invalid_value"), ("AB = 'x'", "unknown_name")):
+        own.write_text(text, encoding="utf-8")
+        with raises_code(MetristError, code):
+            read_instructions(own)

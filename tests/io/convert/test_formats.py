@@ -34,7 +34,10 @@ def test_a_document_is_detected_on_one_or_several_lines_plain_or_compressed(tmp_
         ("", r"found: expected JSON, which begins with { or \[, found nothing; .* --output SYSTEM=FILE"),
         ("Hello there.", r"found: expected JSON, which begins with { or \[, found 'H'"),
         ("{", r"found:1: not valid JSON: Expecting property name"),
-        ("{}", r"found: is none of bartscore, alpaca_eval, .*, label_studio; it begins with an object with nothing"),
+        (
+            "{}",
+            r"found: is none of bartscore, alpaca_eval, .*, natural_instructions; it begins with an object",
+        ),
         ("[]", r"found: is none of .*; it begins with \[\]"),
         ("[[1]]", r"found: is none of .*; it begins with \[\[1\]\]"),
         ('{"text": "x", "label": 1}', r"found: is none of .*; it begins with an object with 'text', 'label'"),

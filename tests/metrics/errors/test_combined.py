@@ -97,6 +97,9 @@ def score(*records: Record) -> Scores:
         # An answer that was retrieved for.
         (closing(source=SOURCE, instruction="What happens to the bridge?"), "consistency fluency"),
         (closing(source=SOURCE, instruction="why does the bridge close"), "consistency fluency"),
+        # Words to search for.
+        (closing(source=SOURCE, instruction="bridge closing date"), "consistency fluency"),
+        (closing(source=SOURCE, instruction="Continue the story"), "fluency"),
         (closing(source=SOURCE, task="dialogue"), "fluency"),
         (closing(source=SOURCE, task="story"), "fluency"),
         (closing(source=SOURCE, task="math"), "fluency"),

@@ -14,11 +14,13 @@ from test_support import MarkingOverlap, Overlap, make_text
 from error_codes import raises_code
 from metrist.errors import SpecError
 from metrist.metrics import model_metric
-from metrist.metrics.base import Shard
+from metrist.metrics.base import Metric, Shard
 from metrist.metrics.errors.aspect_tables import shipped_tables
+from metrist.metrics.errors.combined import Errors
 from metrist.metrics.registry import build
 from metrist.metrics.trained import consistency as module
 from metrist.metrics.trained.consistency import Consistency
+from metrist.metrics.trained.quality import Quality
 from metrist.records import Record
 from metrist.scores import FailureKind
 
@@ -40,6 +42,28 @@ def make_record(output, source=SOURCE, **more):
 
 def score(*outputs, metric=None, **more):
     return (metric or Consistency()).score(Shard([make_record(output, **more) for output in outputs]))
+
+
+def test_metrics_that_read_with_one_model_read_an_output_once(monkeypatch):
+    read = []
+
+    def count(self, pairs, own=module.SupportReader.read):
+        read.extend(pairs)
+        return own(self, pairs)
+
+    monkeypatch.setattr(module.SupportReader, "read", count)
+    others: dict[str, Metric] = {name: build("length") for name in ("likelihood", "preference(model='small')")}
+    monkeypatch.setattr(Quality, "components", {"consistency": Consistency(), **others})
+    parts: dict[str, Metric] = {"consistency": Consistency(threshold=0.05)}
+    parts |= {name: build("length") for name in ("fluency", "fluency beside another model")}
+    monkeypatch.setattr(Errors, "components", parts)
+    records = [make_record(f"w3000 w300{n}.", task="summarization") for n in range(6)]
+    shard = Shard(records)
+    first, *_, last = [metric.score(shard) for metric in (Consistency(), Quality(), Errors(), Consistency())]
+    assert len(read) == 6
+    np.testing.assert_array_equal(first.values, last.values)
+    Consistency(window=200).score(shard)
+    assert len(read) == 12
 
 
 def test_the_value_is_the_mean_and_the_parts_say_what_it_hides():

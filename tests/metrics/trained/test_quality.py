@@ -14,6 +14,7 @@ from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Shard
 from metrist.metrics.registry import build, names
 from metrist.metrics.trained import quality
+from metrist.metrics.trained.consistency import Consistency
 from metrist.metrics.trained.quality import (
     Mixture,
     MixturePart,
@@ -162,6 +163,19 @@ def test_records_choose_quality_and_lexical_metrics_with_reasons() -> None:
     )
     assert second == "length is left out: it says nothing"
     assert third == "rougeL and chrf: there are references"
+
+
+@pytest.mark.parametrize("question", ["How much is the plan?", "plan price"])
+def test_answers_from_passages_choose_consistency(monkeypatch: pytest.MonkeyPatch, question: str) -> None:
+    monkeypatch.setattr(Consistency, "facts", lambda _: {})
+    passage = "The basic plan of the shop costs 30 euros a month."
+    answer = make_record("It costs 30 euros.", source=passage, instruction=question)
+    choice = choose_metrics([answer] * 3)
+    assert choice.metrics == ("consistency",)
+    assert len(choice.reasons) == 1
+    # Few words are the question itself; and other instructions need not rest on a text.
+    for other in (replace(answer, source="plan price"), replace(answer, instruction="Write a poem about it.")):
+        assert choose_metrics([other] * 3).metrics == ("quality",)
 
 
 def test_short_references_choose_metrics_of_short_answers() -> None:

@@ -136,6 +136,10 @@ def test_spearman_is_over_distinct_answers_that_have_ratings() -> None:
     summary = spearman([CriterionScores.from_pairs(pairs, np.array([0.4, 0.4]), np.array([0.5, 0.1]))])
     assert summary is not None
     assert summary.mean == pytest.approx(stats.spearmanr([3, 1, 2], [0.4, 0.5, 0.1]).statistic)
+    # The authors append both answers of each pair to one list, so that x is in it twice.
+    pooled = spearman([CriterionScores.from_pairs(pairs, np.array([0.4, 0.4]), np.array([0.5, 0.1]))], pooled=True)
+    assert pooled is not None
+    assert pooled.mean == pytest.approx(stats.spearmanr([3, 1, 3, 2], [0.4, 0.5, 0.4, 0.1]).statistic)
     assert spearman([answers([1, 2], [0, 1])]) is None
 
 

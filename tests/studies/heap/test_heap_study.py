@@ -24,7 +24,7 @@ from metrist.models.reward_layout import RewardLayout
 from metrist.studies.heap import training
 from metrist.studies.heap.hyperparameters import CHOICES, Search, _Subject, _Trial, check_search, list_values
 from metrist.studies.heap.jobs import CriterionScores, Job, Result, Settings, TrainingRequest, list_jobs
-from metrist.studies.heap.study import Study, read_paper_settings, read_study, run
+from metrist.studies.heap.study import Study, plan_jobs, read_paper_settings, read_study, run
 from metrist.studies.heap.tables import list_clusters
 from metrist.studies.heap.training import NoStudyCallback, load_split, read_study_data, write_split
 from metrist.train.recipe import Recipe
@@ -272,12 +272,13 @@ def test_settings_are_chosen_on_dev_pairs_and_all_trials_are_logged(study: Study
 
 
 def test_settings_are_tried_on_the_papers_grid_and_both_sides_of_a_context() -> None:
-    """Oracle: the paper's paragraph on tuning; four numbers of epochs stand for all from 1 to 20."""
+    """Oracle: the paper's paragraph on tuning, and the batch of 4 on a device in the authors' scripts (base_script.py,
+    multitask_script.py); four numbers of epochs stand for all from 1 to 20."""
     suite = criteria.suite("heap")
     assert {name: list_values(suite, name) for name in CHOICES} == {
         "instruction": (0, 1, 2),
         "lr": (2e-5, 2e-4, 3e-4),
-        "batch": (4, 8, 16, 32, 64, 128),
+        "batch": (16, 32, 64, 128, 256, 512),
         "epochs": (1, 7, 14, 20),
         "labelled": (False, True),
         "keep": ("end", "start", "both"),
@@ -325,16 +326,16 @@ def test_each_setup_trains_on_its_criteria() -> None:
 
 
 def test_the_papers_settings_are_those_of_its_table_4() -> None:
-    """Oracle: the paper's appendix A."""
+    """Oracle: the paper's appendix A; the authors' scripts read 4 pairs for each accumulated gradient."""
     suite = criteria.suite("heap")
     by_name = {job.name: read_paper_settings(suite, job) for job in list_jobs(
         ("base", "single", "multi", "cross-task", "cross-cluster"), suite.codes, list_clusters(suite), [0], ["authors"]
     )}  # fmt: skip
     assert by_name["single-CNSu-seed0-authors"] == {
-        "lr": 3e-4, "batch": 128, "epochs": 13, "labelled": True, "keep": "end",
+        "lr": 3e-4, "batch": 512, "epochs": 13, "labelled": True, "keep": "end",
     }  # fmt: skip
-    assert by_name["multi-seed0-authors"] == {"lr": 2e-5, "batch": 8, "epochs": 16}
-    assert by_name["cross-task-QA-seed0-authors"]["batch"] == 32
+    assert by_name["multi-seed0-authors"] == {"lr": 2e-5, "batch": 32, "epochs": 16}
+    assert by_name["cross-task-QA-seed0-authors"]["batch"] == 128
     assert by_name["cross-cluster-why-questions-QA-seed0-authors"] == by_name["cross-task-QA-seed0-authors"]
     assert by_name["base-seed0-authors"] == {}
 
@@ -391,3 +392,31 @@ def test_a_criterion_without_development_pairs_keeps_the_first_wording(tmp_path:
     trial = _Trial(subject=subject, request=request, changes={}, setting="instruction", value=1)
     result = Result(job=job, settings={}, scores=scores, sizes={}, training={})
     assert search._mix_wordings(subject, None, [(trial, result)])[0].value == {"AG": 1, "AV": 0}
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((), {"AG", "AV", "QA", "HS", "CNI"}),
+        (("!hellaswag",), {"AG", "AV", "QA", "CNI"}),
+        (("TellMeWhy",), {"AG", "AV", "QA"}),
+        (("tellmewhy", "cni", "!av"), {"AG", "QA", "CNI"}),
+    ],
+)
+def test_criteria_are_named_by_code_or_data_set_or_left_out(
+    study: Study, tmp_path: Path, names: tuple[str, ...], expected: set[str]
+) -> None:
+    suite, path, pairs = criteria.suite("heap"), tmp_path / "pairs.jsonl", []
+    for code in ("AG", "AV", "QA", "HS", "CNI"):
+        for number in range(10):
+            good, bad = (
+                tuple((field, f"a {field} {word} {number}") for field in suite.criterion(code).fields)
+                for word in ("cat", "dog")
+            )
+            pairs.append(GoodBad(criterion=code, good=good, bad=bad))
+    write_good_bad(path, pairs)
+    chosen = replace(study, pairs=path, setups=("single",), seeds=1, criteria=names)
+    jobs = plan_jobs(chosen, suite, read_study_data(path))
+    assert {job.target for job in jobs} == expected
+    with raises_code(InputError, "unknown_name"):
+        plan_jobs(replace(chosen, criteria=("!TimeTravel",)), suite, read_study_data(path))

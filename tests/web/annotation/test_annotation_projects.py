@@ -376,7 +376,7 @@ def test_the_questionnaire_asks_about_each_listed_error(tmp_path: Path) -> None:
     rows = make_rows(2)
     for row in rows[:3]:
         row |= {"errors": [{"aspect": "Accuracy", "severity": "major", "start": 0, "end": 6, "explanation": "why"}] * 2}
-    project = make_project(tmp_path, "questionnaire", rows=rows)
+    project = make_project(tmp_path, "questionnaire", rows=rows[:3])
     assert len(project.tasks) == 3
     with open_answers(project) as (answers, click):
         answer_all(project, answers, lambda *_: 4)
@@ -389,6 +389,40 @@ def test_the_questionnaire_asks_about_each_listed_error(tmp_path: Path) -> None:
         write_export(answers, tmp_path / "answers.jsonl")
     shares = {share.question: share.value for share in summarise_answers(read_answers([tmp_path / "answers.jsonl"]))}
     assert shares["errors that are reasonable"] == 0.5
+
+
+def test_the_questionnaire_asks_about_analyses_without_errors_too(tmp_path: Path) -> None:
+    """What a metric overlooks shows where it lists nothing: in the paper, raters judge 50 analyses of each task."""
+    rows = make_rows(10, ("a", "b"))
+    for row in rows[:12]:
+        row |= {"errors": [{"aspect": "Accuracy", "severity": "major", "start": 0, "end": 6, "penalty": 4}]}
+    project = open_project(make_project(tmp_path, "questionnaire", rows=rows).folder)
+    assert sorted(len(task.errors) for task in project.tasks.values()) == [0] * 8 + [1] * 12
+    assert {error.penalty for task in project.tasks.values() for error in task.errors} == {4.0}
+    with open_answers(project) as (answers, click):
+        for task in project.tasks.values():
+            for number in range(len(task.errors)):
+                click("r1", task.id, "set", name=f"error:{number}", value=True)
+        answer_all(project, answers, lambda *_: 1)
+        assert answers.progress("r1") == (20, 20)
+        write_export(answers, tmp_path / "answers.jsonl")
+    listed = [len(answer.errors) for answer in read_answers([tmp_path / "answers.jsonl"])]
+    assert (len(listed), listed.count(0)) == (20, 8)
+
+
+def test_all_outputs_that_a_metric_analysed_reach_the_raters(tmp_path: Path) -> None:
+    class Marking(metrist.Metric):
+        def score_record(self, record: metrist.Record) -> metrist.Score | None:
+            if record.item == "i1":
+                return None
+            error = metrist.Error(aspect="Accuracy", severity="major", penalty=4.0, start=0, end=6)
+            return metrist.Score(value=-4.0, errors=(error,)) if record.system == "a" else metrist.Score(value=0.0)
+
+    rows = make_rows(3)
+    metrist.score(rows, [Marking()], out=tmp_path / "run")
+    project = make_project(tmp_path, "questionnaire", rows=rows, run=tmp_path / "run")
+    shown = {(task.records[0].item, task.records[0].system): len(task.errors) for task in project.tasks.values()}
+    assert shown == {(f"i{item}", system): int(system == "a") for item in (2, 3) for system in "abc"}
 
 
 def test_ratings_and_errors_are_answered_in_one_pass(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from metrist import criteria
 from metrist.data.heap import datasets
 from metrist.data.heap.rows import PathLike
 from metrist.data.pairs import GoodBad, read_good_bad
+from metrist.documents import read_toml
 from metrist.errors import InputError, SpecError, did_you_mean
 
 __all__ = [
@@ -27,10 +29,11 @@ __all__ = [
     "list_skipped",
     "read_data_set",
     "read_heap_pairs",
+    "read_instructions",
 ]
 
-#: The number of the instruction's wording, for all criteria or by code.
-Wording = int | Mapping[str, int]
+#: The number of the instruction's wording, for all criteria or by code; by code also a text of one's own.
+Wording = int | Mapping[str, int | str]
 
 
 def read_heap_pairs(path: PathLike, wording: Wording = 0) -> list[GoodBad]:
@@ -70,10 +73,22 @@ def add_instructions(pairs: Iterable[GoodBad], wording: Wording = 0) -> list[Goo
 
 def _select_instruction(criterion: criteria.Criterion, wording: Wording) -> str:
     number = wording if isinstance(wording, int) else wording.get(criterion.code, 0)
+    if isinstance(number, str):
+        return number
     if not 0 <= number < len(criterion.instructions):
         last = len(criterion.instructions) - 1
         raise SpecError(f"the wordings of {criterion.code!r} are numbered 0 to {last}, got {number}")
     return criterion.instructions[number]
+
+
+def read_instructions(path: PathLike) -> Mapping[str, str]:
+    """Read a TOML file of instructions by criterion, such as those of the paper."""
+    table = read_toml(Path(path), InputError)
+    suite = criteria.suite("heap")
+    for name, text in table.items():
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"{path}: {name} must be an instruction, got {text!r}", code="invalid_value")
+    return {suite.criterion(name).code: text for name, text in table.items()}
 
 
 @dataclass(frozen=True, slots=True)

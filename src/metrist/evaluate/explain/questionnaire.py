@@ -32,7 +32,7 @@ from metrist.report.tables import Table, name_columns
 from metrist.stats.resampling import pooled_interval
 
 #: The row of all tasks.
-TOTAL = "total"
+TOTAL = "Total"
 _DRAWS = 1000
 
 
@@ -160,10 +160,10 @@ def _parse_answers(row: Any) -> QuestionnaireAnswers:
 
 
 def tabulate_answers(answers: Sequence[QuestionnaireAnswers]) -> Table:
-    """Count the answers by task, as Table 5 of the TIGERScore paper: reasonable and other errors, then how often each
-    level was given."""
+    """Count the answers by task, as Table 5 of the TIGERScore paper: errors whose explanation is right and others, then
+    how often each level was given."""
     scales = load_questionnaire().scales
-    names = ["reasonable", "not reasonable"]
+    names = ["explanation error: no", "explanation error: yes"]
     names += [f"{scale.name} {level}" for scale in scales for level in sorted(scale.levels)]
     groups = _group_by_task(answers)
     rows: list[list[Any]] = []

@@ -45,7 +45,7 @@ from metrist.names import (
 )
 from metrist.ratings import Error
 from metrist.records import TAG_FIELDS
-from metrist.report.output_card import PEOPLE
+from metrist.report.output_card import PEOPLE, identify_error
 from metrist.report.tables import Table
 from metrist.run import Results, score
 from metrist.run.loading import UnavailableMetric, fetch_flat
@@ -244,7 +244,8 @@ class ReportData:
             if errors
         }
         # A metric that combines others, such as `quality`, has their errors too, which count once.
-        sets, shown = {name: set(errors) for name, errors in listed.items()}, list[str]()
+        sets = {name: {(row, identify_error(error, name)) for row, error in own} for name, own in listed.items()}
+        shown = list[str]()
         for name in sorted(listed, key=lambda name: -len(sets[name])):
             if not any(sets[name] <= sets[other] for other in shown):
                 shown.append(name)

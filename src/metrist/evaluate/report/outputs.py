@@ -22,7 +22,7 @@ from metrist.metrics.base import Metric, PartMetric
 from metrist.names import find_outputs
 from metrist.ratings import Error
 from metrist.report.figures import draw_bars
-from metrist.report.output_card import PEOPLE, SEVERITIES, rank_severity, severity_of
+from metrist.report.output_card import PEOPLE, SEVERITIES, identify_error, rank_severity, severity_of
 from metrist.report.outputs import WorstEntry, WorstOutputs
 from metrist.report.page import (
     Block,
@@ -302,7 +302,8 @@ def errors_section(data: ReportData) -> Section | None:
     blocks.append(TableBlock(table=_system_error_table(data, found)))
     penalties: dict[int, list[float]] = {}
     # What several found, such as a metric and people, counts once.
-    for row, error in dict.fromkeys(entry for errors in found.values() for entry in errors):
+    distinct = dict.fromkeys((row, identify_error(error, name)) for name, own in found.items() for row, error in own)
+    for row, error in distinct:
         by_severity = (len(SEVERITIES) - rank_severity(error)) / 10
         penalties.setdefault(row, []).append(by_severity if error.penalty is None else error.penalty)
     totals = {row: sum(own) for row, own in penalties.items()}

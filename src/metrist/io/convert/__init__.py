@@ -7,13 +7,21 @@ an extra column of the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Literal, get_args
 
 from metrist.errors import InputError, did_you_mean
-from metrist.io.convert import alpaca_eval, bartscore, label_studio, mt_metrics_eval
+from metrist.io.convert import (
+    alpaca_eval,
+    bartscore,
+    label_studio,
+    metric_instruct,
+    mt_metrics_eval,
+    natural_instructions,
+)
 from metrist.io.convert.json_input import ConvertOptions, Row, format_names, read_document, read_entries
 from metrist.io.convert.mt_metrics_eval import line_files
 from metrist.io.row_model import format_value
@@ -21,7 +29,7 @@ from metrist.io.writer import write_rows
 
 __all__ = ["KINDS", "Kind", "Row", "convert", "detect", "line_files", "write_rows"]
 
-Kind = Literal["bartscore", "alpaca_eval", "mt_metrics_eval", "label_studio"]
+Kind = Literal["bartscore", "alpaca_eval", "mt_metrics_eval", "label_studio", "metric_instruct", "natural_instructions"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -34,12 +42,17 @@ def convert(
     ratings: Collection[str] | None = None,
     references: Collection[str] | None = None,
     announce: Callable[[str], None] | None = None,
+    read_analysis: Callable[[Row], Row] | None = None,
+    outputs: Mapping[str, Path | str] | None = None,
+    limit: int = 0,
 ) -> Iterator[Row]:
     """Convert files of one format, which is detected unless `kind` names it.
 
     `system` is the system of outputs that name none; `task` and `language` set these fields. `ratings` lists the names
     of BARTScore's scores that were given by people; `references` lists the references of mt-metrics-eval to use.
-    `announce` gets what the user should know about the conversion, as it comes up.
+    `announce` gets what the user should know about the conversion, as it comes up. `read_analysis` reads the rows of
+    MetricInstruct: `metrist.data.error_analysis.read_published_row`. `outputs` are files of predictions by system for
+    the tasks of Natural Instructions, of each of which the first `limit` instances are used (0: all).
     """
     if not paths:
         raise InputError("nothing to convert: name at least one file or folder", code="missing_value")
@@ -53,11 +66,31 @@ def convert(
         for path, other in zip(existing[1:], others, strict=True):
             if other != kind:
                 raise InputError(f"{path} has the format {other}, but {existing[0]} is {kind}; convert them one by one")
+    if outputs and kind != "natural_instructions":
+        raise InputError(
+            f"`outputs` names predictions for tasks of Natural Instructions, but {existing[0]} is {kind}; line files "
+            "need no other file",
+            code="conflict",
+        )
     options = ConvertOptions(
-        system=system, task=task, language=language, ratings=ratings, references=references, announce=announce
+        system=system,
+        task=task,
+        language=language,
+        ratings=ratings,
+        references=references,
+        announce=announce,
+        read_analysis=read_analysis,
+        systems=outputs or {},
+        limit=limit,
     )
-    if kind == "alpaca_eval":
-        return alpaca_eval.rows(existing, options)
+    # Items are numbered, and predictions found, over all files together.
+    together: dict[str, Callable[[list[Path], ConvertOptions], Iterator[Row]]] = {
+        "alpaca_eval": alpaca_eval.rows,
+        "metric_instruct": metric_instruct.rows,
+        "natural_instructions": natural_instructions.rows,
+    }
+    if kind in together:
+        return together[kind](existing, options)
     reader = {"bartscore": bartscore.rows, "label_studio": label_studio.rows}.get(kind, mt_metrics_eval.rows)
     return chain.from_iterable(reader(path, options) for path in existing)
 
@@ -79,10 +112,15 @@ def detect(path: Path | str) -> Kind:
         value = read_document(path)
     if bartscore.is_document(value):
         return "bartscore"
+    if metric_instruct.is_entry(value):
+        return "metric_instruct"
     if alpaca_eval.is_entry(value):
         return "alpaca_eval"
     if label_studio.is_entry(value):
         return "label_studio"
+    with suppress(InputError):  # What was read may be an instance of a task.
+        if natural_instructions.is_document(value) or natural_instructions.is_document(read_document(path)):
+            return "natural_instructions"
     if isinstance(value, dict) and "item" in value:
         raise InputError(f"{path}: already has metrist's fields and needs no conversion; found {format_names(value)}")
     beginning = f"an object with {format_names(value)}" if isinstance(value, dict) else format_value(value)

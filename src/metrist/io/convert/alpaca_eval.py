@@ -39,14 +39,14 @@ def is_entry(value: Any) -> bool:
 
 def rows(paths: Iterable[Path], options: ConvertOptions) -> Iterator[Row]:
     """Yield one row per output, and one row of two outputs per judgment."""
-    items = _ItemNames()
+    items = ItemNames()
     for path in paths:
         for place, entry in read_entries(path):
             convert = _judgment_row if "output_1" in entry or "output_2" in entry else _output_row
             yield convert(place, entry, items, options)
 
 
-class _ItemNames:
+class ItemNames:
     """Number instructions in order of appearance."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _ItemNames:
         return str(number) if count == 1 else f"{number}#{count}"
 
 
-def _output_row(place: str, entry: Mapping[str, Any], items: _ItemNames, options: ConvertOptions) -> Row:
+def _output_row(place: str, entry: Mapping[str, Any], items: ItemNames, options: ConvertOptions) -> Row:
     context = _context_fields(place, entry, options)
     if entry.get("generator") is not None:
         system = get_text(place, entry, "generator")
@@ -76,7 +76,7 @@ def _output_row(place: str, entry: Mapping[str, Any], items: _ItemNames, options
     return {**extra, **drop_empty(fields), "output": get_text(place, entry, "output")}
 
 
-def _judgment_row(place: str, entry: Mapping[str, Any], items: _ItemNames, options: ConvertOptions) -> Row:
+def _judgment_row(place: str, entry: Mapping[str, Any], items: ItemNames, options: ConvertOptions) -> Row:
     context = _context_fields(place, entry, options)
     systems = [get_text(place, entry, f"generator_{side}") for side in (1, 2)]
     judge = str(entry["annotator"]) if entry.get("annotator") is not None else None

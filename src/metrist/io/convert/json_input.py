@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,7 +29,8 @@ _LARGEST_DOCUMENT = 1 << 30
 class ConvertOptions:
     """What the user adds to the files. `system` names outputs that have no system, `ratings` are the names of scores
     given by people, and `references` are the names of the references to use (None: all). `announce` gets what the user
-    should know about the conversion."""
+    should know about the conversion. `read_analysis` reads a row of MetricInstruct; `systems` are files of predictions
+    by system, and `limit` is the number of instances of a task, for Natural Instructions."""
 
     system: str | None = None
     task: str | None = None
@@ -37,6 +38,9 @@ class ConvertOptions:
     ratings: Collection[str] | None = None
     references: Collection[str] | None = None
     announce: Callable[[str], None] | None = None
+    read_analysis: Callable[[Row], Row] | None = None
+    systems: Mapping[str, Path | str] = field(default_factory=dict)
+    limit: int = 0
 
     def note(self, text: str) -> None:
         if self.announce is not None:

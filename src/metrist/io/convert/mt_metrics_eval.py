@@ -51,7 +51,7 @@ def _line_file_rows(
     columns: list[Path], sources: int, references: int, systems: list[str], shared: Row
 ) -> Iterator[Row]:
     first_output = sources + references
-    for number, texts in enumerate(zip(*map(_read_lines, columns), strict=True), 1):
+    for number, texts in enumerate(zip(*map(read_lines, columns), strict=True), 1):
         context = {
             "item": str(number),
             "source": texts[0] if sources else None,
@@ -61,7 +61,7 @@ def _line_file_rows(
             yield {**drop_empty(context), **shared, "system": system, "output": output}
 
 
-def _read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file without their ends. Only a newline ends a line, as in sacreBLEU: texts may contain the
     other characters that Unicode calls line breaks."""
     with open_bytes(path) as file:
@@ -112,8 +112,8 @@ def rows(folder: Path, options: ConvertOptions) -> Iterator[Row]:
         {name: _read_scores(path, systems, lines) for name, path in _find_files(place, prefix, ".seg.score").items()}
         for place, prefix in ((folder / "human-scores", f"{pair}."), (folder / "metric-scores" / pair, ""))
     )
-    document_lines = chain.from_iterable(map(_read_lines, documents))
-    for number, (source_text, *texts) in enumerate(zip(*map(_read_lines, files), strict=True)):
+    document_lines = chain.from_iterable(map(read_lines, documents))
+    for number, (source_text, *texts) in enumerate(zip(*map(read_lines, files), strict=True)):
         references = dict(zip(reference_files, texts, strict=False))
         # Domain and document, or only the document in some test sets.
         words = next(document_lines, "").strip().split(maxsplit=1)
@@ -160,7 +160,7 @@ def _choose_language_pair(folder: Path, requested: str | None) -> str:
 
 def _read_scores(path: Path, systems: Mapping[str, Path], lines: int) -> Columns:
     columns: Columns = {}
-    for number, line in enumerate(_read_lines(path), 1):
+    for number, line in enumerate(read_lines(path), 1):
         words = line.split()
         if len(words) != 2:
             raise InputError(

@@ -7,7 +7,6 @@ translations. Each looks only at outputs that it is made for; a score says which
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.errors.base import compute_overlap, count_words, sum_penalties
 from metrist.metrics.model_metric import SHORT_NAMES
 from metrist.metrics.prompt_layout import GENERAL_TASK, list_tasks, resolve_task
-from metrist.metrics.trained.quality import OPINIONS, TRANSLATION, Size, infer_task
+from metrist.metrics.trained.quality import OPINIONS, TRANSLATION, Size, infer_task, is_passage, is_question
 from metrist.metrics.trained.support import ERROR_SETTINGS
 from metrist.models.devices import Options
 from metrist.models.weights import find_weights
@@ -42,14 +41,8 @@ _BESIDE = "fluency beside another model"
 _WORDS, _SENTENCES, _ALONE, _WITH_OTHERS = 0.05, 0.3, 0.5, 0.7
 #: Tasks whose outputs say what the source says.
 _RESTATE = ("summarization", OPINIONS, "simplification", "data_to_text")
-#: Tasks in which a source of at least so many words is what the output should rest on; a shorter one is a question.
-_MAY_RESTATE, _MIN_SOURCE_WORDS = ("long_form_qa", GENERAL_TASK), 8
-#: An instruction that asks for something that the source may say.
-_QUESTION = re.compile(
-    r"\A\s*(?:who|whom|whose|what|when|where|why|which|how|is|are|was|were|does|do|did|can|could|has|have|had|will)\b|"
-    r"\?\s*\Z",
-    re.IGNORECASE,
-)
+#: Tasks in which a source that is more than a few words is what the output should rest on.
+_MAY_RESTATE = ("long_form_qa", GENERAL_TASK)
 #: Errors of two models are one if they share at least this much of what both cover.
 _SAME_ERROR = 0.5
 #: What stands between the reasons of an explanation.
@@ -103,10 +96,9 @@ def _refuse_consistency(record: Record, task: str, *, english: bool, has_source:
         return None
     if task not in _MAY_RESTATE:
         return f"outputs of the task {task.replace('_', ' ')} need not say what the source says"
-    source = (record.source or "").strip()
-    if record.instruction and task == GENERAL_TASK and not _QUESTION.search(record.instruction):
+    if record.instruction and task == GENERAL_TASK and not is_question(record.instruction):
         return "with an instruction and no task, the output need not say what the source says (task='summarization')"
-    if len(source.split()) < _MIN_SOURCE_WORDS or source.endswith("?"):
+    if not is_passage(record.source or ""):
         return "the source is a question or a few words, not a text that the output rests on"
     return None
 
@@ -176,7 +168,7 @@ class Errors(Metric):
                 continue
             positions = [i for i, choice in enumerate(choices) if choice and name in choice.metrics]
             if positions:
-                inner = Shard([shard.records[i] for i in positions], runtime=shard.runtime)
+                inner = shard.part([shard.records[i] for i in positions], tokens=False)
                 for i, score in zip(positions, metric.score(inner), strict=True):
                     found[i][FLUENCY if name == _BESIDE else name] = score
         words = count_words([record.output for record in shard.records])

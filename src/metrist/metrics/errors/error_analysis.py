@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -70,7 +70,7 @@ from metrist.metrics.prompt_layout import (
     escape_control_tokens,
     fence_texts,
     fill_template,
-    load_template,
+    load_templates,
 )
 from metrist.ratings import Error
 from metrist.records import Need, Record
@@ -134,9 +134,13 @@ class ErrorAnalysis(ErrorMetric):
     samples: int = 1
     check: Literal["none", "second_pass"] = "none"
     max_tokens: int = 2048
+    #: A TOML file of texts that replace those of the prompts: `error_analysis`, `error_analysis_json`,
+    #: `error_analysis_check`.
+    templates: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._load_templates()
         if self.samples < 1:
             raise SpecError(f"{self.name}: samples must be at least 1, got {self.samples}")
         if self.samples > 1 and not self.temperature:
@@ -150,11 +154,15 @@ class ErrorAnalysis(ErrorMetric):
         return ("references",) if self.reference == "shown" else ()
 
     def prompt_text(self) -> str:
-        templates = [ANALYSIS, AS_JSON, *([CHECK] if self.check != NONE else [])]
+        templates = self._load_templates()
+        names = [ANALYSIS, AS_JSON, *([CHECK] if self.check != NONE else [])]
         shared_table = self._shared_table()
         tables = shipped_tables().values() if shared_table is None else (shared_table,)
         examples = [repr(example) for example in read_examples(self.examples)] if self.examples else []
-        return "\n".join([REMINDER, *map(load_template, templates), *map(format_toml, tables), *examples])
+        return "\n".join([REMINDER, *(templates[name] for name in names), *map(format_toml, tables), *examples])
+
+    def _load_templates(self) -> Mapping[str, str]:
+        return load_templates((ANALYSIS, AS_JSON, CHECK), self.templates)
 
     def score(self, shard: Shard) -> Scores:
         records, runtime = shard.records, shard.runtime
@@ -189,11 +197,11 @@ class ErrorAnalysis(ErrorMetric):
     def _build_questions(self, record: Record, table: AspectTable) -> AnalysisQuestions:
         """The questions about a record. With aspects='none', the LLM chooses what to look at."""
         aspects = self.aspects != NONE
-        fenced = fence_texts(_prompt_texts(record, table, self.reference))
+        fenced, templates = fence_texts(_prompt_texts(record, table, self.reference)), self._load_templates()
         names = f"one of {', '.join(table.names)}" if aspects else "what kind of error it is, in one or two words"
         return AnalysisQuestions(
             analysis=fill_template(
-                load_template(ANALYSIS),
+                templates[ANALYSIS],
                 task=table.task.replace("_", " "),
                 reminder=REMINDER,
                 texts=fenced.text,
@@ -202,7 +210,7 @@ class ErrorAnalysis(ErrorMetric):
                 aspects=f"These are the aspects to look at:\n\n{table.describe_aspects()}" if aspects else _NO_ASPECTS,
                 reference=_WITH_REFERENCE if self.reference == "shown" and record.references else "",
             ),
-            as_json=fill_template(load_template(AS_JSON), mark=fenced.mark, output=table.output, names=names),
+            as_json=fill_template(templates[AS_JSON], mark=fenced.mark, output=table.output, names=names),
             mark=fenced.mark,
         )
 
@@ -262,8 +270,9 @@ class ErrorAnalysis(ErrorMetric):
         """The second pass, one entry per record. An error without a readable verdict is accepted, with a note."""
         if self.check == NONE:
             return [CheckedErrors(tuple(errors)) for errors in merged]
+        template = self._load_templates()[CHECK]
         questions = [
-            build_check_question(record, table, error, self.reference)
+            build_check_question(record, table, error, self.reference, template)
             for record, table, errors in zip(records, tables, merged, strict=True)
             for error in errors
         ]
@@ -373,11 +382,13 @@ class AnalysisQuestions:
     mark: str
 
 
-def build_check_question(record: Record, table: AspectTable, error: Error, reference: Reference) -> tuple[str, str]:
+def build_check_question(
+    record: Record, table: AspectTable, error: Error, reference: Reference, template: str
+) -> tuple[str, str]:
     """The question whether an error is real, and the mark that its answer must carry."""
     fenced = fence_texts(_prompt_texts(record, table, reference))
     question = fill_template(
-        load_template(CHECK),
+        template,
         task=table.task.replace("_", " "),
         reminder=REMINDER,
         texts=fenced.text,

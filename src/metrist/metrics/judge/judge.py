@@ -38,6 +38,7 @@ from metrist.metrics.prompt_layout import (
     fill_template,
     fold_lookalikes,
     load_template,
+    load_templates,
     resolve_instruction,
 )
 from metrist.records import Need, Record
@@ -72,19 +73,21 @@ class JudgeQuestion:
     texts: tuple[str, ...]
 
 
-def build_question(record: Record, rubric: Rubric, *, references: bool, reasons: bool) -> JudgeQuestion:
+def build_question(
+    record: Record, rubric: Rubric, templates: Mapping[str, str], *, references: bool, reasons: bool
+) -> JudgeQuestion:
     """The question about a record, covering all aspects of the rubric."""
     texts = record_texts(record, references=references)
     fenced = fence_texts(texts)
     prompt = fill_template(
-        load_template(QUESTION),
+        templates[QUESTION],
         material=fenced.text,
         mark=fenced.mark,
         references=(_SEVERAL_REFERENCES if len(record.references) > 1 else _ONE_REFERENCE) if references else "",
         reasons="Reasons first, then grades. " if reasons else "",
         form=_answer_form(rubric.aspects, fenced.mark, reasons=reasons),
     )
-    conversation = (Message("system", build_rules(rubric, reasons=reasons)), Message("user", prompt))
+    conversation = (Message("system", build_rules(rubric, templates[RULES], reasons=reasons)), Message("user", prompt))
     return JudgeQuestion(conversation=conversation, mark=fenced.mark, texts=tuple(text.text for text in texts))
 
 
@@ -100,7 +103,7 @@ def record_texts(record: Record, *, references: bool) -> list[PromptText]:
     return [*texts, PromptText("output", record.output)]
 
 
-def build_rules(rubric: Rubric, *, reasons: bool) -> str:
+def build_rules(rubric: Rubric, template: str, *, reasons: bool) -> str:
     """The system message, the same for all records."""
     paragraphs = [f"For: {rubric.about}"] if rubric.about else []
     for aspect in rubric.aspects:
@@ -108,7 +111,7 @@ def build_rules(rubric: Rubric, *, reasons: bool) -> str:
         choices = f" (grades: {aspect.choices})" if len(levels) < len(aspect.levels) else ""
         paragraphs.append("\n".join([f"{aspect.name}: {aspect.question}{choices}", *levels]))
     return fill_template(
-        load_template(RULES),
+        template,
         reminder=REMINDER,
         rubric="\n\n".join(paragraphs),
         answer=_WITH_REASONS if reasons else _WITHOUT_REASONS,
@@ -149,10 +152,13 @@ class Judge(LLMMetric):
     #: per aspect.
     aspect: str = ALL_ASPECTS
     method: Method = "answer"
+    #: A TOML file of texts that replace those of the prompt: `judge_rules`, `judge_question`.
+    templates: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         rubric = self.load_rubric()
+        self._load_templates()
         aspects = self._value_aspects(rubric)
         if self.method == "expectation":
             for aspect in aspects:
@@ -183,12 +189,15 @@ class Judge(LLMMetric):
     def load_rubric(self) -> Rubric:
         return load_rubric(self.rubric)
 
+    def _load_templates(self) -> Mapping[str, str]:
+        return load_templates((RULES, QUESTION), self.templates)
+
     def prompt_text(self) -> str:
-        rubric, reasons = self.load_rubric(), self._asks_reasons
+        rubric, templates, reasons = self.load_rubric(), self._load_templates(), self._asks_reasons
         return "\n".join(
             [
-                build_rules(rubric, reasons=reasons),
-                load_template(QUESTION),
+                build_rules(rubric, templates[RULES], reasons=reasons),
+                templates[QUESTION],
                 _SEVERAL_REFERENCES,
                 _ONE_REFERENCE,
                 _answer_form(rubric.aspects, "", reasons=reasons),
@@ -243,9 +252,9 @@ class Judge(LLMMetric):
         return rubric.aspects
 
     def _build_questions(self, records: Sequence[Record], rubrics: Sequence[Rubric]) -> list[JudgeQuestion]:
-        references, reasons = self.reference == "shown", self._asks_reasons
+        references, reasons, templates = self.reference == "shown", self._asks_reasons, self._load_templates()
         return [
-            build_question(record, rubric, references=references, reasons=reasons)
+            build_question(record, rubric, templates, references=references, reasons=reasons)
             for record in records
             for rubric in rubrics
         ]

@@ -17,7 +17,7 @@ from metrist.metrics.comparator import REVERSED, Comparator, Judgment
 from metrist.metrics.judge.judge import JudgeQuestion, answer_schema, parse_grades, record_texts
 from metrist.metrics.judge.rubrics import MARK_KEY, REASONS_KEY, Aspect, Level, load_rubric
 from metrist.metrics.llm_metric import LLMMetric, ask_and_parse, sum_usage
-from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template, load_template
+from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template, load_templates
 from metrist.ratings import Choice
 from metrist.records import Need, Pair, Record
 from metrist.runtime import Runtime
@@ -63,6 +63,8 @@ class JudgePair(Comparator, LLMMetric):
     reference: Literal["hidden", "shown"] = "hidden"
     #: 'both': each output is shown first once; 'one': a hash of the texts decides which is shown first.
     orders: Literal["both", "one"] = "both"
+    #: A TOML file of texts that replace those of the prompt: `judge_pair_rules`, `judge_pair`.
+    templates: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,6 +73,7 @@ class JudgePair(Comparator, LLMMetric):
         if self.criteria is not None and self.rubric is not None:
             raise SpecError(f"{self.name}: set either criteria or rubric, not both", code="conflict")
         self.describe_criteria()
+        self._load_templates()
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -78,7 +81,7 @@ class JudgePair(Comparator, LLMMetric):
         return tuple(dict.fromkeys((*rubric, *_NEEDS[self.reference])))
 
     def prompt_text(self) -> str:
-        return "\n".join([self._build_rules(), load_template(_QUESTION), _ABOUT_REFERENCES, _answer_form("")])
+        return "\n".join([self._build_rules(), self._load_templates()[_QUESTION], _ABOUT_REFERENCES, _answer_form("")])
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
         decided = {i: judgment for i, pair in enumerate(pairs) if (judgment := self._decide_without_llm(pair))}
@@ -139,15 +142,18 @@ class JudgePair(Comparator, LLMMetric):
             return self.criteria or _GENERAL_CRITERIA
         return "\n".join(f"- {aspect.name}: {aspect.question}" for aspect in load_rubric(self.rubric).aspects)
 
+    def _load_templates(self) -> Mapping[str, str]:
+        return load_templates((_RULES, _QUESTION), self.templates)
+
     def _build_rules(self) -> str:
-        return fill_template(load_template(_RULES), reminder=REMINDER, criteria=self.describe_criteria())
+        return fill_template(self._load_templates()[_RULES], reminder=REMINDER, criteria=self.describe_criteria())
 
     def _build_question(self, first: Record, second: Record) -> JudgeQuestion:
         *context, output = record_texts(first, references=self.reference == "shown")
         texts = [*context, replace(output, name="output A"), PromptText("output B", second.output)]
         fenced = fence_texts(texts)
         prompt = fill_template(
-            load_template(_QUESTION),
+            self._load_templates()[_QUESTION],
             material=fenced.text,
             mark=fenced.mark,
             references=_ABOUT_REFERENCES if self.reference == "shown" else "",

@@ -85,22 +85,25 @@ class Consistency(SentenceMetric):
                 scores[i] = Score.failed(_EMPTY_OUTPUT)
             elif not (record.source or "").strip():
                 scores[i] = Score.failed(_EMPTY_SOURCE)
-            elif unknown := self.find_unknown_language(record):
-                scores[i] = Score.failed(unknown)
+            elif language := self.find_unknown_language(record):
+                scores[i] = Score.failed(language)
             else:
                 positions.setdefault(record.source or "", []).append(i)
         if positions:
             encoder = load_text_encoder(self.model, runtime=shard.runtime)
             # What one window leaves in doubt is held against the others, even if less would be no error.
             reader = SupportReader(encoder, window=self.window, threshold=max(self.threshold, _EVEN))
+            known = shard.results(("support", self.model, self.window, reader.threshold))
             # As many sources at once as fit into memory together.
             sources = list(positions)
             for batch in split_batches([len(source) for source in sources], _SOURCE_CHARACTERS, padded=False):
                 chosen = [i for at in batch for i in positions[sources[at]]]
                 texts = [align_values(shard.records[i].output, shard.records[i].source or "") for i in chosen]
                 pairs = [(shard.records[i].source or "", text.text) for i, text in zip(chosen, texts, strict=True)]
-                for i, text, result in zip(chosen, texts, reader.read(pairs), strict=True):
-                    scores[i] = self._score(shard.records[i], text, result)
+                unknown = [pair for pair in dict.fromkeys(pairs) if pair not in known]
+                known.update(zip(unknown, reader.read(unknown) if unknown else (), strict=True))
+                for i, text, pair in zip(chosen, texts, pairs, strict=True):
+                    scores[i] = self._score(shard.records[i], text, known[pair])
         return Scores.of(score for score in scores if score is not None)
 
     def find_unknown_language(self, record: Record) -> Failure | None:

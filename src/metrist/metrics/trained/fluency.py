@@ -69,8 +69,10 @@ class Fluency(SentenceMetric):
         outputs = [output for output in dict.fromkeys(known) if output.strip()]
         if not outputs:
             return Scores.of(Score.failed(failure or _EMPTY) for failure in unknown)
-        encoder = loading.load_text_encoder(self.model, runtime=shard.runtime)
-        results = dict(zip(outputs, FluencyReader(encoder).read(outputs), strict=True))
+        results = shard.results(("fluency", self.model))
+        if unread := [output for output in outputs if output not in results]:
+            encoder = loading.load_text_encoder(self.model, runtime=shard.runtime)
+            results.update(zip(unread, FluencyReader(encoder).read(unread), strict=True))
         return Scores.of(
             Score.failed(failure) if failure else self._score(record, results.get(record.output))
             for record, failure in zip(shard.records, unknown, strict=True)

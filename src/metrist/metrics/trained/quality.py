@@ -34,6 +34,20 @@ Size = Literal["small", "large"]
 TRANSLATION, OPINIONS = "translation", "opinion_summarization"
 #: Words of a source from which on it may be a text to summarize, and how much longer than the output it then is.
 _MIN_SOURCE_WORDS, _SUMMARY_RATIO = 60, 2.0
+#: Words of a source from which on an output may rest on it; a shorter one is a question.
+_MIN_PASSAGE_WORDS = 8
+#: An instruction that asks for something that the source may say: a question, or a few words to search for, which do
+#: not begin with what to do.
+_QUESTION = re.compile(
+    r"\A\s*(?:who|whom|whose|what|when|where|why|which|how|is|are|was|were|does|do|did|can|could|has|have|had|will)\b|"
+    r"\?\s*\Z|"
+    r"\A\s*(?!(?:add|analy[sz]e|answer|brainstorm|calculate|change|check|choose|classify|come|compare|complete|compose|"
+    r"continue|convert|correct|create|describe|design|detect|discuss|draft|edit|evaluate|expand|explain|extract|fill|find|"
+    r"fix|generate|give|guess|identify|improve|label|list|make|name|organi[sz]e|paraphrase|predict|propose|provide|rank|"
+    r"rate|rephrase|reply|respond|rewrite|select|simplify|solve|sort|suggest|summari[sz]e|tell|translate|use|verify|"
+    r"write)\b)\w[\w-]*(?: \w[\w-]*){0,3}\s*\Z",
+    re.IGNORECASE,
+)
 #: The most words of a reference that is a short answer.
 _SHORT_ANSWER = 6
 #: Records that are looked at to choose metrics.
@@ -141,6 +155,22 @@ def infer_task(record: Record) -> tuple[str, str]:
     return GENERAL_TASK, "because the records do not tell their task"
 
 
+def is_question(instruction: str) -> bool:
+    """Whether an instruction asks for something that a source may say."""
+    return _QUESTION.search(instruction) is not None
+
+
+def is_passage(source: str) -> bool:
+    """Whether a source is a text that an output may rest on, not a question or a few words."""
+    return len(source.split()) >= _MIN_PASSAGE_WORDS and not source.rstrip().endswith("?")
+
+
+def _answers_from_passages(record: Record) -> bool:
+    """Whether an output answers a question from passages, as in retrieval-augmented generation."""
+    asked = record.instruction is not None and is_question(record.instruction)
+    return asked and is_passage(record.source or "") and infer_task(record)[0] == GENERAL_TASK
+
+
 def _resolve_task(name: str | None) -> str | None:
     """metrist's name of a task. Summaries of opinions are a task of their own here: metrics differ on them."""
     first = (name or "").partition("/")[0].strip().lower()
@@ -221,7 +251,7 @@ class Quality(Metric):
             remove_speakers(record) if self._find_task(record) == DIALOGUE else PlainDialogue(record, ())
             for record in shard.records
         ]
-        plain = Shard([dialogue.record for dialogue in dialogues], runtime=shard.runtime)
+        plain = shard.part([dialogue.record for dialogue in dialogues], tokens=False)
         scores = {text: self._score_part(metric, plain, mixtures, text) for text, metric in self.components.items()}
         return Scores.of(
             Score.failed(f"the output is in {language}: translations apart, quality knows only English")
@@ -249,7 +279,7 @@ class Quality(Metric):
         ]
         if not positions:
             return {}
-        inner = Shard([shard.records[i] for i in positions], tokens=False, runtime=shard.runtime)
+        inner = shard.part([shard.records[i] for i in positions])
         return dict(zip(positions, metric.score(inner), strict=True))
 
     def _combine(self, dialogue: PlainDialogue, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
@@ -302,16 +332,15 @@ class DefaultMetrics:
 
 
 def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
-    """Choose the metrics that were measured to help on such records: `quality` where a mixture fits, and lexical
-    metrics where there are references. Raise SpecError if none fits."""
+    """Choose the metrics that were measured to help on such records: `consistency` for answers from passages, else
+    `quality` where a mixture fits, and lexical metrics where there are references. Raise SpecError if none fits."""
     if not records:
         raise SpecError("no record to choose metrics by: name metrics with -m, such as -m rougeL", code="missing_value")
     metrics: list[str] = []
     reasons: list[str] = []
     tasks = Counter(infer_task(record) for record in records)
-    quality, why = _choose_quality(records, tasks)
-    if quality:
-        metrics.append("quality")
+    model, why = _choose_model(records, tasks)
+    metrics += [model] if model else []
     reasons += why
     if any(record.references for record in records):
         lexical, reason = _choose_lexical(records, tasks)
@@ -322,8 +351,10 @@ def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
     return DefaultMetrics(metrics=tuple(metrics), reasons=tuple(reasons))
 
 
-def _choose_quality(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[bool, list[str]]:
-    """Whether `quality` fits, and why or why not, task by task."""
+def _choose_model(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[str | None, list[str]]:
+    """`consistency`, `quality` or nothing, and why, task by task."""
+    answers = 2 * sum(map(_answers_from_passages, records)) > len(records)
+    name = "consistency" if answers else "quality"
     groups: Counter[tuple[str, str, int]] = Counter()
     mixtures: dict[int, Mixture] = {}
     for record in records:
@@ -333,27 +364,30 @@ def _choose_quality(records: Sequence[Record], tasks: Counter[tuple[str, str]]) 
             groups[task, how, id(mixture)] += 1
     if not groups:
         names = ", ".join(dict.fromkeys(task.replace("_", " ") for task, _ in tasks))
-        return False, [f"quality is left out: for {names} it needs a source or an instruction, which the records lack"]
+        return None, [f"quality is left out: for {names} it needs a source or an instruction, which the records lack"]
     own = [record for record in records if infer_task(record)[0] != TRANSLATION]
     english = Counter(map(is_english, own))
     if (language := find_other_language(own)) and english[True] < _MIN_ENGLISH * max(english[False], 1):
-        return False, [f"quality is left out: many outputs are in {language}, and its models know only English"]
+        return None, [f"{name} is left out: many outputs are in {language}, and its models know only English"]
+    parts = dict.fromkeys(part.metric for mixture in mixtures.values() for part in mixture.parts)
     try:
-        for part in dict.fromkeys(part.metric for mixture in mixtures.values() for part in mixture.parts):
+        for part in [name] if answers else parts:
             registry.build(part).facts()
     except (MissingExtra, ModelError) as error:
-        return False, [f"quality is left out: {str(error).splitlines()[0]}"]
+        return None, [f"{name} is left out: {str(error).splitlines()[0]}"]
+    if answers:
+        return name, ["consistency: there are questions and passages, and an answer should say what these say"]
     reasons = []
     for (task, how, number), _ in groups.most_common():
         mixture = mixtures[number]
-        name = "any task" if task == GENERAL_TASK else task.replace("_", " ")
-        reasons.append(f"quality for {name} ({how}): {mixture.describe()}; {mixture.basis}")
+        label = "any task" if task == GENERAL_TASK else task.replace("_", " ")
+        reasons.append(f"quality for {label} ({how}): {mixture.describe()}; {mixture.basis}")
         reasons += [f"{metric} is left out: {reason}" for metric, reason in mixture.left_out.items()]
     if lacking := len(records) - groups.total():
         reasons.append(
             f"{format_count(lacking, 'record')} of {len(records):,} cannot have a quality: a field is missing"
         )
-    return True, list(dict.fromkeys(reasons))
+    return name, list(dict.fromkeys(reasons))
 
 
 def _choose_lexical(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[list[str], str]:

@@ -36,7 +36,7 @@ def list_values(suite: Suite, name: str) -> tuple[Any, ...]:
         case "lr":
             return grid.learning_rates
         case "batch":
-            return grid.gradient_accumulation
+            return tuple(grid.device_batch * steps for steps in grid.gradient_accumulation)
         case "epochs":
             return tuple(int(count) for count in np.linspace(*grid.epochs, 4).round())
         case "labelled":

@@ -31,8 +31,8 @@ Changes = Mapping[str, Any]
 class Settings:
     """Everything that decides a model apart from its pairs.
 
-    `instructions` has the number of the wording for criteria that do not use the first. `dev_most` limits the
-    development pairs of a criterion that are scored during training (None: all). The recipe's seed is set for each
+    `instructions` has the number of the wording, or a text, for criteria that do not use the first. `dev_most` limits
+    the development pairs of a criterion that are scored during training (None: all). The recipe's seed is set for each
     training.
     """
 
@@ -45,7 +45,7 @@ class Settings:
     regression: float = 0.0
     head_lr: float | None = None
     dev_most: int | None = None
-    instructions: Mapping[str, int] = field(default_factory=dict)
+    instructions: Mapping[str, int | str] = field(default_factory=dict)
 
     def with_changes(self, changes: Changes) -> Settings:
         for name in changes:
@@ -61,6 +61,8 @@ class Settings:
         """Return the settings that decide what is learned: all but the size of a forward pass."""
         row = asdict(self)
         del row["recipe"]["max_tokens"]
+        if row["base"]["bits"] is None:
+            del row["base"]["bits"]
         return row
 
 
@@ -189,6 +191,13 @@ class CriterionScores:
         rated = np.flatnonzero(~np.isnan(ratings))
         distinct = rated[np.unique(names[rated], return_index=True)[1]]
         return ratings[distinct], scores[distinct]
+
+    def rated_pairs(self) -> tuple[Floats, Floats]:
+        """Return the ratings and scores of both answers of each pair with a rating, as the authors' code does: an
+        answer counts as often as it is in a pair."""
+        ratings, scores = np.concatenate([self.good_rating, self.bad_rating]), np.concatenate([self.good, self.bad])
+        rated = ~np.isnan(ratings)
+        return ratings[rated], scores[rated]
 
     @staticmethod
     def from_pairs(pairs: Sequence[GoodBad], good: Floats, bad: Floats) -> CriterionScores:

@@ -61,10 +61,10 @@ def macro_accuracy(criteria: Mapping[str, Sequence[CriterionScores]], draws: int
     return replace(summary, low=low, high=high)
 
 
-def spearman(seeds: Sequence[CriterionScores]) -> SeedSummary | None:
-    """Return the rank correlation of scores with human ratings over the distinct answers of the pairs, all contexts
-    together. None if there are no ratings, or only one."""
-    rated = [scores.rated_answers() for scores in seeds]
+def spearman(seeds: Sequence[CriterionScores], pooled: bool = False) -> SeedSummary | None:
+    """Return the rank correlation of scores with human ratings over the distinct answers of the pairs, or if `pooled`
+    over both answers of each pair, all contexts together. None if there are no ratings, or only one."""
+    rated = [scores.rated_pairs() if pooled else scores.rated_answers() for scores in seeds]
     values = [measure("spearman").value(*columns) for columns in rated if len(columns[0]) > 1]
     return None if not values or np.isnan(values).any() else _summarize(values)
 
@@ -188,9 +188,9 @@ class StudyResults:
         seeds = self._seeds.get((setup, split, code, cluster))
         return accuracy([*seeds.values()]) if seeds else None
 
-    def spearman(self, setup: SetupName, split: SplitName, code: str) -> SeedSummary | None:
+    def spearman(self, setup: SetupName, split: SplitName, code: str, pooled: bool = False) -> SeedSummary | None:
         seeds = self._seeds.get((setup, split, code, None))
-        return spearman([*seeds.values()]) if seeds else None
+        return spearman([*seeds.values()], pooled) if seeds else None
 
     def average(self, setup: SetupName, split: SplitName) -> SeedSummary | None:
         """Return the mean over comparable criteria, None if there are none."""

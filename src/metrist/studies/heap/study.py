@@ -47,9 +47,10 @@ _DESCRIPTION, _CHOSEN = "study.json", "chosen.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """The request for a study. `criteria` restricts those of the pairs file (empty: all). `choose` names settings to
-    search on development pairs, with up to `budget` trials for each training. `paper_settings` starts from the settings
-    that the paper chose."""
+    """The request for a study. `criteria` restricts those of the pairs file (empty: all); a name is a criterion's code
+    or name, or its data set's, and those after a `!` are left out. `choose` names settings to search on development
+    pairs, with up to `budget` trials for each training. `paper_settings` starts from the settings that the paper
+    chose."""
 
     pairs: Path
     out: Path
@@ -120,14 +121,17 @@ def read_study(out: Path) -> StudyResults:
 
 
 def _select_criteria(study: Study, suite: Suite, data: StudyData) -> Codes:
+    named: dict[bool, set[str]] = {True: set(), False: set()}
     for name in study.criteria:
-        if suite.criterion(name).code not in data.criteria:
+        codes = set(suite.find_codes(name.removeprefix("!"))) & set(data.criteria)
+        if not codes:
             raise InputError(
                 f"{study.pairs} has no pairs of {name!r}{did_you_mean(name, data.criteria)}; it has "
                 f"{', '.join(data.criteria)}",
                 code="unknown_name",
             )
-    selected = {suite.criterion(name).code for name in study.criteria} or set(data.criteria)
+        named[name.startswith("!")] |= codes
+    selected = (named[False] or set(data.criteria)) - named[True]
     return tuple(code for code in suite.codes if code in selected)
 
 
@@ -189,15 +193,16 @@ def _make_request(study: Study, suite: Suite, job: Job, chosen: Changes, folder:
 
 
 def read_paper_settings(suite: Suite, job: Job) -> Changes:
-    """Return the settings of the paper's Table 4. Its number of accumulated gradients is our batch, and its right
-    truncation keeps the end of a context. Cross-cluster trainings use those of cross-task ones."""
+    """Return the settings of the paper's Table 4. Its number of accumulated gradients times the authors' batch on a
+    device is our batch, and its right truncation keeps the end of a context. Cross-cluster trainings use those of
+    cross-task ones."""
     table = suite.chosen.get("cross-task" if job.setup == "cross-cluster" else job.setup, {})
     chosen = table.get(job.target or "all")
     if chosen is None:
         return {}
     changes: dict[str, Any] = {
         "lr": chosen.learning_rate,
-        "batch": chosen.gradient_accumulation,
+        "batch": suite.grid.device_batch * chosen.gradient_accumulation,
         "epochs": chosen.epochs,
     }
     if chosen.labelled is not None:

@@ -186,14 +186,18 @@ def _spearman_table(results: StudyResults, split: SplitName) -> Table | None:
     for code in rated:
         cells: list[Any] = [code]
         for setup in setups:
-            summary, published = results.spearman(setup, split, code), results.suite.spearman[setup].get(code)
-            cells += [SummaryCell(summary, scale=1.0, decimals=3), PaperCell(published, decimals=3)]
+            both = [results.spearman(setup, split, code, pooled) for pooled in (False, True)]
+            cells += [SummaryCell(summary, scale=1.0, decimals=3) for summary in both]
+            cells.append(PaperCell(results.suite.spearman[setup].get(code), decimals=3))
         rows.append(cells)
     table = Table(
         title=f"Table 2: Spearman correlation with human ratings, on {_SPLIT_TITLES[split]}",
-        columns=_columns(["task", *(name for setup in setups for name in (setup, f"{setup}, paper"))]),
+        columns=_columns(["task", *(f"{setup}, {name}" for setup in setups for name in ("answers", "pairs", "paper"))]),
         rows=rows,
-        notes=["Over the distinct answers of the test pairs, all contexts together; mean ± sd over seeds."],
+        notes=[
+            "answers: over the distinct answers of the test pairs, all contexts together; pairs: over both answers of "
+            "each pair, as in the authors' code, where an answer counts in each of its pairs; mean ± sd over seeds."
+        ],
     )
     return _add_seed_counts(table)
 

@@ -310,5 +310,5 @@ def _show_error(task: AnnotationTask, error: Error) -> dict[str, Any]:
     whole = record.output if error.side == "output" else record.source
     if not text and whole is not None and error.start is not None and error.end is not None:
         text = whole[error.start : error.end]
-    names = ("aspect", "severity", "explanation", "revision")
+    names = ("aspect", "severity", "penalty", "explanation", "revision")
     return {"text": text, **{name: getattr(error, name) for name in names}}

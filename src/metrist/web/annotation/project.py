@@ -46,7 +46,7 @@ _MAX_RATERS = 1000
 _MAX_NAME = 100
 #: Fields of a project that its file has as they are.
 _SETTINGS = ("id", "pick", "seed", "show_references", "guidelines", "owner_token")
-_ERROR_FIELDS = ("aspect", "severity", "explanation", "revision", "text", "start", "end", "side")
+_ERROR_FIELDS = ("aspect", "severity", "penalty", "explanation", "revision", "text", "start", "end", "side")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,7 +440,8 @@ def _task_from_dict(content: Mapping[str, Any]) -> AnnotationTask:
         id=content["id"],
         weight=content["weight"],
         records=tuple(_record_from_dict(dict(row)) for row in content["records"]),
-        errors=tuple(Error(**row, penalty=None) for row in content.get("errors", ())),
+        # Projects made before penalties were kept have none.
+        errors=tuple(Error(**{"penalty": None, **row}) for row in content.get("errors", ())),
         expected=content.get("expected"),
     )
 

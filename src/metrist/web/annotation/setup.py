@@ -118,6 +118,8 @@ def _read(reader: Reader, systems: Sequence[str]) -> tuple[list[Record], dict[Ke
     errors: dict[Key, list[Error]] = {}
     for entry in reader.entries():
         records.extend(record for record in entry.new if not systems or record.system in systems)
+        for record in entry.new:
+            errors.setdefault((record.item, record.system), [])
         for located in entry.errors:
             errors.setdefault((located.item, located.system), []).append(located.error)
     missing = set(systems) - {record.system for record in records}
@@ -133,9 +135,10 @@ def _read(reader: Reader, systems: Sequence[str]) -> tuple[list[Record], dict[Ke
 def _list_analyses(
     results: Results | None, metrics: Sequence[str], stored: dict[Key, tuple[Error, ...]]
 ) -> dict[Key, tuple[Error, ...]]:
-    """Return the errors that a metric of the run lists by output, or those that the files have."""
+    """Return the errors that a metric of the run lists by output, none for an output in which it finds none, or those
+    that the files have."""
     if results is None:
-        if not stored:
+        if not any(stored.values()):
             raise RunError("the questionnaire asks about analyses: give a run whose metric lists errors, with `run`")
         return stored
     explaining = [metric.label for metric in results.metrics if results.scores[metric.label].errors]
@@ -144,4 +147,6 @@ def _list_analyses(
         shown = ", ".join(explaining) or "none"
         raise RunError(f"name one metric with errors for the questionnaire with `metrics`; this run has {shown}")
     block = results.scores[labels[0]]
-    return {(results.items[row], results.systems[row]): tuple(listed) for row, listed in block.errors.items() if listed}
+    keys = enumerate(zip(results.items, results.systems, strict=True))
+    # An analysis that failed says nothing; one without errors may overlook some.
+    return {key: tuple(block.errors.get(row, ())) for row, key in keys if row not in block.failures}

@@ -131,7 +131,8 @@ export function reviewTask({ send, task, schema }) {
   const about = (name, question) => makeQuestion({ ...question, name }, (value) => send("set", { name, value }));
   const listed = task.errors.map((error, number) => {
     const question = about(`error:${number}`, { ...schema.each_error, text: `Is error ${number + 1} reasonable?` });
-    const facts = [error.aspect, error.severity].filter(Boolean).map((word) => element("span", { class: "chip" }, safeName(word)));
+    const penalty = error.penalty ? `−${error.penalty}` : "";
+    const facts = [error.aspect, error.severity, penalty].filter(Boolean).map((word) => element("span", { class: "chip" }, safeName(word)));
     const node = element("li", { class: "listed" },
       element("div", { class: "row" }, element("strong", {}, `Error ${number + 1}`), facts),
       error.text ? element("div", { class: "quote" }, textBox(error.text)) : null,
@@ -144,7 +145,7 @@ export function reviewTask({ send, task, schema }) {
   const node = element("div", {},
     outputPart("Output", task.outputs[0]),
     element("h3", {}, "Errors that the analysis lists"),
-    element("p", { class: "soft small" }, schema.each_error.text),
+    listed.length ? element("p", { class: "soft small" }, schema.each_error.text) : element("p", {}, "The analysis lists no errors."),
     element("ol", { class: "analysis" }, listed.map((entry) => entry.node)),
     element("h3", {}, "The analysis as a whole"),
     element("div", { class: "questions" }, whole.map((question) => question.node)));
