@@ -218,7 +218,7 @@ def _read_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
         try:
             return get_type_hints(function, localns=unknown)
         except NameError as error:
-            unknown[error.name] = Any
+            unknown[str(error.name)] = Any
 
 
 def _is_of(value: Any, annotation: Any) -> bool:
