@@ -245,6 +245,11 @@ def test_links_to_headings_exist(page: Path) -> None:
     assert [f"{target.name}#{anchor}" for target, anchor in linked if anchor not in anchors(target)] == []
 
 
+def test_no_page_installs_from_an_index_that_has_no_metrist() -> None:
+    assert "not on PyPI" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [page for page in PAGES if re.search(r"pip install .?metrist\b", page.read_text(encoding="utf-8"))] == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from error_codes import raises_code
 from metrist.errors import RunError
 from metrist.metrics.base import Shard
 from metrist.runtime import VARIABLES, Runtime
@@ -56,7 +57,7 @@ def test_environment_variables_give_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_bad_variable_is_named(variable: str, text: str) -> None:
-    with pytest.raises(RunError, match=variable):
+    with raises_code(RunError, "invalid_value", variable):
         Runtime.from_environment({variable: text})
 
 

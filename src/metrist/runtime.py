@@ -110,7 +110,8 @@ class Runtime:
                 options[name] = _parse(name, text)
                 cls(**{name: options[name]})
             except RunError as error:
-                raise RunError(f"environment variable {variable}: {error}") from None
+                error.args = (f"environment variable {variable}: {error}",)
+                raise
         return cls(**options)
 
     @classmethod

@@ -116,6 +116,8 @@ def test_the_verdict_says_what_stayed_open() -> None:
         "a is better than b in overall quality. Luck is an unlikely explanation. No difference is shown in errors "
         "(0.730 against 0.910)."
     )
+    fewer = make_run(quality={"a": HIGH[:8], "b": LOW[:8]}, errors={**open_scores, "b": [*open_scores["b"][:7], None]})
+    assert "(0.717 against 0.923 on the 7 items that both have)" in build_report(fewer, **OPTIONS).verdicts[0]
 
 
 def test_a_metric_that_was_not_tested_between_leaders_is_not_said_to_be_luck() -> None:
@@ -373,6 +375,9 @@ def test_levels_are_shown_for_each_aspect_and_name_it(tmp_path: Path) -> None:
     assert {picture.narrow.style.width for picture in pictures} == {PHONE.width}
     assert "people's coverage" in pictures[1].caption
     assert "Tasks are ordered" not in pictures[1].caption  # There are languages only.
+    tables = [block.table for block in [*blocks, *folded] if isinstance(block, TableBlock)]
+    slices = [{row["slice"] for row in t.to_dict()["rows"]} for t in tables if t.columns[1].name == "slice"]
+    assert slices == [{"all"}, {"language=de", "language=en", "language: macro mean"}]
 
 
 def test_worst_outputs_say_why(demo: Report) -> None:
@@ -578,3 +583,10 @@ def test_a_figure_that_the_run_lacks_is_refused() -> None:
         plot(run, kind="score", **OPTIONS)
     with raises_code(RunError, "unknown_name", "'acuracy'"):
         plot(run, kind="levels", aspect="acuracy", **OPTIONS)
+
+
+def test_a_column_to_slice_by_is_one_of_the_data() -> None:
+    with raises_code(RunError, "unknown_name", "'zz'", "'task'"):
+        build_report(str(DEMO), metrics="rougeL", slices="zz", **OPTIONS)
+    page = build_report(make_run(quality={"a": HIGH, "b": LOW}), slices=["task"], **OPTIONS)
+    assert [note for note in page.cautions if "sliced by task" in note]

@@ -312,6 +312,12 @@ REFUSED = {
         mended={"outputs": "*_output"},
         records=[("1", "v1", "x"), ("1", "v2", "y")],
     ),
+    "outputs side by side, as people name them": Refused(
+        "Ticket ID,Question,Answer A,Answer B\n1,q,,y\n",
+        "use `outputs='Answer *'`",
+        mended={"outputs": "Answer *", "fields": {"item": "Ticket ID"}},
+        records=[("1", "A", ""), ("1", "B", "y")],
+    ),
     "a wide file with a system": Refused(
         "id,system,v1,v2\n1,s,x,y\n",
         "drop it with `fields={'system': ''}`",

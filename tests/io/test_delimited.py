@@ -22,6 +22,11 @@ def test_rows_know_the_line_they_begin_on(write: Write) -> None:
     ]
 
 
+def test_rows_without_a_cell_are_no_records(write: Write) -> None:
+    path = write("item,system,output,source\n1,a,x,s\n,,,\n2,a,y,s\n,,,\n", "a.csv")
+    assert [record.item for record in read_records(path)] == ["1", "2"]
+
+
 def test_a_table_in_full(write: Write) -> None:
     path = write(
         "item\tsystem\toutput\tsource\treferences\treference_2\trating:fluency\tscore:bleu\trater\tdoc\n"

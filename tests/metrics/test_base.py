@@ -73,7 +73,7 @@ def test_an_exception_names_the_record():
             return 1 / len(record.output)
 
     records = [RECORD, Record(item="2", system="s", output="")]
-    with raises_code(RunError, "run_failed", "'2'", "'s'") as caught:
+    with raises_code(RunError, "metric_failed", "'2'", "'s'") as caught:
         Breaking().score(Shard(records))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert re.search(r"ZeroDivisionError: .* \(test_base\.py:\d+\)$", str(caught.value))

@@ -13,7 +13,8 @@ from error_codes import raises_code
 from metrist.errors import MissingExtra, ModelError
 from metrist.models.devices import Options
 from metrist.models.numpy_inference.storage import find_distribution
-from metrist.models.weights import find_weights
+from metrist.models.pretrained import _translate_errors
+from metrist.models.weights import Weights, find_weights
 
 
 @pytest.fixture
@@ -169,6 +170,18 @@ def test_a_file_is_refused(folder: Path) -> None:
 def test_a_name_that_is_neither_a_folder_nor_a_hub_name_is_refused(name: str) -> None:
     with raises_code(ModelError, "missing_file", "neither"):
         find_weights(Options(model=name))
+
+
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_a_short_name_of_a_shipped_model_is_no_name_on_the_hub(name: str) -> None:
+    with raises_code(ModelError, "unknown_name", name):
+        find_weights(Options(model=name))
+
+
+def test_a_model_in_the_own_format_is_not_called_unrecognized() -> None:
+    weights = Weights(name="metrist:english-small", folder=Path(), fingerprint="0", runs_on_numpy=True)
+    with raises_code(ModelError, "model_unusable", "own format", "hub"), _translate_errors("AutoModel", weights):
+        raise ValueError("Unrecognized model")
 
 
 def test_a_folder_without_any_weights_is_refused(folder: Path) -> None:

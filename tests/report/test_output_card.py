@@ -34,6 +34,18 @@ def test_an_error_is_marked_and_tells_its_reason() -> None:
     assert "judge <b>0.50</b>" in page
 
 
+def test_an_error_that_errors_repeats_from_its_model_is_shown_once() -> None:
+    mark = Error(aspect="facts", severity="major", penalty=2.0, explanation="not there", start=4, end=7)
+    other = replace(mark, aspect="Fluency", rater="fluency", start=0, end=3)
+    scores = {
+        "consistency": Score(value=0.5, errors=(mark,)),
+        "errors": Score(value=-4.0, errors=(other, replace(mark, rater="consistency"))),
+    }
+    numbered, names = OutputCard(item="1", system="a", scores=scores).number_errors()
+    assert [error for _, error in numbered] == [mark, other]
+    assert names == {1: "consistency, errors", 2: "errors"}
+
+
 def test_where_errors_overlap_the_worst_gives_the_colour() -> None:
     errors = [
         (1, Error(aspect="a", severity="minor", start=0, end=7)),

@@ -16,11 +16,11 @@ from metrist.report.tables import (
     Column,
     Estimate,
     Marked,
+    MetricSignature,
     NameCell,
     Number,
     PValue,
     Share,
-    Signature,
     Table,
     TableLayout,
     escape_latex,
@@ -104,6 +104,6 @@ def test_pdflatex_compiles_any_name(tmp_path: Path) -> None:
         columns=[Column("system"), score_column(build("bleu"), name_in_papers), *map(Column, NAMES[:4])],
         rows=[[name, estimate, Marked(Number(2), "ab"), PValue(0), Share(0.5), "%"] for name in NAMES],
         notes=NAMES,
-        signatures=[Signature(name, name, name) for name in NAMES],
+        signatures=[MetricSignature(name, name, name) for name in NAMES],
     )
     compile_page(f"\n{table.render('latex')}\n", tmp_path)

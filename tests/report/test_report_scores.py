@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import ClassVar
 
 from metrist.metrics.base import Metric
 from metrist.records import Record
@@ -29,3 +30,20 @@ def test_reasons_are_counted_without_the_names_of_outputs() -> None:
     (remark,) = [remark for remark in remarks if remark.startswith("picky")]
     assert (expected, times) == ("source", 13)
     assert "most often (13): m needs source, but item … of system … has none" in remark
+
+
+class Judging(Metric):
+    """Aspects as parts, of which each output has one, as parts of `quality` are for one task."""
+
+    catalog_name = "judging"
+    aspect_parts: ClassVar = {"for summaries": (0.0, 1.0), "for answers": (0.0, 1.0)}
+
+    def score_record(self, record: Record) -> Score:
+        return Score(value=0.5, parts={["for summaries", "for answers"][int(record.item) % 2]: 0.5})
+
+
+def test_parts_do_not_lower_the_coverage_of_a_metric() -> None:
+    rows = [{"item": str(n), "system": "a", "output": "x"} for n in range(4)]
+    (row,) = score(rows, [Judging()], progress=False).table().to_dict()["rows"]
+    assert (row["scored"], row["coverage"]) == (4, 1.0)
+    assert row["coverage of"]["judging:for answers"] == 0.5

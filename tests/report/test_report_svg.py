@@ -24,7 +24,18 @@ from metrist.report.meta_figures import (
     draw_levels,
     draw_scatter,
 )
-from metrist.report.svg import COLUMN, Drawing, Style, choose_ticks, cut_text, format_tick, place, text_length
+from metrist.report.svg import (
+    COLUMN,
+    PHONE,
+    Drawing,
+    Label,
+    Style,
+    choose_ticks,
+    cut_text,
+    format_tick,
+    place,
+    text_length,
+)
 
 ATTACK = "<script>alert(1)</script>\x00\u202e"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -107,6 +118,24 @@ def test_no_bar_of_agreement_ends_beyond_the_last_number() -> None:
         bar = AgreementBar(agreement=PlotValue(value=value))
         drawing = draw_agreement({"fluency": {"chrf": bar, "ter": bar}}, {}, measure="acc_eq", style=COLUMN)
         assert last in [element.text for element in parse(drawing).iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize("style", [PHONE, COLUMN, Style(720, 12)])
+def test_turned_names_of_columns_are_whole_and_stay_on_the_surface(style: Style) -> None:
+    names = [f"accuracy, task={task}" for task in ("weight", "price", "colour", "return")] * 3
+    matrix = draw_matrix(["chrf", "rougeL"], names, np.full((2, 12), 0.5), title="t", style=style)
+    labels = [shape for shape in matrix.shapes if isinstance(shape, Label) and shape.angle]
+    assert [label.text for label in labels] == names
+    for label in labels:
+        length = text_length(label.text, style.font)
+        assert label.x + length * math.cos(math.radians(label.angle)) <= style.width
+        assert label.y + length * math.sin(math.radians(label.angle)) >= 0
+
+
+def test_names_that_do_not_fit_beside_bars_stand_above_them() -> None:
+    names = ["consistency: Fact Consistency", "errors: Fact Consistency"]
+    bars = draw_bars({name: {"major": 3} for name in names}, ["major"], ["major"], title="t", style=PHONE)
+    assert [element.text for element in parse(bars).iter(f"{SVG}text")] == [names[0], "3", names[1], "3"]
 
 
 def test_an_svg_for_a_page_has_no_size_of_its_own() -> None:

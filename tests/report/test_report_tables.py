@@ -25,10 +25,10 @@ from metrist.report.tables import (
     Count,
     Estimate,
     Marked,
+    MetricSignature,
     Number,
     PValue,
     Share,
-    Signature,
     Table,
     TableLayout,
     align_columns,
@@ -220,8 +220,8 @@ SIGNED = Table(
     rows=[["a", Estimate(41.25, 40, 42.5, 1), Number(60.0, 1)], ["b", Estimate(12, 11, 13, 1), Number(72.0, 1)]],
     notes=["Lower is better: ter", "95% intervals"],
     signatures=[
-        Signature("bleu", "bleu(tokenize='13a') | metrist 1", "BLEU|nrefs:1|version:2.6.0"),
-        Signature(
+        MetricSignature("bleu", "bleu(tokenize='13a') | metrist 1", "BLEU|nrefs:1|version:2.6.0"),
+        MetricSignature(
             "judge(llm=fake(answers='…'))", "judge(llm=fake(answers='…'), " + "rubric='x', " * 20 + ") | metrist 1"
         ),
     ],
@@ -252,7 +252,7 @@ def test_signatures_are_in_every_format_but_csv() -> None:
 
 
 def test_a_signature_cannot_break_out_of_its_place() -> None:
-    nasty = Table(columns=[Column("a")], rows=[], signatures=[Signature("x``y`", "1\n\\input{x}\r2", "<script>")])
+    nasty = Table(columns=[Column("a")], rows=[], signatures=[MetricSignature("x``y`", "1\n\\input{x}\r2", "<script>")])
     assert "\n\\input" not in nasty.render("latex")
     assert all(line.startswith("%") for line in nasty.render("latex").splitlines()[:3])
     assert "<script>" not in nasty.render("html")

@@ -317,6 +317,15 @@ def test_some_records_without_a_need_are_failed_scores(rows: Rows, tmp_path: Pat
     assert results.system_scores()[0].coverage == pytest.approx(10 / 12)
 
 
+class Bare(Metric):
+    """A metric without a hook."""
+
+
+class Broken(Metric):
+    def score_record(self, record: Record) -> float:
+        raise ValueError(record.output)
+
+
 @pytest.mark.parametrize(
     ("metrics", "settings", "code", "value"),
     [
@@ -325,6 +334,8 @@ def test_some_records_without_a_need_are_failed_scores(rows: Rows, tmp_path: Pat
         (["chrf"], {"out": "scores.txt"}, "invalid_value", "scores.txt"),
         (["chrf"], {"out": "x.parquet.gz"}, "cannot_write", "x.parquet.gz"),
         (["chrf"], {"executor": "dask"}, "unknown_name", "'dask'"),
+        ([Bare()], {"executor": "serial"}, "metric_failed", "score_record(self, record)"),
+        ([Broken()], {"executor": "serial"}, "metric_failed", "Broken"),
     ],
 )
 def test_invalid_runs_fail_before_they_begin(

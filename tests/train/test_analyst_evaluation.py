@@ -125,6 +125,23 @@ def test_references_should_get_nothing_or_little() -> None:
     assert result["ratings"] == []
 
 
+def test_references_are_counted_by_task() -> None:
+    """As Table 21 of the TIGERScore paper; by hand."""
+    outputs = [
+        AnalystOutput(record=Record(item=str(n), system="s", output="x", task=task), is_reference=True, errors=())
+        for n, task in enumerate(["summ", "summ", "math", "math"])
+    ]
+    result = judge(*outputs, scores=[Score(value=value) for value in (0.0, -2.0, 0.0, -1.0)])
+    assert {task: (own["zero"], own["above_minus_2"]) for task, own in result["gold_by_task"].items()} == {
+        "summ": (0.5, 0.5),
+        "math": (0.5, 1.0),
+    }
+    assert [line.strip() for line in summarise(result)][-2:] == [
+        "references of summ: 50.0% get 0, 50.0% more than -2",
+        "references of math: 50.0% get 0, 100.0% more than -2",
+    ]
+
+
 def test_poor_figures_are_warned_of() -> None:
     outputs = [output(n, "x" * (n + 5), ratings={"quality": n}, errors=(mark(0, n + 5),)) for n in range(8)]
     scores = [Score(value=-float(n % 3), errors=(mark(0, 1),)) for n in range(7)]

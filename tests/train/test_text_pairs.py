@@ -247,3 +247,11 @@ def test_a_bad_line_of_parabank2_is_named_and_may_be_skipped(tmp_path: Path) -> 
         read_pairs(path)
     file = read_pairs(path, skip_bad=True)
     assert (len(file.pairs), file.skipped.count) == (8, 1)
+
+
+def test_columns_of_other_names_are_read_as_fields(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "p.jsonl", {"article": "a long text", "tldr": "a text", "text": 3})
+    assert read_pairs(path, fields={"text": "article", "summary": "tldr"}).pairs == (("a long text", "a text"),)
+    named = write_rows(tmp_path / "q.jsonl", ROWS[0])
+    with raises_code(InputError, "unknown_name", "'headline'"):
+        read_pairs(named, fields={"target": "headline"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from metrist.cli.output import print_estimate, print_note, print_table, print_ta
 from metrist.cli.progress import progress_bar
 from metrist.errors import SpecError
 from metrist.evaluate.plans import AuditPlan, JudgeSettings
-from metrist.settings import ModelSettings, as_arguments, setting
+from metrist.settings import ModelSettings, ReadingSettings, as_arguments, reuse_setting, setting
 
 if TYPE_CHECKING:
     from metrist.evaluate.audit import JudgeCard
@@ -91,6 +92,7 @@ def questionnaire(
         typer.Argument(metavar="FILE…", help="Answers: a row per rater and output, with errors, overlooked, … in it."),
     ] = None,
     schema: bool = setting(False, "Print the questions as a JSON schema, and stop."),
+    fields: Mapping[str, str] = reuse_setting(ReadingSettings, "fields"),
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.evaluate.explain.questionnaire import (
@@ -105,7 +107,7 @@ def questionnaire(
         return
     if not answers:
         raise SpecError("no answers are named; give a file: metrist questionnaire FILE (--schema shows the questions)")
-    rows = read_answers(answers)
+    rows = read_answers(answers, fields)
     print_tables([tabulate_answers(rows), tabulate_shares(rows)], form)
 
 

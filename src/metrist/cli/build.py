@@ -430,7 +430,7 @@ def error_analysis(
         with progress_bar("building", "examples"):
             result = build_examples(outputs, settings, scores=scores)
     result.write(out, chat=chat)
-    print_tables(_tabulate_examples(result), form)
+    print_tables(_tabulate_examples(result, settings.tokenizer), form)
     for note in result.notes:
         print_note(note)
     print_note(f"wrote {format_count(len(result.examples), 'example')} to {out / EXAMPLES}")
@@ -468,7 +468,7 @@ def _read_scores(outputs: Sequence[JudgedOutput], run: Path | None, by: str | No
     return scores
 
 
-def _tabulate_examples(result: AnalysisBuildResult) -> list[Table]:
+def _tabulate_examples(result: AnalysisBuildResult, tokenizer: str | None) -> list[Table]:
     """What was made, what each filter removed, what the mix took, and what the set is like."""
     from metrist.data.error_analysis.examples import CHANNELS
     from metrist.report.tables import Column, Count, Table
@@ -477,6 +477,15 @@ def _tabulate_examples(result: AnalysisBuildResult) -> list[Table]:
         columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
         cells = [[Count(cell) if isinstance(cell, int) else cell for cell in row] for row in rows]
         return Table(title=title, columns=columns, rows=cells, notes=list(notes))
+
+    def by_task(title: str, name: str, key: str, notes: Sequence[str] = ()) -> Table:
+        """Counts of all examples, and of each task beside them if there are several."""
+        tasks = statistics[f"{key} by task"]
+        shown = tasks if len(tasks) > 1 else {}
+        rows = [
+            [value, count, *(own.get(value, 0) for own in shown.values())] for value, count in statistics[key].items()
+        ]
+        return table(title, [name, "examples", *shown], rows, notes)
 
     report = result.report()
     statistics, severities = report["statistics"], report["statistics"]["severities"]
@@ -502,12 +511,12 @@ def _tabulate_examples(result: AnalysisBuildResult) -> list[Table]:
             [[f"{row['task']} {row['channel']}", *list(row.values())[2:]] for row in report["mix"]],
         ),
         table("Examples", ["task", *CHANNELS, "major errors", "minor errors"], examples),
-        table("Errors per example", ["errors", "examples"], list(statistics["errors per example"].items())),
-        table(
+        by_task("Errors per example", "errors", "errors per example"),
+        by_task(
             "Length",
-            ["tokens", "examples"],
-            list(statistics["tokens"].items()),
-            ["prompt and completion; a token is about four bytes"],
+            "tokens",
+            "tokens",
+            [f"prompt and completion; {f'tokens of {tokenizer}' if tokenizer else 'a token is about four bytes'}"],
         ),
     ]
     return [table for table in tables if table.rows]

@@ -29,7 +29,7 @@ def meta(
     show: Names = setting(
         (),
         "Add: matrix, tests, power, top-k, metrics, bias, systems, ratings, levels, inflation, ties, curve, "
-        "agreement, label-space, errors, reductions, confusion, strengths, cost, advice; repeatable.",
+        "agreement, disputes, label-space, errors, reductions, confusion, strengths, cost, advice; repeatable.",
         metavar="WHAT",
     ),
     agreement: bool = setting(False, "Same as --show agreement."),

@@ -177,7 +177,11 @@ class StudyOptions:
         shown="by the length of references",
     )
     metrics: Names = setting(
-        (), "Reliability: only these metrics; those without scores are computed; repeatable.", "-m", metavar="SPEC"
+        (),
+        "Only these rows of a paper's tables; reliability: only these metrics, also those without scores; repeatable.",
+        "-m",
+        "--metrics",
+        metavar="NAME",
     )
     epsilon_over: Literal["language", "all"] = setting(
         "language", "Reliability: one threshold per metric for each language, or for all."
@@ -225,6 +229,11 @@ def reproduce(
     out: Path | None = setting(
         None, "Markdown file; for --table reliability a folder.", "-o", metavar="PATH", shown="standard output"
     ),
+    model_file: Path | None = setting(
+        None, "Compute learned metrics, too, with the models that this TOML file names.", "--models", metavar="FILE"
+    ),
+    limit: int | None = setting(None, "Only the first N items of each data set.", metavar="N", min=1),
+    dry_run: bool = setting(False, "Print what learned metrics would take, and missing weights; compute nothing."),
     study: StudyOptions,
     reading: ReadingOptions,
 ) -> None:
@@ -236,10 +245,17 @@ def reproduce(
     if inputs and tables == ["reliability"]:
         _study_reliability(inputs, study, reading, out)
         return
-    if inputs or study != StudyOptions():
+    if inputs or study != StudyOptions(metrics=study.metrics):
         raise SpecError("files and their options are for `--table reliability` alone", code="conflict")
+    if dry_run:
+        from metrist.studies.reproduce.plan import plan_tables
+
+        print_table(plan_tables(tables or (), data, scores, model_file, study.metrics, limit), "text")
+        return
     sections = []
-    for section in reproduce_tables(tables or (), data, scores, keep or (), only or ()):
+    for section in reproduce_tables(
+        tables or (), data, scores, keep or (), only or (), model_file, study.metrics, limit
+    ):
         print_note(f"{section.name}: {section.summary}")
         sections.append(section)
     rows = [row for section in sections for row in section.agreements]

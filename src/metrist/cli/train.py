@@ -72,6 +72,7 @@ def likelihood(
     ),
     bits: BitsName = setting("16", BITS_HELP),
     skip_bad: bool = reuse_setting(ReadingSettings, "skip_bad"),
+    fields: Mapping[str, str] = reuse_setting(ReadingSettings, "fields"),
 ) -> None:
     from metrist.train.fit import plan_training
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
@@ -85,6 +86,7 @@ def likelihood(
         max_length=max_length,
         bits=read_bits(bits),
         skip_bad=skip_bad,
+        fields=fields,
         **training.task_settings("likelihood", options),
     )
     if not training.dry_run:
@@ -301,6 +303,7 @@ def error_analysis(
     ablate: AblationName | None = setting(
         None, "Train on each channel or task alone and on everything, and compare them."
     ),
+    fields: Mapping[str, str] = reuse_setting(ReadingSettings, "fields"),
 ) -> None:
     from metrist.train.error_analysis import ErrorAnalysisPlan, ErrorAnalysisTask, find_preset
     from metrist.train.fit import plan_training
@@ -309,6 +312,7 @@ def error_analysis(
     task = ErrorAnalysisTask(
         data=tuple(merge_files(files, data)),
         dev=training.held_out(),
+        fields=fields,
         method=method,
         alpha=2.0 * analyst.rank if alpha is None else alpha,
         **as_arguments(analyst),

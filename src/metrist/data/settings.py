@@ -65,6 +65,9 @@ class ExampleSettings:
         "Outputs without marked errors have none if this rating is at least VALUE, such as grammatical=1.",
         metavar="RATING=VALUE",
     )
-    max_tokens: int = setting(1024, "Length limit of an example, in tokens (about).", metavar="N", min=1)
+    max_tokens: int = setting(1024, "Length limit of an example, in tokens.", metavar="N", min=1)
+    tokenizer: str | None = setting(
+        None, "Count tokens as this model's tokenizer does.", metavar="MODEL", shown="about four bytes each"
+    )
     size: int | None = setting(None, "Examples in all, in the proportions of the mix.", metavar="N", min=1)
     seed: int = setting(0, "Seed of all choices.", min=0)

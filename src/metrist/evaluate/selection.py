@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.evaluate.plans import as_names
 from metrist.metrics.base import PART, Metric, PartMetric
 from metrist.names import list_distinct
 from metrist.report.tables import decimals_for, escape_controls
@@ -52,18 +53,22 @@ def find_changes(results: Results) -> tuple[list[InputChange], list[str]]:
     return find_changed_inputs(results.inputs, specs) if isinstance(results.inputs, Run) else ([], [])
 
 
-def select_systems(present: Sequence[str], names: Sequence[str] | None) -> list[str]:
+def select_systems(present: Sequence[str], names: str | Sequence[str] | None) -> list[str]:
     """The named systems in the order of `names`; all of them, in the run's order, if `names` is None."""
     known = list_distinct(present)
     if names is None:
         return known
-    for name in names:
+    chosen = as_names(names)
+    for name in chosen:
         if name not in known:
+            several = name.split(",")
+            is_list = len(several) > 1 and all(one in known for one in several)
+            hint = f"; write {' '.join(several)}, without commas" if is_list else did_you_mean(name, known)
             raise RunError(
-                f"no system {name!r} in the run, which has {_join_names(known)}{did_you_mean(name, known)}",
+                f"no system {name!r} in the run, which has {_join_names(known)}{hint}",
                 code="unknown_name",
             )
-    return list(dict.fromkeys(names))
+    return list(chosen)
 
 
 def list_names(names: str | Iterable[str] | None) -> list[str] | None:

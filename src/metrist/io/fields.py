@@ -105,15 +105,14 @@ def guess_column(field: str, columns: Iterable[str]) -> str | None:
 
 
 def list_wide_patterns(columns: Iterable[str]) -> list[str]:
-    """Return patterns of outputs that match at least two columns: `*_output`, `summary_*`."""
+    """Return patterns of outputs that match at least two columns: `*_output`, `summary_*`, `Answer *`."""
     found: Counter[str] = Counter()
     for column in columns:
-        before, _, last = column.rpartition("_")
-        first, _, after = column.partition("_")
-        if before and normalise_name(last) in (_OUTPUT | {"output"}):
-            found[f"*_{last}"] += 1
-        elif after and normalise_name(first) in (_OUTPUT | {"output"}):
-            found[f"{first}_*"] += 1
+        parts = re.split(r"([ _-])", column.strip())
+        if len(parts) > 1 and normalise_name(parts[-1]) in (_OUTPUT | {"output"}):
+            found[f"*{parts[-2]}{parts[-1]}"] += 1
+        elif len(parts) > 1 and normalise_name(parts[0]) in (_OUTPUT | {"output"}):
+            found[f"{parts[0]}{parts[1]}*"] += 1
     return [pattern for pattern, count in found.items() if count > 1]
 
 
@@ -304,6 +303,19 @@ class ColumnMap:
             if "." in column and column not in self.samples and column.split(".")[0] in self.samples
         }
         return found
+
+
+def rename_rows(rows: Iterable[tuple[int, Any]], fields: Mapping[str, str], name: object) -> Iterator[tuple[int, Any]]:
+    """Rename columns in rows that are no records, such as pairs of texts to learn from: to any field, and only those
+    that the user named. Raise InputError at the end for a column that no row has."""
+    columns, check = ColumnMap(fields), ColumnCheck(fields)
+    for line, row in rows:
+        if isinstance(row, dict) and fields:
+            check.add(row)
+            columns.rename(row)
+        yield line, row
+    for field in check.missing:
+        raise InputError(f"{name}: {check.describe(field)}", code="unknown_name")
 
 
 def name_field(field: str, column: str) -> str:

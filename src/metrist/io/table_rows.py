@@ -123,7 +123,7 @@ def read_delimited(
         if cells is None:
             return
         row_error = lines.pop_error()
-        if row_error is not None or cells:
+        if row_error is not None or (any(cells) if len(cells) > 1 else cells):  # Spreadsheets leave rows of commas.
             if is_escaped:
                 cells = list(map(unescape_formula, cells))
             yield begin, row_error or _build_row(header, cells)

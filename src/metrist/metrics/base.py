@@ -363,7 +363,7 @@ def _score_record(metric: Metric, record: Record) -> Score:
         raise
     except Exception as error:
         place = f"item {label_item(record.item)!r} of system {record.system!r}"
-        raise RunError(f"{metric.text} failed on {place}: {describe_exception(error)}") from error
+        raise RunError(f"{metric.text} failed on {place}: {describe_exception(error)}", code="metric_failed") from error
     if isinstance(value, Score):
         if not math.isnan(value.value) or value.failure is not None:
             return value

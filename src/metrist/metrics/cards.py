@@ -24,7 +24,7 @@ from textwrap import fill
 from typing import Any, NamedTuple
 
 from metrist._version import __version__
-from metrist.errors import MetristError
+from metrist.errors import MetristError, install_command
 from metrist.metrics import registry
 from metrist.metrics.agreement import describe_direction, format_agreement, summarize_tasks
 from metrist.metrics.base import Metric, PartMetric, iterate_nested
@@ -158,7 +158,7 @@ def describe(metric: Metric, width: int = 88) -> str:
         "Needs": ", ".join(("output", *metric.needs)),
         "Direction": direction,
         "Bounds": "{:g} to {:g}".format(*metric.bounds),
-        **({"Extra": f"pip install 'metrist[{metric.extra}]'"} if metric.extra else {}),
+        **({"Extra": install_command(metric.extra)} if metric.extra else {}),
     }
     guidance = [
         f"  {entry.aspects}\n      {entry.use}\n{_indent(entry.why, width, indent=' ' * 6)}" for entry in card.guidance

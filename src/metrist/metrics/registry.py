@@ -179,7 +179,7 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
     if not isinstance(metric, str | Spec):  # A common mistake, which the types rule out but nothing else does.
         raise SpecError(
             f"expected a metric, such as 'chrf' or a metrist.Metric, got {_describe_value(metric)}",
-            code="missing_value",
+            code="invalid_value",
         )
     if isinstance(metric, str) and "=" in metric:
         name, text = split_name(metric)

@@ -167,6 +167,8 @@ def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
 
 
 def _explain_read_error(kind: str, weights: Weights, error: Exception) -> str:
+    if weights.runs_on_numpy:
+        return f"{weights.name} is in metrist's own format, which {kind} does not read: name one of the hub or a folder"
     if "trust_remote_code" in str(error):
         return f"{weights.name} contains Python code that must run; if you trust it, set trust_remote_code=True"
     if isinstance(error, ImportError) and "sentencepiece" in str(error).lower():

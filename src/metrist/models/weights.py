@@ -24,6 +24,8 @@ from metrist.models.numpy_inference import storage
 
 #: Prefix of shipped models, which are in metrist-models and the distributions named after it.
 SHIPPED = "metrist:"
+#: What the metrics of shipped models may call these.
+_SHORT_NAMES = ("small", "large")
 #: The distribution of a shipped model, by its name or by the first word of it; that of all others is metrist-models.
 _DISTRIBUTIONS = {
     "analyst": "metrist-models-analyst",
@@ -125,6 +127,11 @@ def find_folder(options: Options) -> Path:
     if local.is_file():
         raise ModelError(
             f"{name} is a file; give the folder with config.json, the tokenizer and *.safetensors", code="unreadable"
+        )
+    if name in _SHORT_NAMES:
+        raise ModelError(
+            f"{name!r} is short for a shipped model only in metrics whose model ships; name one of the hub or a folder",
+            code="unknown_name",
         )
     if not _HUB_NAME.fullmatch(name) or "--" in name or ".." in name:
         raise ModelError(

@@ -235,7 +235,7 @@ class NameCell(str):
         return name
 
 
-class Signature(NamedTuple):
+class MetricSignature(NamedTuple):
     """How a metric's numbers came about: metrist's signature, and that of a package which readers know."""
 
     name: str

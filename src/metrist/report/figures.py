@@ -236,17 +236,21 @@ def draw_matrix(
     gutter = min(max((text_length(row, font) for row in rows), default=0) + font, 0.34 * style.width)
     longest = max((len(format_number(float(value), decimals)) for value in known), default=1)
     width = min((style.width - gutter) / max(len(columns), 1), 7 * font)
+    # Names are turned where they do not fit above their columns, upright where slanted ones would take too much room.
+    turned = any(text_length(column, font) > width - 4 for column in columns)
+    room = min(max((text_length(column, font) for column in columns), default=0), 16 * font)
+    slant, top = 0.0, style.line
+    if turned:
+        narrower = min((style.width - gutter - 0.7 * room) / len(columns), width)
+        slant, width = (-45.0, narrower) if narrower > 3 * font else (-90.0, width)
+        top = (0.75 if slant > -90 else 1.0) * room + font
     # Numbers that do not fit are in the tips only, and in the table that goes with the figure.
     size = min(1.0, (width - 2) / (longest * 0.56 * font))
     height = 1.7 * font
-    # Names are turned where they do not fit above their columns.
-    turned = any(text_length(column, font) > width - 4 for column in columns)
-    room = min(max((text_length(column, font) for column in columns), default=0), 11 * font)
-    top = 0.75 * room + font if turned else style.line
     for number, column in enumerate(columns):
         x = gutter + (number + 0.5) * width
         if turned:
-            drawing.add(Label(x, top - 0.5 * font, cut_text(column, font, room), "start", angle=-45.0))
+            drawing.add(Label(x, top - 0.5 * font, cut_text(column, font, room), "start", angle=slant))
         else:
             drawing.add(Label(x, top - 0.6 * font, cut_text(column, font, width), "middle"))
     for line, row in enumerate(rows):
@@ -278,16 +282,24 @@ def draw_bars(
     unit: str = "",
     style: Style = PAGE,
 ) -> Drawing:
-    """Horizontal bars, stacked from the series in their order, with the sum at the end, and a legend above."""
+    """Horizontal bars, stacked from the series in their order, with the sum at the end, and a legend above. Names stand
+    beside the bars, or above them where they do not fit."""
     drawing, font = Drawing(title, style, description), style.font
-    gutter = measure_names(counts, font, 0.4 * style.width)
+    gutter, most_room = measure_names(counts, font, math.inf), 0.4 * style.width
+    is_above = gutter > most_room
+    gutter = 0.0 if is_above else gutter
     most = max((sum(entry.values()) for entry in counts.values()), default=0) or 1
     span = (gutter, style.width - 5 * font)
     top = draw_legend(drawing, series, roles, gutter) if len(series) > 1 else 0.0
     row = 1.7 * font
+    step = row + is_above * style.line
     for line, name in enumerate(counts):
-        y = top + line * row
-        drawing.add(Label(gutter - 0.6 * font, y + row / 2, cut_text(name, font, gutter - font), "end"))
+        y = top + line * step
+        if is_above:
+            drawing.add(Label(0.0, y + style.line / 2, cut_text(name, font, style.width)))
+            y += style.line
+        else:
+            drawing.add(Label(gutter - 0.6 * font, y + row / 2, cut_text(name, font, gutter - font), "end"))
         done = 0.0
         for label, role in zip(series, roles, strict=True):
             value = counts[name].get(label, 0)
@@ -298,7 +310,7 @@ def draw_bars(
                 done += value
         end = place(done, (0, most), span)
         drawing.add(Label(end + 0.4 * font, y + row / 2, f"{done:,g}{unit}", role="soft", size=0.9))
-    drawing.height = top + row * len(counts) + 2
+    drawing.height = top + step * len(counts) + 2
     return drawing
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from metrist.errors import format_count
 from metrist.names import encode_names, split_positions
-from metrist.report.cells import Better, Column, Count, Estimate, Number, Share, Shares, Signature, decimals_for
+from metrist.report.cells import Better, Column, Count, Estimate, MetricSignature, Number, Share, Shares, decimals_for
 from metrist.report.tables import Table
 from metrist.scores import Failure, FailureKind, Scores, count_reasons
 
@@ -24,7 +24,8 @@ _COVERED = "outputs were scored"
 def build_score_table(
     results: Any, draws: int, seed: int, confidence: float, name_in_papers: Callable[[Any], str]
 ) -> Table:
-    """One row per system and one column per metric. Coverage is the least, where that of metrics differs."""
+    """One row per system and one column per metric. Coverage is the least, where that of metrics differs; not of their
+    parts, as `quality` takes other parts for other tasks."""
     rows = results.system_scores(draws, seed, confidence)
     columns = results.columns
     headers = results.headers(columns) if len(columns) > len(results.metrics) else [metric.label for metric in columns]
@@ -42,7 +43,7 @@ def build_score_table(
     differ = any(row.n != group[0].n for group in by_system.values() for row in group)
     lines: list[list[object]] = []
     for system, group in by_system.items():
-        least = min(group, key=lambda row: row.coverage)
+        least = min((row for row in group if row.metric in results.scores), key=lambda row: row.coverage)
         estimates = [Estimate(row.value, row.low, row.high, decimals[row.metric]) for row in group]
         line = [system, *estimates, Count(least.n), Share(least.coverage)]
         if differ:
@@ -93,10 +94,12 @@ def score_column(metric: Any, name_in_papers: Callable[[Any], str], header: str 
 
 def sign_metrics(
     metrics: Sequence[Any], signatures: Mapping[str, str], reference_counts: Sequence[int]
-) -> list[Signature]:
+) -> list[MetricSignature]:
     """The signatures at the foot of a table; sacreBLEU's has `?` where the number of references is not known."""
     references = str(reference_counts[0]) if len(reference_counts) == 1 else "var" if reference_counts else "?"
-    return [Signature(metric.label, signatures[metric.label], metric.peer_signature(references)) for metric in metrics]
+    return [
+        MetricSignature(metric.label, signatures[metric.label], metric.peer_signature(references)) for metric in metrics
+    ]
 
 
 # ---- Failures in words ----

@@ -19,12 +19,12 @@ from metrist.report.cells import (
     Estimate,
     Intervals,
     Marked,
+    MetricSignature,
     NameCell,
     Number,
     PValue,
     Share,
     Shares,
-    Signature,
     decimals_for,
     find_best,
     format_cell,
@@ -46,11 +46,11 @@ __all__ = [
     "Count",
     "Estimate",
     "Marked",
+    "MetricSignature",
     "NameCell",
     "Number",
     "PValue",
     "Share",
-    "Signature",
     "Table",
     "TableLayout",
     "align_columns",
@@ -88,7 +88,7 @@ class Table:
     #: comments in LaTeX. CSV has no place for either.
     remarks: Sequence[str] = ()
     #: How the metrics of the table were computed: a block at its foot.
-    signatures: Sequence[Signature] = ()
+    signatures: Sequence[MetricSignature] = ()
     #: The LaTeX label; by default one from the title.
     label: str = ""
 
@@ -233,7 +233,7 @@ def _check_names(option: str, names: Iterable[str], known: Iterable[str]) -> Non
             raise RunError(f"{option}: no {name!r} in the table, which has {shown}", code="unknown_name")
 
 
-def _signature_lines(signatures: Sequence[Signature], width: int) -> Iterator[str]:
+def _signature_lines(signatures: Sequence[MetricSignature], width: int) -> Iterator[str]:
     """The block at the foot of a table: a line per signature beside the metric's name, folded where it is long."""
     if not signatures:
         return

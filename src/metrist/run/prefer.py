@@ -457,7 +457,7 @@ def pair_records(
     if len(limited) < len(keys):
         notes.append(
             f"{len(limited):,} of {format_count(len(keys), 'pair')} {agree(len(limited), 'was', 'were')} "
-            "compared, as --limit-per-item asks"
+            "compared, as `limit_per_item` asks"
         )
     return PairedRecords(
         pairs=pairs, human={aspect: choices for aspect, choices in human.items() if any(choices)}, notes=tuple(notes)

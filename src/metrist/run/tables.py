@@ -272,7 +272,7 @@ def _refuse_texts_as_items(records: RecordColumns) -> None:
         if is_text or quotes_text or (len(item) > _LONGEST_NAME and item.count(" ") > 5):
             raise RunError(
                 "items are named by their texts, which a run without texts does not store: name another column "
-                "(--field item=COLUMN), or none for numbers",
+                "(`fields={'item': 'COLUMN'}`), or none for numbers",
                 code="invalid_value",
             )
 

@@ -216,7 +216,7 @@ def _call(metric: Metric, shard: Shard | PairShard, method: str) -> Any:
     except MetristError:
         raise
     except NotImplementedError as error:
-        raise RunError(f"{metric.text}: {error}") from error
+        raise RunError(f"{metric.text}: {error}", code="metric_failed") from error
     except Exception as error:
         what = f"{len(units):,} {'records' if isinstance(shard, Shard) else 'pairs'}"
         first = f" (the first is {describe_record(units[0])})" if units else ""

@@ -17,7 +17,7 @@ of an output are combined, and the most severe wins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +33,18 @@ from metrist.stats.resampling import bootstrap_scores, interval, pool_rows
 UNSTATED = -1
 #: Marks of a character: clean, an error of unstated severity, or severity + 2.
 _CLEAN, _UNSTATED, _SEVERITIES = 0, 1, 2
+
+
+#: The characters that a rater marks, as the bits of a number, by text.
+Marks = Mapping[Hashable, int]
+
+
+def compare_marks(one: Marks, other: Marks) -> float:
+    """The share of the marked characters that only one of two raters marked: one minus Dice's coefficient; 0 where
+    neither marked any."""
+    total = sum(bits.bit_count() for own in (one, other) for bits in own.values())
+    shared = sum((bits & other.get(text, 0)).bit_count() for text, bits in one.items())
+    return 1 - 2 * shared / total if total else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

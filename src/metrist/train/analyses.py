@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from metrist.data.error_analysis.metric_instruct import read_published_row
 from metrist.data.splits import hold_out, parse_share
 from metrist.errors import InputError, ModelError, format_count
+from metrist.io.fields import rename_rows
 from metrist.io.row_model import RowError
 from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells, parse_cells
@@ -74,12 +75,13 @@ class AnalysisData:
         return remarks
 
 
-def read_analyses(path: str | Path) -> list[Analysis]:
+def read_analyses(path: str | Path, fields: Mapping[str, str] | None = None) -> list[Analysis]:
     """Read a file of `metrist build error-analysis`, or any rows with a prompt and a completion, with chat messages,
-    with instruction, source, output and completion, or in the layouts of MetricInstruct."""
+    with instruction, source, output and completion, or in the layouts of MetricInstruct. `fields` maps fields to
+    columns of another name."""
     source = open_source(path)
     analyses = []
-    for line, row in source.read():
+    for line, row in rename_rows(source.read(), fields or {}, source.name):
         try:
             if isinstance(row, RowError):
                 raise row
@@ -190,11 +192,12 @@ def load_analyses(
     seed: int,
     tasks: Sequence[str] = (),
     channels: Sequence[str] = (),
+    fields: Mapping[str, str] | None = None,
 ) -> AnalysisData:
     """Read the files and hold out a share of the items, or read held-out analyses from another file. Analyses that
     share an item, a source or an output stay on one side. `tasks` and `channels` select what is trained on, after the
     split, so that all selections are judged on the same held-out analyses."""
-    read = {path: read_analyses(path) for path in data}
+    read = {path: read_analyses(path, fields) for path in data}
     everything = [analysis for analyses in read.values() for analysis in analyses]
     train = list(dict.fromkeys(everything))
     repeated = len(everything) - len(train)
@@ -203,7 +206,7 @@ def load_analyses(
     if share is not None:
         train, held_out = _split_off(train, share, seed)
     elif dev is not None:
-        held_out = list(dict.fromkeys(read_analyses(dev)))
+        held_out = list(dict.fromkeys(read_analyses(dev, fields)))
         dev_file = _describe_file(Path(dev), held_out)
     for name, values in (("task", tasks), ("channel", channels)):
         train = _select(train, name, values)

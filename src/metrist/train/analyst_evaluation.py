@@ -178,6 +178,11 @@ def measure_analyses(data: EvaluationSet, scores: Scores) -> dict[str, Any]:
         "ratings": measure_ratings([outputs[n] for n in judged], values[judged]),
         "by_task": _measure_tasks([outputs[n] for n in judged], values[judged]),
         "gold": measure_references(values[golden]),
+        "gold_by_task": {
+            task: measure_references(values[[n for n in golden if outputs[n].record.task == task]])
+            for task in dict.fromkeys(outputs[n].record.task for n in golden)
+            if task is not None
+        },
     }
 
 
@@ -370,6 +375,8 @@ def summarise(result: Mapping[str, Any]) -> Iterator[str]:
         )
     if gold := result["gold"]:
         yield f"  references: {gold['zero']:.1%} get 0, {gold['above_minus_2']:.1%} more than -2"
+    for task, gold in result["gold_by_task"].items() if len(result["gold_by_task"]) > 1 else ():
+        yield f"  references of {task}: {gold['zero']:.1%} get 0, {gold['above_minus_2']:.1%} more than -2"
 
 
 def _number(value: float | None) -> str:

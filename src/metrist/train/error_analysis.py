@@ -237,6 +237,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
 
     data: tuple[Path, ...]
     dev: str | None = "0.05"
+    fields: Mapping[str, str] = field(default_factory=dict)
     method: Method = "lora"
     alpha: float = 32.0
     evaluate: Callable[[Mapping[str, str], Sequence[Analysis]], Mapping[str, Any] | None] | None = field(
@@ -268,7 +269,9 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
         return self.stored or ("adapter" if self.method == "lora" else "merged")
 
     def load_data(self) -> AnalysisData:
-        return load_analyses(self.data, self.dev, seed=self.recipe.seed, tasks=self.tasks, channels=self.channels)
+        return load_analyses(
+            self.data, self.dev, seed=self.recipe.seed, tasks=self.tasks, channels=self.channels, fields=self.fields
+        )
 
     def own_identity(self, weights: Weights, data: AnalysisData) -> dict[str, Any]:  # noqa: ARG002
         lora = {"rank": self.rank, "alpha": self.alpha, "dropout": self.adapter_dropout, "targets": list(self.targets)}

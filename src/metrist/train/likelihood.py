@@ -5,7 +5,8 @@ The defaults are the recipe of the BARTScore paper for its paraphrase variant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -78,10 +79,13 @@ class LikelihoodTask(TrainingTask):
     pairs: int = PAIRS
     max_length: int | None = None
     skip_bad: bool = False
+    fields: Mapping[str, str] = field(default_factory=dict)
     bits: int | None = 16
 
     def load_data(self) -> TextPairData:
-        return load_text_pairs(self.data, self.dev, count=self.pairs, seed=self.recipe.seed, skip_bad=self.skip_bad)
+        return load_text_pairs(
+            self.data, self.dev, count=self.pairs, seed=self.recipe.seed, skip_bad=self.skip_bad, fields=self.fields
+        )
 
     def own_identity(self, weights: Weights, data: TextPairData) -> dict[str, Any]:
         return {
@@ -89,6 +93,7 @@ class LikelihoodTask(TrainingTask):
             "dev": data.dev_file.sha256 if data.dev_file else self.dev,
             "pairs": self.pairs,
             "max_length": self.max_length,
+            **({"fields": dict(self.fields)} if self.fields else {}),
             "languages": list(self.base.languages) if self.base.languages else None,
             **({"bits": self.bits} if weights.runs_on_numpy else {}),
         }

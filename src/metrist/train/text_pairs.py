@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -19,7 +19,7 @@ from metrist.data.splits import group_by_shared_texts, hold_out, parse_share
 from metrist.errors import InputError, ModelError, agree, format_count
 from metrist.io.batches import Skipped
 from metrist.io.compression import STANDARD_INPUT, decode_line, open_bytes, uncompressed_name
-from metrist.io.fields import as_text, as_texts, is_number
+from metrist.io.fields import as_text, as_texts, is_number, rename_rows
 from metrist.io.row_model import RowError, format_value
 from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells, parse_cells
@@ -65,9 +65,17 @@ class PairFile:
         }
 
 
-def read_pairs(path: str | os.PathLike[str], *, skip_bad: bool = False, sample: int = 0, seed: int = 0) -> PairFile:
+def read_pairs(
+    path: str | os.PathLike[str],
+    *,
+    skip_bad: bool = False,
+    sample: int = 0,
+    seed: int = 0,
+    fields: Mapping[str, str] | None = None,
+) -> PairFile:
     """Read JSONL, CSV, TSV or Parquet, also compressed. A paraphrase gives a pair in each direction, a record one pair
     per reference. The first bad row is an error unless `skip_bad` is set; then bad rows are skipped and counted.
+    `fields` maps fields to columns of another name.
 
     ParaBank2's raw file is known by its first line; of it, at most `sample` lines are drawn while it is read (0: all),
     since its 19.7 million lines would not fit into memory.
@@ -78,7 +86,7 @@ def read_pairs(path: str | os.PathLike[str], *, skip_bad: bool = False, sample: 
         )
     source, skipped = open_source(path), Skipped()
     is_parabank = _is_parabank(path)
-    read = enumerate(_read_lines(path), 1) if is_parabank else source.read()
+    read = enumerate(_read_lines(path), 1) if is_parabank else rename_rows(source.read(), fields or {}, source.name)
     parse: Callable[[Any], list[TextPair]] = _parse_paraphrases if is_parabank else _parse_row
     rows = 0
 
@@ -230,20 +238,28 @@ class TextPairData:
         return remarks
 
 
-def load_text_pairs(data: Sequence[Path], dev: str | None, *, count: int, seed: int, skip_bad: bool) -> TextPairData:
+def load_text_pairs(
+    data: Sequence[Path],
+    dev: str | None,
+    *,
+    count: int,
+    seed: int,
+    skip_bad: bool,
+    fields: Mapping[str, str] | None = None,
+) -> TextPairData:
     """Read the training pairs, split off a share of them for development or read it from another file, and draw at most
     `count` of the rest. The split comes first, so that `count` does not change the development pairs, except those of
     ParaBank2: of that only as many lines are kept as give `count` pairs in any case."""
     share = parse_share(dev)
     sample = math.ceil(count / (1 - (share or 0)))
-    files = tuple(read_pairs(path, skip_bad=skip_bad, sample=sample, seed=seed) for path in data)
+    files = tuple(read_pairs(path, skip_bad=skip_bad, sample=sample, seed=seed, fields=fields) for path in data)
     pairs: list[TextPair] = list(dict.fromkeys(pair for file in files for pair in file.pairs))
     dev_pairs: list[TextPair] = []
     dev_file = None
     if share is not None:
         pairs, dev_pairs = split_text_pairs(pairs, share, seed)
     elif dev is not None:
-        dev_file = read_pairs(dev, skip_bad=skip_bad)
+        dev_file = read_pairs(dev, skip_bad=skip_bad, fields=fields)
         dev_pairs = list(dev_file.pairs)
     if not pairs:
         raise InputError(

@@ -227,6 +227,22 @@ def test_the_report_accounts_for_every_example() -> None:
     assert statistics["channels"]["summarization"]["reference"] == 20
 
 
+def test_statistics_are_counted_by_task() -> None:
+    examples = [
+        make_example(Record(item=str(n), system="s", output="x", task=task), [], "human")
+        for n, task in enumerate(["summarization", "summarization", "translation"])
+    ]
+    # By hand: the counter says 100, 200 and 2,000 tokens.
+    counts = {"0": 100, "1": 200, "2": 2000}
+    statistics = describe_examples(examples, lambda example: counts[example.item])
+    assert statistics["tokens by task"] == {
+        "summarization": {"up to 128": 1, "up to 256": 1},
+        "translation": {"over 1024": 1},
+    }
+    assert statistics["tokens"] == {"up to 128": 1, "up to 256": 1, "over 1024": 1}
+    assert statistics["errors per example by task"] == {"summarization": {"0": 2}, "translation": {"0": 1}}
+
+
 def test_the_mix_of_the_paper() -> None:
     # TIGERScore paper, Table 2.
     cells = {(cell.task, "+".join(cell.channels)): cell.count for cell in read_mix("paper")}

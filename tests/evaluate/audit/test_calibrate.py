@@ -81,7 +81,7 @@ def test_too_few_values_and_unknown_columns_are_refused() -> None:
     with raises_code(RunError, "too_little_data", 40, "'a'", 20, "'b'"):
         calibrate(make_run(quality={"a": noisy(0.5, 1, items=20), "b": noisy(0.5, 1, items=20)}), by="system")
     both = make_run(quality={"a": noisy(0.5, 1)}, errors={"a": noisy(0.5, 1)})
-    with raises_code(RunError, "run_failed", "'quality'"):
+    with raises_code(RunError, "missing_value", "`metric='quality'`"):
         calibrate(both)
     with raises_code(RunError, "no_data"):
         calibrate(both, "quality", by="task")

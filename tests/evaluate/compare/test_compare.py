@@ -241,6 +241,8 @@ def test_metrics_missing_from_a_run_are_noted_unless_some_were_chosen() -> None:
     [
         ({"systems": ["a", "bb"]}, "unknown_name", ["'bb'", "'a', 'b', 'c'"]),
         ({"systems": ["a"]}, "too_little_data", ["'a'"]),
+        ({"systems": "ab"}, "unknown_name", ["'ab'", "'a', 'b', 'c'"]),
+        ({"systems": ["a,b"]}, "unknown_name", ["'a,b'", "a b,"]),
         ({"baseline": "cc"}, "unknown_name", ["'cc'"]),
         ({"metrics": ["qualty"]}, "unknown_name", ["'qualty'", "'quality'"]),
         ({"test": "bootstap"}, "unknown_name", ["'bootstap'", "'bootstrap'"]),

@@ -220,8 +220,10 @@ def test_data_that_lack_one_side_are_named() -> None:
     few_rows = make_rows(items=2)
     for row in few_rows:
         row["ratings"]["style"] = [1, 2, 3]
-    with raises_code(RunError, "run_failed", "`aspects='quality'`", "`aspects='style'`"):
+    with raises_code(RunError, "missing_value", "`aspects='quality'`", "`aspects='style'`"):
         quick(few_rows)
+    with raises_code(RunError, "unknown_name", "'nearr'"):
+        quick(ROWS).figure("nearr")
 
 
 def test_resamples_never_pair_an_output_with_itself() -> None:

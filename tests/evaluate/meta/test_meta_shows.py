@@ -399,6 +399,29 @@ def test_reductions_are_of_the_systems_that_take_part() -> None:
     assert [row[1] for row in best.rows] == ["c", "d"]
 
 
+def test_reductions_are_counted_by_slice() -> None:
+    """By hand: twelve scores of a system's references in two tasks."""
+    scores = {"summ": [0, 0, -1, -1.5, -2, -3], "math": [0, -0.5, -2, -2, -4, -9]}
+    rows = [
+        {
+            "item": f"{task}{n}",
+            "system": "gold",
+            "output": "x",
+            "task": task,
+            "ratings": {"q": n},
+            "scores": {"off": value},
+        }
+        for task, values in scores.items()
+        for n, value in enumerate(values)
+    ]
+    (table,) = analyse(meta_evaluate(rows, slices="task", group="none", draws=0), "reductions")
+    assert [[row[1], *(cell.value for cell in row[3:])] for row in table.rows] == [
+        ["all", 3 / 12, 6 / 12, 5 / 12, 12],
+        ["task=summ", 2 / 6, 4 / 6, 3 / 6, 6],
+        ["task=math", 1 / 6, 2 / 6, 2 / 6, 6],
+    ]
+
+
 def test_confidence_reaches_every_interval() -> None:
     wide, narrow = (meta_evaluate(ROWS, "quality", gold="median", confidence=c, draws=200) for c in (0.99, 0.5))
     for name in ("levels", "agreement"):

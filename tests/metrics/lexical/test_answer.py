@@ -85,6 +85,13 @@ def test_the_best_reference_counts_and_a_part_tells_what_was_found() -> None:
     assert scores.parts["extracted"].tolist() == [1, 1, 0]
 
 
+def test_a_reference_may_be_a_word() -> None:
+    shard = Shard(
+        [record(r"So it is \boxed{\text{Paris}}.", "Paris"), record("paris", "Paris"), record("Rome", "Paris")]
+    )
+    assert Answer().score(shard).values.tolist() == [1, 1, 0]
+
+
 def test_solutions_are_right_where_their_authors_say_so(data: Callable[[str], Path]) -> None:
     """Counted in gsm8k-solutions: 5,276 solutions, 2,001 of which OpenAI labels correct."""
     right = labels = rows = 0

@@ -11,6 +11,7 @@ import pytest
 from invented_data import compared, factual, write_data
 
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, reproduce_block
+from metrist.studies.reproduce.models import add_models
 from metrist.studies.reproduce.page import EXPLAINED_ABOVE, summarize
 from metrist.studies.reproduce.published import PublishedBlock, read_published_table
 
@@ -90,7 +91,7 @@ def figures_of(
     """The figures of a table on these data sets, of these metrics or of all; a skip where a data set is absent."""
     if absent := [name for name in sets if not folder.has(name)]:
         pytest.skip(f"not in the data folder: {', '.join(absent)}")
-    printed = read_published_table(table)
+    printed = add_models(table, read_published_table(table), None)
     blocks = [
         replace(block, printed={name: block.printed[name] for name in sets if name in block.printed})
         for block in printed.blocks

@@ -29,10 +29,12 @@ from metrist.data.error_analysis.examples import CHANNELS, AnalysisExample, Chan
 from metrist.data.error_analysis.filters import (
     FILTERS,
     FilterStep,
+    TokenCounter,
     apply_filters,
     count_tokens,
     drop_duplicates,
     limit_length,
+    read_counter,
 )
 from metrist.data.error_analysis.teacher import (
     analyse_outputs,
@@ -176,6 +178,7 @@ class AnalysisBuildResult:
     made: Counter[str]
     shares: list[dict[str, Any]]
     notes: list[str]
+    count_tokens: TokenCounter = count_tokens
 
     def report(self) -> dict[str, Any]:
         """The account as plain data."""
@@ -187,7 +190,7 @@ class AnalysisBuildResult:
                 for step in self.steps.values()
             ],
             "mix": self.shares,
-            "statistics": describe_examples(self.examples),
+            "statistics": describe_examples(self.examples, self.count_tokens),
             "notes": self.notes,
         }
 
@@ -235,7 +238,8 @@ def build_examples(
             yield example
 
     taught = list(_ask_teacher(outputs, settings, scores or {}, steps, runtime))
-    filters = (*FILTERS, limit_length(settings.max_tokens), drop_duplicates())
+    counter = read_counter(settings.tokenizer) if settings.tokenizer else None
+    filters = (*FILTERS, limit_length(settings.max_tokens, counter), drop_duplicates())
     if current_estimate() is not None:
         if settings.review is not None:
             review_examples(taught, settings.review, steps, runtime)
@@ -259,7 +263,14 @@ def build_examples(
         examples, shares = apply_mix(examples, settings.mix, settings.size, settings.seed)
         steps["mix"] = FilterStep("mix", "the mix has enough examples of this task and channel", before - len(examples))
     random.Random(f"{settings.seed}\0order").shuffle(examples)
-    return AnalysisBuildResult(examples=examples, steps=steps, made=made, shares=shares, notes=describe_failures(steps))
+    return AnalysisBuildResult(
+        examples=examples,
+        steps=steps,
+        made=made,
+        shares=shares,
+        notes=describe_failures(steps),
+        count_tokens=counter or count_tokens,
+    )
 
 
 def _ask_teacher(
@@ -317,29 +328,35 @@ def _make_examples(outputs: Sequence[JudgedOutput], settings: BuildSettings) -> 
 # ---- Statistics
 
 
-def describe_examples(examples: Iterable[AnalysisExample]) -> dict[str, Any]:
+def describe_examples(examples: Iterable[AnalysisExample], count: TokenCounter = count_tokens) -> dict[str, Any]:
     """What the TIGERScore paper's Figure 4 shows: lengths, errors per example, severities by task; and tasks by
     channel, and aspects by task."""
-    lengths: Counter[str] = Counter()
-    errors: Counter[str] = Counter()
+    lengths: dict[str, Counter[str]] = {}
+    errors: dict[str, Counter[str]] = {}
     severities: dict[str, Counter[str]] = {}
     channels: dict[str, Counter[str]] = {}
     aspects: dict[str, Counter[str]] = {}
     for example in examples:
         task = example.task or "other"
-        tokens = count_tokens(example)
-        lengths[next((f"up to {bound}" for bound in _LENGTHS if tokens <= bound), f"over {_LENGTHS[-1]}")] += 1
-        count = len(example.errors)
-        errors[str(count) if count < _MOST_ERRORS else f"{_MOST_ERRORS} or more"] += 1
+        tokens, listed = count(example), len(example.errors)
+        length = next((f"up to {bound}" for bound in _LENGTHS if tokens <= bound), f"over {_LENGTHS[-1]}")
+        lengths.setdefault(task, Counter())[length] += 1
+        number = str(listed) if listed < _MOST_ERRORS else f"{_MOST_ERRORS} or more"
+        errors.setdefault(task, Counter())[number] += 1
         channels.setdefault(task, Counter())[example.channel] += 1
         for error in example.errors:
             severities.setdefault(task, Counter())[error.severity or "none"] += 1
             if example.channel != "freeform":
                 aspects.setdefault(task, Counter())[error.aspect] += 1
     order = [f"up to {bound}" for bound in _LENGTHS] + [f"over {_LENGTHS[-1]}"]
+    all_lengths, all_errors = (sum(counts.values(), Counter[str]()) for counts in (lengths, errors))
     return {
-        "tokens": {name: lengths[name] for name in order if lengths[name]},
-        "errors per example": dict(sorted(errors.items())),
+        "tokens": {name: all_lengths[name] for name in order if all_lengths[name]},
+        "tokens by task": {
+            task: {name: counts[name] for name in order if counts[name]} for task, counts in sorted(lengths.items())
+        },
+        "errors per example": dict(sorted(all_errors.items())),
+        "errors per example by task": {task: dict(sorted(counts.items())) for task, counts in sorted(errors.items())},
         "severities": {task: dict(sorted(counts.items())) for task, counts in sorted(severities.items())},
         "channels": {
             task: {name: counts[name] for name in CHANNELS if counts[name]} for task, counts in sorted(channels.items())

@@ -23,6 +23,7 @@ MAX_MINOR_PENALTY = 2.5
 MAX_FOREIGN_WORDS = 0.5
 #: Tokens of prompt and completion together, at about four bytes each; the checkpoints read 1,024.
 MAX_TOKENS = 1024
+TokenCounter = Callable[[AnalysisExample], int]
 #: Removed examples that a report shows for each step.
 SAMPLES = 5
 
@@ -185,14 +186,26 @@ def _find_unreadable(example: AnalysisExample) -> str | None:
     return None
 
 
-def limit_length(max_tokens: int = MAX_TOKENS) -> Filter:
+def limit_length(max_tokens: int = MAX_TOKENS, count: TokenCounter | None = None) -> Filter:
     """The filter of examples that are too long for the model that learns from them."""
+    about = "" if count else "about "
 
     def find(example: AnalysisExample) -> str | None:
-        tokens = count_tokens(example)
-        return f"has about {tokens:,} tokens, expected at most {max_tokens:,}" if tokens > max_tokens else None
+        tokens = (count or count_tokens)(example)
+        return f"has {about}{tokens:,} tokens, expected at most {max_tokens:,}" if tokens > max_tokens else None
 
-    return Filter("length", f"prompt and completion have more than about {max_tokens:,} tokens", find)
+    return Filter("length", f"prompt and completion have more than {about}{max_tokens:,} tokens", find)
+
+
+def read_counter(model: str) -> TokenCounter:
+    """A function that counts the tokens of prompt and completion as a model's tokenizer makes them."""
+    from metrist.models.devices import Options
+    from metrist.models.pretrained import read_tokenizer
+    from metrist.models.weights import find_weights
+
+    options = Options(model=model)
+    tokenizer = read_tokenizer(find_weights(options), options)
+    return lambda example: len(tokenizer(f"{example.prompt}\n{example.completion}", verbose=False)["input_ids"])
 
 
 def count_tokens(example: AnalysisExample) -> int:

@@ -178,7 +178,10 @@ def _load_scores(source: Source, metric: str | None) -> tuple[Results, list[Reco
     if metric is not None:
         return results, None, find_metric(results.metrics, metric, results.unfinished)
     if len(results.metrics) > 1:
-        raise RunError(f"the run has several metrics: choose one, such as -m {results.metrics[0].label!r}")
+        raise RunError(
+            f"the run has several metrics: choose one, such as `metric={results.metrics[0].label!r}`",
+            code="missing_value",
+        )
     return results, None, results.metrics[0]
 
 

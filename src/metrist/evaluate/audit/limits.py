@@ -62,7 +62,7 @@ def choose_limits(data: Any, good: float, metric: str | None = None, aspect: str
     if not 0 < share < 1:
         raise RunError(
             f"{'all' if share else 'none'} of the {count:,} outputs with a score and a rating of {aspect!r} are good: "
-            "limits need good ones and others; name another rating with --good",
+            "limits need good ones and others; name another rating as `good`",
             code="no_data",
         )
     sign = -1 if dataset.scores[metric].higher_is_better is False else 1

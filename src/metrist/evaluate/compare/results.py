@@ -20,10 +20,10 @@ from metrist.report.tables import (
     Count,
     Estimate,
     Marked,
+    MetricSignature,
     NameCell,
     Number,
     PValue,
-    Signature,
     Table,
     or_none,
 )
@@ -348,7 +348,7 @@ def _table_remarks(comparison: Comparison) -> list[str]:
     return [*remarks, *comparison.notes]
 
 
-def _sign(comparison: Comparison) -> list[Signature]:
+def _sign(comparison: Comparison) -> list[MetricSignature]:
     return sign_metrics(comparison.metrics, comparison.signatures, comparison.reference_counts)
 
 

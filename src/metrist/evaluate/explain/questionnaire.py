@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import InputError, format_count
+from metrist.io.fields import rename_rows
 from metrist.io.row_model import RowError
 from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells, parse_cells
@@ -97,13 +98,16 @@ def load_questionnaire() -> Questionnaire:
     )
 
 
-def read_answers(paths: Iterable[str | os.PathLike[str]]) -> list[QuestionnaireAnswers]:
-    """Read files of answers; InputError with the line of whatever is wrong. A rater answers once about an output."""
+def read_answers(
+    paths: Iterable[str | os.PathLike[str]], fields: Mapping[str, str] | None = None
+) -> list[QuestionnaireAnswers]:
+    """Read files of answers; InputError with the line of whatever is wrong. A rater answers once about an
+    output. `fields` maps fields to columns of another name."""
     answers: list[QuestionnaireAnswers] = []
     places: dict[tuple[str, str, str], str] = {}
     for path in paths:
         source = open_source(path)
-        for line, row in source.read():
+        for line, row in rename_rows(source.read(), fields or {}, source.name):
             place = str(source.location(line))
             try:
                 if isinstance(row, RowError):

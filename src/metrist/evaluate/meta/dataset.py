@@ -129,6 +129,8 @@ class ErrorSpans:
     end: Codes
     severity: Labels
     on_output: Mask
+    #: Who marked each; none for the errors of a metric.
+    rater: Codes | None = None
 
 
 class LabelSets:
@@ -492,6 +494,7 @@ def _filter_errors(spans: ErrorSpans, mask: Mask, number: Codes) -> ErrorSpans:
         end=spans.end[inside],
         severity=spans.severity.at(inside),
         on_output=spans.on_output[inside],
+        rater=None if spans.rater is None else spans.rater[inside],
     )
 
 

@@ -50,7 +50,7 @@ from metrist.stats.significance import best_first
 #: Columns that an error names as possible ratings or scores.
 _MAX_HINTED = 4
 #: The analyses that need no scores.
-RATERS_ONLY = ("agreement", "ratings", "strengths")
+RATERS_ONLY = ("agreement", "disputes", "errors", "ratings", "strengths")
 
 
 @checks_types
@@ -290,7 +290,7 @@ def _rating_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
         return check_names("aspect", plan.aspects, known)
     if len(known) > 1:
         listed = " or ".join(f"`aspects={aspect!r}`" for aspect in known)
-        raise RunError(f"the data have several aspects, choose one or more: {listed}")
+        raise RunError(f"the data have several aspects, choose one or more: {listed}", code="missing_value")
     return known
 
 

@@ -19,7 +19,7 @@ from metrist.errors import MetristError, RunError, format_count
 from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.evaluate.plans import MetaPlan
 from metrist.io.writer import atomic_write
-from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Signature, Table, or_none
+from metrist.report.tables import Column, Count, Estimate, Marked, MetricSignature, Number, Share, Table, or_none
 from metrist.stats import Floats
 
 if TYPE_CHECKING:
@@ -171,7 +171,9 @@ class MetaEvaluation:
             matches = figure.metric == metric and figure.slice == on
             if matches and aspect in ("", figure.aspect) and measure in ("", figure.measure):
                 return figure
-        raise RunError(f"no figure of {metric!r} on {on!r}; metrics are {', '.join(self.metrics())}")
+        raise RunError(
+            f"no figure of {metric!r} on {on!r}; metrics are {', '.join(self.metrics())}", code="unknown_name"
+        )
 
     def metrics(self) -> list[str]:
         """The metrics that have figures, in the order of the data."""
@@ -255,13 +257,13 @@ class MetaEvaluation:
             signatures=self._sign_metrics(),
         )
 
-    def _sign_metrics(self) -> list[Signature]:
+    def _sign_metrics(self) -> list[MetricSignature]:
         """How the metrics of runs were computed. sacreBLEU scores single outputs by the effective order, as metrist
         does, and says so in its signature."""
         on_systems = all(figure.systems for figure in self.figures) and self.plan.system_score == "corpus"
         known = [self.dataset.scores[name] for name in self.metrics() if name in self.dataset.scores]
         return [
-            Signature(
+            MetricSignature(
                 scores.name,
                 scores.signature,
                 scores.peer_signature if on_systems else scores.peer_signature.replace("|eff:no|", "|eff:yes|"),

@@ -266,7 +266,7 @@ def build_dataset(
         preferences=_read_preferences(preferences, rater_codes[2], outputs),
         weight=_read_weights(ratings, given, outputs),
         choices=_read_choices(given, chosen, outputs),
-        errors=_read_errors(errors, outputs.of["errors"]) if len(errors) else None,
+        errors=_read_errors(errors, outputs.of["errors"], rater_codes[1]) if len(errors) else None,
         label_sets=tables.labels.closed(),
         notes=tuple(_describe_repeats(ratings, preferences, rater_codes, outputs)),
     )
@@ -486,7 +486,7 @@ def _read_choices(given: pa.Table, chosen: pa.Table, outputs: _Outputs) -> dict[
     }
 
 
-def _read_errors(table: pa.Table, outputs: Codes) -> ErrorSpans:
+def _read_errors(table: pa.Table, outputs: Codes, raters: Codes) -> ErrorSpans:
     start, end = table["start"].to_numpy(), table["end"].to_numpy()
     unknown = np.isnan(start) | np.isnan(end)
     return ErrorSpans(
@@ -495,6 +495,7 @@ def _read_errors(table: pa.Table, outputs: Codes) -> ErrorSpans:
         end=np.where(unknown, -1, end).astype(np.intp),
         severity=_encode_column(table["severity"]),
         on_output=pc.equal(table["side"].cast(pa.string()), "output").to_numpy(),
+        rater=raters,
     )
 
 

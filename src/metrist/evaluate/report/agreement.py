@@ -31,7 +31,7 @@ from metrist.report.meta_figures import (
 )
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
-from metrist.report.tables import format_number
+from metrist.report.tables import Table, format_number
 from metrist.stats.gold import majorities
 from metrist.stats.measures import measure
 
@@ -54,20 +54,36 @@ def agreement_section(data: ReportData) -> Section | None:
     caption = _AGREEMENT + (_CEILING if any(f.metric == HUMANS for f in evaluation.figures) else "")
     sentences = recommend(evaluation)
     words = [why for word, why in _WORDS.items() if any(word in sentence.lower() for sentence in sentences)]
+    overall = [sentence for sentence in sentences if "On all outputs" in sentence]
+    whole, by_slice = _split_slices(data.trim(evaluation.table()))
     blocks: list[Block] = [
-        Prose(sentences=sentences, kind="list"),
+        Prose(sentences=overall or sentences, kind="list"),
         *([Prose(sentences=[" ".join(words)], kind="notes")] if words else []),
         *FigureBlock.of(partial(agreement_figure, data), "agreement", caption),
         *([Prose(sentences=[_GROUPED], kind="notes")] if evaluation.plan.group == "item" else []),
-        TableBlock(table=data.trim(evaluation.table())),
+        TableBlock(table=whole),
     ]
-    if (table := ratings_table(data)) is not None:
-        blocks.append(TableBlock(table=table))
+    if (rated := ratings_table(data)) is not None:
+        blocks.append(TableBlock(table=rated))
     caption = "Agreement with people, metric by slice or aspect, coloured from 0 to 1."
     blocks += FigureBlock.of(partial(slices_figure, data), "slices", caption)
+    if by_slice.rows:
+        words = [sentence for sentence in sentences if overall and sentence not in overall]
+        blocks.append(Fold(title="By slice", blocks=[Prose(sentences=words, kind="list"), TableBlock(table=by_slice)]))
     blocks += _level_blocks(data)
     blocks += [*_scatter_blocks(data, evaluation), *_rater_blocks(data, evaluation)]
     return Section(name="people", title="Which metric to trust", blocks=blocks)
+
+
+def _split_slices(table: Table) -> tuple[Table, Table]:
+    """The rows on all outputs, with the notes, and those on slices."""
+    names = [column.name for column in table.columns]
+    if "slice" not in names:
+        return table, replace(table, rows=[])
+    place = names.index("slice")
+    whole = [row for row in table.rows if row[place] == ALL]
+    sliced = [row for row in table.rows if row[place] != ALL]
+    return replace(table, rows=whole), replace(table, rows=sliced, notes=(), remarks=())
 
 
 def _scatter_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]:

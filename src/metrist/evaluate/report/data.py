@@ -22,6 +22,7 @@ from metrist.evaluate.explain.worst import percentile_ranks
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, join, meta_evaluate
 from metrist.evaluate.meta.dataset import Cost
 from metrist.evaluate.meta.join import read_costs
+from metrist.evaluate.plans import as_names
 from metrist.evaluate.selection import (
     check_signatures,
     has_metric,
@@ -85,8 +86,10 @@ class ReportOptions:
     begin: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in ("systems", "metrics", "draws", "alpha", "seed", "slices")}
-        check_types(ReportOptions, given)
+        check_types(ReportOptions, {name: getattr(self, name) for name in ("draws", "alpha", "seed")})
+        for name in ("systems", "metrics", "aspects", "slices"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_names(getattr(self, name)))
 
 
 class ReportData:
@@ -342,6 +345,8 @@ class ReportData:
         """How the metrics agree with people, on all outputs and on the slices; None without judgments."""
         dataset, options = self.dataset, self.options
         if dataset is None or not dataset.scores:
+            if options.slices:
+                self.notes.append(f"Nobody rated these outputs: nothing is sliced by {', '.join(options.slices)}.")
             return None
         preferences = not dataset.ratings
         aspects = options.aspects or tuple(dataset.preferences if preferences else dataset.ratings)[:_MAX_ASPECTS]
@@ -360,6 +365,8 @@ class ReportData:
                 alpha=options.alpha,
             )
         except MetristError as error:
+            if error.code == "unknown_name":  # An aspect or a slice that the reader named.
+                raise
             self.notes.append(f"Agreement with people could not be measured: {error}")
             return None
 

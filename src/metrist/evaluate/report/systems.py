@@ -255,7 +255,16 @@ def failures_section(data: ReportData) -> Section | None:
         ranked = sorted(systems.items(), key=lambda entry: -len(entry[1]))
         for (kind, message), failed in ranked[:_MAX_REASONS]:
             share = Share(len(failed) / len(block))
-            rows.append([metric.label, kind.value, Count(len(failed)), share, Count(len(set(failed))), message])
+            rows.append(
+                [
+                    metric.label,
+                    kind.value.replace("_", " "),
+                    Count(len(failed)),
+                    share,
+                    Count(len(set(failed))),
+                    message,
+                ]
+            )
     if not rows:
         return None
     head = [*name_columns("metric", "kind", right=("outputs", "share", "systems")), Column("reason")]
@@ -480,14 +489,20 @@ def _describe_open(record: PairRecord, decided: Sequence[str] = ()) -> str:
         if topic not in decided and contest not in untested:
             topics.setdefault(topic, []).append(contest)
     if topics:
-        shown = [
-            f"{topic} ({' against '.join(_format_scores(own[0], record.first))})" if len(own) == 1 else topic
-            for topic, own in topics.items()
-        ]
+        shown = [_describe_topic(topic, own, record.first) for topic, own in topics.items()]
         sentences += f" No difference is shown in {join_names(shown)}."
     if missing := [topic for topic in _name_topics(untested) if topic not in decided and topic not in topics]:
         sentences += f" Not tested: {join_names(missing)}."
     return sentences
+
+
+def _describe_topic(topic: str, contests: Sequence[Contest], system: str) -> str:
+    """A topic with the scores of the one metric that speaks for it, and on how many items if not on all."""
+    if len(contests) > 1:
+        return topic
+    scores = " against ".join(_format_scores(contests[0], system))
+    items = format_count(contests[0].items, "item")
+    return f"{topic} ({scores}{f' on the {items} that both have' if contests[0].left_out else ''})"
 
 
 def _compare_leaders(record: PairRecord, systems: int) -> str:

@@ -70,7 +70,9 @@ class Answer(Metric):
 
     def score(self, shard: Shard) -> Scores:
         pairs = pairs_of(shard)
-        answers = [extract_answer(text) for text in pairs.texts]
+        found = [extract_answer(text) for text in pairs.texts]
+        # A text without any of that, such as the reference Paris, is an answer as a whole.
+        answers = [answer or _parse(text) for answer, text in zip(found, pairs.texts, strict=True)]
         equal = np.array(
             [
                 are_equal(answers[output], answers[reference], symbolic=self.symbolic)
@@ -78,7 +80,7 @@ class Answer(Metric):
             ],
             np.float64,
         )
-        extracted = [answers[output] is not None for output in pairs.outputs[pairs.starts[:-1]].tolist()]
+        extracted = [found[output] is not None for output in pairs.outputs[pairs.starts[:-1]].tolist()]
         return Scores(
             values=reduce_references(equal, equal, pairs.starts, self.reduce),
             parts={"extracted": np.array(extracted, np.float64)},

@@ -33,7 +33,9 @@ from metrist.metrics.registry import build
 from metrist.records import Need, Record
 from metrist.run import Results, score
 from metrist.run.results import NothingScored
+from metrist.scores import Scores
 from metrist.stats import Floats
+from metrist.stats.error_spans import reduction_shares
 from metrist.stats.estimation import estimate
 from metrist.stats.measures import measure
 from metrist.stats.preferences import choose, confusion, pair_counts
@@ -60,11 +62,12 @@ def find_data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
 class DataFolder:
     """The data sets of a folder and the scores of their outputs; both stay in memory once read.
 
-    `scores` is a folder in which `column` keeps scores from one time to the next.
+    `scores` is a folder in which scores are kept from one time to the next; a stopped run of a model goes on. Blocks
+    use the first `limit` items only.
     """
 
-    def __init__(self, folder: Path, scores: str | os.PathLike[str] | None = None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, scores: str | os.PathLike[str] | None = None, limit: int | None = None) -> None:
+        self._folder, self.limit = folder, limit
         self._scores = None if scores is None else Path(scores)
         self._judged: dict[str, JudgedDataset] = {}
         self._records: dict[tuple[str, References, Lines], list[Record]] = {}
@@ -94,11 +97,15 @@ class DataFolder:
         judged = self.judged(data)
         if block.stored:
             return judged.scores[block.stored].signed()
-        results = self._score(data, block)
-        scores = results.scores[results.metrics[0].label]
+        results, scores = self._score(data, block), self.score_block(data, block)
         values = scores.parts[block.part] if block.part else scores.values
         rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
         return np.append(values, np.nan)[[rows.get(key, -1) for key in list_outputs(judged)]]
+
+    def score_block(self, data: str, block: PublishedBlock) -> Scores:
+        """Return the scores of the records that a block scores."""
+        results = self._score(data, block)
+        return results.scores[results.metrics[0].label]
 
     def column(
         self, data: str, metric: str, *, references: References = "all", every: int = 1, part: str = ""
@@ -155,15 +162,30 @@ class DataFolder:
     def _score(self, data: str, block: PublishedBlock) -> Results:
         key = (data, block.references, block.lines, block.metric)
         if key not in self._results:
-            records = self._read_records(data, block.references, block.lines)
             # A lexical metric scores a data set in less time than worker processes need to start.
-            self._results[key] = score(records, block.metric, executor="serial")
+            records, out = self.select_block(data, block), self.run_folder(data, block)
+            self._results[key] = score(records, block.metric, executor="serial", out=out)
         return self._results[key]
+
+    def select_block(self, data: str, block: PublishedBlock) -> list[Record]:
+        """Return the records that a block scores: of the first items, if there is a limit."""
+        records = self._read_records(data, block.references, block.lines)
+        items = set(list(dict.fromkeys(record.item for record in records))[: self.limit])
+        return [record for record in records if record.item in items]
+
+    def run_folder(self, data: str, block: PublishedBlock) -> str | None:
+        """Return the run folder of a block's model on a data set, if there is a folder for scores."""
+        if self._scores is None or not block.learned:
+            return None
+        identity = f"{build(block.metric).text}\n{block.references}\n{block.lines}\n{self.limit}"
+        return f"{self._scores / 'runs' / data}.{hashlib.sha256(identity.encode()).hexdigest()[:12]}/"
 
     def _read_records(self, data: str, references: References, lines: Lines) -> list[Record]:
         key = (data, references, lines)
         if key not in self._records:
-            self._records[key] = [_adapt(record, references, lines) for record in read_records(self.path(data))]
+            records = [_adapt(record, references, lines) for record in read_records(self.path(data))]
+            gold = {record.item: record for record in records if record.output} if references == "gold" else {}
+            self._records[key] = [*gold.values()] or records
         return self._records[key]
 
 
@@ -175,6 +197,8 @@ def _adapt(record: Record, references: References, lines: Lines) -> Record:
             texts = record.references[:1]
         case "source":
             texts = () if record.source is None else (record.source,)
+        case "gold":
+            texts, record = (), replace(record, system="reference", output="".join(record.references[:1]))
     if lines == "whole":
         return replace(record, references=texts)
     return replace(record, output=split_sentences(record.output), references=tuple(map(split_sentences, texts)))
@@ -226,7 +250,8 @@ def reproduce_block(block: PublishedBlock, folder: DataFolder, scale: float = 1.
     for data, aspects in block.printed.items():
         for aspect, numbers in aspects.items():
             for name, number in zip(block.measures, numbers, strict=True):
-                ours, n = _compute_figure(block, folder, data, aspect, name) if folder.has(data) else (math.nan, 0)
+                ready = folder.has(data) and not block.missing
+                ours, n = _compute_figure(block, folder, data, aspect, name) if ready else (math.nan, 0)
                 yield ReproducedFigure(
                     block=block,
                     data=data,
@@ -241,10 +266,16 @@ def reproduce_block(block: PublishedBlock, folder: DataFolder, scale: float = 1.
 
 def _compute_figure(block: PublishedBlock, folder: DataFolder, data: str, aspect: str, name: str) -> tuple[float, int]:
     """Return the measure's value, and the number of outputs (or pairs) behind it."""
+    if block.references == "gold":
+        shares = reduction_shares(folder.score_block(data, block).values)
+        return getattr(shares, name), shares.scored
     judged, values = folder.judged(data), folder.values(data, block)
     if aspect in judged.preferences:
         choices = judged.preferences[aspect]
         leads = values[choices.first] - values[choices.second]
+        if folder.limit is not None:
+            known = np.isfinite(leads)
+            choices, leads = choices.take(known), leads[known]
         counts = pair_counts(confusion(choose(choices.choice), choose(leads)))
         return float(measure(name).pool(counts)), len(leads)
     outputs = select_outputs(judged, exclude_systems=block.exclude)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from metrist.errors import RunError, check_known, format_count
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.results import Figure
 from metrist.metrics.agreement import DatasetAgreement
 from metrist.report.tables import Change, Column, Count, Estimate, Number, Table
 from metrist.studies.reproduce.agreement import METRICS_TABLE, AgreementTable, make_agreement_table
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find_data_folder, reproduce_block
+from metrist.studies.reproduce.models import ModelNames, add_models
 from metrist.studies.reproduce.published import (
     MEAN,
     NO_DATA,
     ComputedTable,
+    PublishedBlock,
+    PublishedTable,
+    list_tables,
     read_published_table,
     read_table_file,
     read_texts,
@@ -50,7 +55,9 @@ metrist reproduce --data DATA -o tables.md
 This page is the output. It has lexical metrics, scores stored with the data, and the shipped models. The papers are
 TIGERScore (001 in the names of tables) and BARTScore (002; Yuan, Neubig and Liu 2021). n is the number of outputs with
 both a human judgment and a score, or of pairs that raters compared. The data sets are public but not part of metrist:
-`--data` or the environment variable METRIST_TEST_DATA names their folder.
+`--data` or the environment variable METRIST_TEST_DATA names their folder. Rows of learned metrics (BARTScore,
+TIGERScore and others) are added by [`--models FILE`](../guides/reliability.md#published-tables-with-models), where
+their weights are at hand.
 """
 
 
@@ -73,12 +80,42 @@ def reproduce(
     scores: str | os.PathLike[str] | None = None,
     keep: Collection[str] = (),
     only: Collection[str] = (),
+    models: str | os.PathLike[str] | None = None,
+    metrics: Sequence[str] = (),
+    limit: int | None = None,
 ) -> Iterator[PageSection]:
     """Compute the tables of these names (all if there are none), one at a time. Rows whose data set is not in the
     folder say so. Scores are kept in the folder `scores`, so that another time computes only what has changed. In
-    the table of shipped metrics, the columns `keep`, and the rows of other data sets than `only`, stay as published."""
-    folder = DataFolder(find_data_folder(data), scores)
-    return (_make_section(name, folder, keep, only) for name in select_tables(tables))
+    the table of shipped metrics, the columns `keep`, and the rows of other data sets than `only`, stay as published.
+
+    `models` is a file that names models for the rows of learned metrics. `metrics` keeps the rows with these labels,
+    `limit` the first items of each data set, in the tables of papers."""
+    folder = DataFolder(find_data_folder(data), scores, limit)
+    published = read_tables(select_tables(tables), models, metrics)
+    return (_make_section(name, table, folder, keep, only) for name, table in published.items())
+
+
+def read_tables(
+    names: Sequence[str], models: str | os.PathLike[str] | None, metrics: Sequence[str]
+) -> dict[str, PublishedTable | None]:
+    """The tables of papers with the rows that were asked for; None for a table with a form of its own, which is left
+    out if rows were named."""
+    own_forms = (METRICS_TABLE, LIKELIHOOD_TABLE, PREFERENCE_TABLE, STRESS_TABLE, WMT23_TABLE)
+    papers = [name for name in list_tables() if name not in own_forms]
+    model_names = None if models is None else ModelNames.read(models, papers)
+    tables = {name: add_models(name, read_published_table(name), model_names) for name in names if name in papers}
+    if metrics:
+        labels = {block.label: None for table in tables.values() for block in table.blocks}
+        for label in metrics:
+            check_known("row of these tables", label, labels, RunError)
+        tables = {
+            name: replace(table, blocks=tuple(block for block in table.blocks if block.label in metrics))
+            for name, table in tables.items()
+        }
+    kept = {name: tables.get(name) for name in names if (tables[name].blocks if name in tables else not metrics)}
+    if not kept:
+        raise RunError(f"{', '.join(names)}: all rows need a file of models, `models`", code="missing_value")
+    return kept
 
 
 def format_page(sections: Iterable[PageSection]) -> str:
@@ -91,7 +128,9 @@ def _format_section(section: PageSection) -> str:
     return f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n"
 
 
-def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Collection[str]) -> PageSection:
+def _make_section(
+    name: str, published: PublishedTable | None, folder: DataFolder, keep: Collection[str], only: Collection[str]
+) -> PageSection:
     tables = LikelihoodTable | PreferenceTable | AgreementTable | StressTable | WMT23Table
     makers: dict[str, Callable[[DataFolder], tables]] = {
         METRICS_TABLE: partial(make_agreement_table, keep=keep, only=only),
@@ -100,7 +139,7 @@ def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Co
         STRESS_TABLE: make_stress_table,
         WMT23_TABLE: make_wmt23_table,
     }
-    if name in makers:
+    if published is None:
         result = makers[name](folder)
         return PageSection(
             name=name,
@@ -110,7 +149,7 @@ def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Co
             table=result.table,
             agreements=result.rows if isinstance(result, AgreementTable) else (),
         )
-    published = read_published_table(name)
+    limited = [] if folder.limit is None else [f"Only the first {format_count(folder.limit, 'item')} of each data set."]
     figures = [figure for block in published.blocks for figure in reproduce_block(block, folder, published.scale)]
     return PageSection(
         name=name,
@@ -120,7 +159,7 @@ def _make_section(name: str, folder: DataFolder, keep: Collection[str], only: Co
         table=Table(
             columns=_COLUMNS,
             rows=[_format_row(figure, published.decimals) for figure in figures],
-            notes=published.notes,
+            notes=[*limited, *published.notes],
         ),
     )
 
@@ -137,7 +176,12 @@ _COLUMNS = (
     Column("computed as"),
     Column("note"),
 )
-_REFERENCES = {"all": "", "first": "first reference only", "source": "source as reference"}
+_REFERENCES = {
+    "all": "",
+    "first": "first reference only",
+    "source": "source as reference",
+    "gold": "references as outputs",
+}
 _LINES = {"whole": "", "sentences": "one sentence per line"}
 
 
@@ -157,11 +201,15 @@ def _format_row(figure: ReproducedFigure, decimals: int) -> list[Any]:
         f"{figure.measure}, by item" if block.group == "item" else figure.measure,
         Count(figure.n),
         Number(figure.printed, decimals),
-        Number(figure.ours, decimals) if figure.has_data else NO_DATA,
+        Number(figure.ours, decimals) if figure.has_data else describe_missing(block),
         Change(figure.difference, decimals=decimals),
         ", ".join(filter(None, settings)),
         block.note,
     ]
+
+
+def describe_missing(block: PublishedBlock) -> str:
+    return f"weights missing: {', '.join(block.missing)}" if block.missing else NO_DATA
 
 
 def summarize(figures: Sequence[ReproducedFigure]) -> str:
@@ -169,8 +217,9 @@ def summarize(figures: Sequence[ReproducedFigure]) -> str:
     computed = [figure for figure in figures if not figure.block.stored]
     stored = [figure for figure in figures if figure.block.stored]
     parts = [_count_same("Computed here", computed), _count_same("From stored scores", stored)]
-    missing = sum(not figure.has_data for figure in figures)
-    parts += [f"The data is missing for {missing}."] if missing else []
+    for what, absent in (("data is", False), ("weights are", True)):
+        missing = sum(not figure.has_data for figure in figures if bool(figure.block.missing) == absent)
+        parts += [f"The {what} missing for {missing}."] if missing else []
     return " ".join(filter(None, parts))
 
 

@@ -4,9 +4,11 @@ A table has `title`, `caption`, `notes`, `decimals`, `scale` (the factor for our
 metric computed in one way, on one or more data sets:
 
     label       the metric as the paper calls it
-    metric      the metric's text; or `stored`, the name of a score that came with the data
+    metric      the metric's text, with models in braces (see `models`); or `stored`, the name of a score that came with
+                the data
     part        the part of the score to use (`recall`); by default its value
-    references  what the output is compared with: all references, the first, or the source
+    references  what the output is compared with: all references, the first, or the source; `gold`: the first reference
+                of each item is the output, and the measures are `ReductionShares`
     lines       `sentences` puts each sentence of a text on its own line; by default texts stay whole
     group       outputs are compared within: none (all of them) or item
     measures    the measures of the printed numbers
@@ -28,7 +30,7 @@ from typing import Any, Literal
 
 from metrist.errors import RunError, check_known
 
-References = Literal["all", "first", "source"]
+References = Literal["all", "first", "source", "gold"]
 Lines = Literal["whole", "sentences"]
 Group = Literal["none", "item"]
 
@@ -56,6 +58,9 @@ class PublishedBlock:
     group: Group = "none"
     exclude: tuple[str, ...] = ()
     note: str = ""
+    #: Whether a model computes the metric, and the models that are not at hand (see `models`).
+    learned: bool = False
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,7 +74,7 @@ class ComputedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTable(ComputedTable):
-    """The part of a paper's table that can be computed without a neural model."""
+    """The part of a paper's table that can be computed from the data sets, and the models of `models`."""
 
     decimals: int
     scale: float

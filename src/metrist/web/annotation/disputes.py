@@ -9,17 +9,15 @@ about which its raters disagree most.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 from metrist.errors import format_count
+from metrist.stats.error_spans import compare_marks
 from metrist.web.annotation.answers import ERRORS, Answers
 from metrist.web.annotation.project import AnnotationTask
-
-#: Marked characters of each text as the bits of a number.
-_Marked = dict[tuple[int, str], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +107,7 @@ def _disagree(answers: Answers, task: AnnotationTask, raters: Sequence[str]) -> 
         values = [(answers.number(rater, task.id, name) or 0.0) / width for rater in raters]
         found[name] = _mean_distance(values, lambda one, other: abs(one - other))
     if schema.marks_errors:
-        found[ERRORS] = _mean_distance([_mark(answers, rater, task) for rater in raters], _compare_marks)
+        found[ERRORS] = _mean_distance([_mark(answers, rater, task) for rater in raters], compare_marks)
     return found
 
 
@@ -118,14 +116,8 @@ def _mean_distance(values: Sequence[Any], distance: Callable[[Any, Any], float])
     return sum(distance(one, other) for one, other in pairs) / len(pairs)
 
 
-def _mark(answers: Answers, rater: str, task: AnnotationTask) -> _Marked:
-    marked: _Marked = Counter()
+def _mark(answers: Answers, rater: str, task: AnnotationTask) -> Counter[Hashable]:
+    marked = Counter[Hashable]()
     for error in answers.errors(rater, task.id):
         marked[error["record"], error["side"]] |= (1 << error["end"]) - (1 << error["start"])
     return marked
-
-
-def _compare_marks(one: _Marked, other: _Marked) -> float:
-    total = sum(bits.bit_count() for own in (one, other) for bits in own.values())
-    shared = sum((bits & other.get(place, 0)).bit_count() for place, bits in one.items())
-    return 1 - 2 * shared / total if total else 0.0

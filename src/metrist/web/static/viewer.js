@@ -442,8 +442,9 @@ function drawDetail() {
 
 /** Metrics that list errors and list none here: whether they found none or did not look. */
 function listChecks(output) {
-  const found = new Set(output.errors.map((error) => error.by));
-  return columnsThatFindErrors().filter((column) => !found.has(column.name)).map((column) => {
+  // An error that several found has the names of all of them.
+  const found = (name) => output.errors.some((error) => `, ${error.by}, `.includes(`, ${name}, `));
+  return columnsThatFindErrors().filter((column) => !found(column.name)).map((column) => {
     const { failure, explanation } = output.said.find((one) => one.by === column.name) ?? {};
     return { name: column.name, words: failure ? `${column.name}: not checked: ${failure}` : `${column.name}: no errors${explanation ? `; ${explanation}` : ""}` };
   });

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from metrist.errors import RunError
-from metrist.evaluate.meta.dataset import ErrorSpans, JudgedDataset, select_outputs
+from metrist.evaluate.meta.dataset import ErrorSpans, JudgedDataset, make_slices, select_outputs
 from metrist.evaluate.meta.preferences import (
     PREFERENCE_GOLDS,
     choice_table,
@@ -192,8 +193,6 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
     dataset, plan = evaluation.dataset, evaluation.plan
     if dataset.errors is None:
         raise RunError("the data hold no human 'errors' to agree with")
-    if not dataset.metric_errors:
-        raise RunError("no metric reports errors: give the run folder of a metric that does")
     # Humans examined the outputs with an error, and those with a rating.
     judged = [dataset.errors.output, *(ratings.output for ratings in dataset.ratings.values())]
     examined = np.intersect1d(np.concatenate(judged), _participating_outputs(evaluation))
@@ -251,19 +250,23 @@ def _errors_within(spans: ErrorSpans, outputs: Codes, size: int) -> ErrorColumns
 
 def reduction_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per metric and system: how often nothing, less than 2, or at most 1 was deducted. Meant for outputs that are the
-    references themselves (TIGERScore paper, Table 21)."""
-    dataset, outputs = evaluation.dataset, _participating_outputs(evaluation)
+    references themselves (TIGERScore paper, Table 21: its header says > -2, its caption "less than -2")."""
+    dataset, columns = evaluation.dataset, evaluation.plan.slices
     rows: list[list[Any]] = []
-    for metric in evaluation.metrics():
-        for code in np.unique(dataset.systems.codes[outputs]):
-            values = dataset.scores[metric].signed()[outputs[dataset.systems.codes[outputs] == code]]
+    for metric, part in product(
+        evaluation.metrics(), make_slices(dataset, columns, _participating_outputs(evaluation))
+    ):
+        for code in np.unique(dataset.systems.codes[part.outputs]):
+            values = dataset.scores[metric].signed()[part.outputs[dataset.systems.codes[part.outputs] == code]]
             values = np.where(np.isfinite(values), values, np.nan)
             if np.isnan(values).all() or np.nanmax(values) > 0:
                 continue
             result = reduction_shares(values)
             shares = (result.unreduced, result.above_minus_two, result.at_most_one)
-            rows.append([metric, dataset.systems.names[code], *map(Share, shares), Count(result.scored)])
+            names = [metric, *([part.name] if columns else []), dataset.systems.names[code]]
+            rows.append([*names, *map(Share, shares), Count(result.scored)])
     if not rows:
         raise RunError("no metric deducts points (scores of 0 and below): there are no reductions to show")
-    head = name_columns("metric", "system", right=("nothing off", "above -2", "at most 1 off", "scored"))
+    first = ("metric", *(["slice"] if columns else []), "system")
+    head = name_columns(*first, right=("nothing off", "above -2", "at most 1 off", "scored"))
     return [Table(title="score reductions", columns=head, rows=rows)]
