@@ -168,7 +168,7 @@ def check(
     maximum: Mapping[str, float] | None = None,
     against: Results | str | os.PathLike[str] | None = None,
     alpha: float = 0.05,
-    systems: Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
     min_coverage: float | None = None,
     draws: int = 10_000,
     seed: int = 0,

@@ -60,7 +60,7 @@ _MAX_BYTES = 1 << 29
 @checks_types
 def compare(
     runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
-    systems: Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
     metrics: str | Sequence[str] | None = None,
     test: ComparisonTest = "both",
     draws: int = 10_000,

@@ -118,7 +118,7 @@ def worst(
     vs: Results | str | os.PathLike[str] | None = None,
     by: By | None = None,
     order: Order | None = None,
-    systems: Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
     aspect: str | None = None,
     lower_is_better: Sequence[str] = (),
     texts: Any = None,

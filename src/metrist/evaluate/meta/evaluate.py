@@ -78,7 +78,7 @@ def meta_evaluate(
     part: str | Sequence[str] = (),
     where: str | Sequence[str] | Mapping[str, Any] = (),
     metrics: str | Sequence[str] | None = None,
-    systems: Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
     exclude_systems: str | Sequence[str] = (),
     top_k: int | None = None,
     lower_is_better: str | Sequence[str] = (),
