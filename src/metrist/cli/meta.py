@@ -54,6 +54,7 @@ def meta(
             inputs if len(inputs) > 1 else inputs[0],
             parts=joining.part,
             metrics=list_names(plan.metrics) or (),
+            lengths=plan.length_units,
             progress=progress,
             **reading.keywords(),
         )

@@ -29,6 +29,8 @@ MetricTest = Literal["auto", "permutation", "bootstrap", "sign", "williams", "no
 Correction = Literal["holm", "benjamini-hochberg", "none"]
 
 Names = tuple[str, ...]
+#: What a length is counted in besides characters: `output_length:words`.
+LENGTH_UNITS = ("words", "tokens")
 GROUPS = ("item", "none", "system", "system-level")
 EPSILON_OVER = ("all", "slice", "crossfit")
 
@@ -36,6 +38,12 @@ EPSILON_OVER = ("all", "slice", "crossfit")
 def as_names(value: str | Iterable[str]) -> Names:
     """Return one name or several as a tuple of distinct names."""
     return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
+
+
+def list_units(columns: Iterable[str]) -> Names:
+    """The units besides characters that columns name: `reference_length@15,25:words`."""
+    named = {column for column in columns if "_length" in column}
+    return tuple(unit for unit in LENGTH_UNITS if any(f":{unit}" in column for column in named))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,13 +138,14 @@ class MetaPlan:
     group: str = setting("item", "item, none, system, system-level, or a column.", metavar="BY")
     slices: Names = setting(
         (),
-        "Also for each value of: task, language, output_length:4, reference_length@80, a+b; repeatable.",
+        "Also for each value of: task, language, output_length:4, reference_length@15,25:words, a+b; repeatable.",
         "--slice",
         metavar="COLUMN",
     )
     gold: str = setting(
         "mean",
-        "mean, median, majority, z, or a rater's name; from preferences win-rate or bradley-terry.",
+        "mean, median, majority, z, or a rater's name; from preferences win-rate or bradley-terry, "
+        "of a comparator win-rate:judge_pair.",
         metavar="HOW",
     )
     preferences: bool = setting(False, "Agree with human choices between two outputs instead of ratings.")
@@ -166,7 +175,9 @@ class MetaPlan:
     )
     systems: Names | None = setting(None, "Only these systems.", metavar="A B …")
     exclude_systems: Names = setting((), "Exclude a system; repeatable.", "--exclude-system", metavar="S")
-    top_k: int | None = setting(None, "Only the K systems that humans rate best.", metavar="K")
+    top_k: int | None = setting(None, "Only the K systems that humans rate best, in each slice its own.", metavar="K")
+    min_samples: int = setting(0, "Leave out slices with fewer rated outputs, or pairs.", metavar="N", min=0)
+    mean_over: Literal["aspect"] | None = setting(None, "Also the mean over the aspects.", metavar="aspect")
     marked: Names = setting((), "Give metrics of this family the marks † and ‡.", "--mark", metavar="FAMILY")
 
     def __post_init__(self) -> None:
@@ -178,6 +189,11 @@ class MetaPlan:
             raise RunError(
                 f"only `test='williams'` and `test='sign'` can be one-sided, not {self.test}", code="conflict"
             )
+
+    @property
+    def length_units(self) -> Names:
+        """The units of lengths besides characters that columns and conditions name."""
+        return list_units([*self.slices, *self.where, self.group, self.epsilon_over])
 
     @property
     def resample_name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 from collections import Counter
 from itertools import chain, permutations
 from pathlib import Path
@@ -17,6 +18,7 @@ from judged_rows import Row, drop_fields, make_rows, write_rows
 
 import metrist
 from error_codes import raises_code
+from fault_server import Act, FaultServer, Request, answer
 from metrist.errors import ErrorCode, MetristError, RunError
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.meta.analyses import analyse
@@ -424,3 +426,84 @@ def test_a_note_says_how_many_pairs_a_judge_ties() -> None:
     note = "judge ties 68 % of the pairs. A tie is a miss where people prefer one output."
     assert note in meta_evaluate(rows, preferences=True, draws=0).notes
     assert "ties" not in "".join(meta_evaluate(judge_pairs((9, 1, 1)), preferences=True, draws=0).notes)
+
+
+#: What a comparator chose of 12 pairs: by item the winner of a against b, b against c and a against c; "" is a tie.
+CHOSEN = (("a", "b", "a"), ("b", "b", ""), ("a", "c", "a"), ("", "b", "c"))
+
+
+def choose_by_table(comparator: str = "judge_pair(llm=one)") -> list[Row]:
+    rows: list[Row] = []
+    for item, winners in enumerate(CHOSEN):
+        for (first, second), winner in zip((("a", "b"), ("b", "c"), ("a", "c")), winners, strict=True):
+            choice = "tie" if not winner else "first" if winner == first else "second"
+            rows.append({"item": f"i{item}", "systems": [first, second], "comparator": comparator, "choice": choice})
+    return rows
+
+
+def score_by_letter() -> list[Row]:
+    return [
+        {
+            "item": f"i{item}",
+            "system": system,
+            "output": f"{system}{item}",
+            "scores": {"m": (item * 7 + ord(system)) % 5},
+        }
+        for item in range(4)
+        for system in THREE
+    ]
+
+
+def test_choices_of_a_comparator_may_be_the_gold_where_people_chose_nothing() -> None:
+    """Wins of 2 by hand: i0 a 2, b 1, c 0; i1 a ½ (a tie), b 2, c ½; i2 a 2, b 0, c 1; i3 a ½, b 1½, c 1."""
+    won = {"a": (2, 0.5, 2, 0.5), "b": (1, 2, 0, 1.5), "c": (0, 0.5, 1, 1)}
+    rows = score_by_letter()
+    shares = [won[row["system"]][int(row["item"][1])] / 2 for row in rows]
+    expected = np.corrcoef(shares, [row["scores"]["m"] for row in rows])[0, 1]
+    settings: dict[str, Any] = {"group": "none", "measures": "pearson", "draws": 0}
+    result = meta_evaluate([*rows, *choose_by_table()], gold="win-rate", **settings)
+    assert result.figure("m").value == pytest.approx(expected)
+    assert "Gold: choices of judge_pair(llm=one), not of people." in result.notes
+    assert "humans" not in result.table().title
+    human: Row = {"item": "i0", "systems": ["a", "b"], "ratings": {"better": [1]}}
+    several = [*rows, *choose_by_table(), *choose_by_table("longer"), human]
+    named = meta_evaluate(several, gold="win-rate:judge_pair", **settings)
+    assert named.figure("m").value == result.figure("m").value
+    assert meta_evaluate(several, gold="win-rate", **settings).figure("m").n == 2
+    strength = meta_evaluate(several, gold="bradley-terry:longer", **{**settings, "group": "system-level"})
+    assert strength.figure("m").systems == 3
+    with raises_code(RunError, "unknown_name", "'judge'", "'longer'"):
+        meta_evaluate(several, gold="win-rate:judge", **settings)
+    with raises_code(RunError, "missing_value", "`gold='win-rate:longer'`"):
+        meta_evaluate(several[:-1], gold="win-rate", **settings)
+    with raises_code(RunError, "conflict", "win-rate:longer"):
+        meta_evaluate(several, gold="win-rate:longer", preferences=True, draws=0)
+
+
+def test_the_folder_and_the_file_of_a_judge_are_read(tmp_path: Path) -> None:
+    """The judge prefers the output that ends in the later letter."""
+
+    def judge(request: Request) -> Act:
+        marks = re.findall(r'"id": "([^"]+)"', request.prompt)
+        if not marks:
+            return answer("yes")  # The question by which metrist gets to know a server.
+        first, second = re.findall(r"\boutput ([abc])\b", request.prompt)[:2]
+        return answer(json.dumps({"reasons": "…", "better": "A" if first > second else "B", "id": marks[-1]}))
+
+    rows: list[Row] = [
+        {"item": str(item), "system": system, "source": "x", "output": f"output {system}", "references": ["output c"]}
+        for item in range(3)
+        for system in THREE
+    ]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    metrist.score(path, "rougeL", out=tmp_path / "run")
+    with FaultServer(judge) as server:
+        comparator = f"judge_pair(llm=openai(model='m', url='{server.url}'))"
+        results = metrist.prefer(path, comparator, pairs="all", out=tmp_path / "preferred")
+        metrist.prefer(path, comparator, pairs="all", out=tmp_path / "preferred.jsonl")
+    settings: dict[str, Any] = {"gold": "win-rate:judge_pair", "group": "none", "measures": "pearson", "draws": 0}
+    scores = metrist.load(tmp_path / "run")["rougeL"].values
+    expected = np.corrcoef(scores, [THREE.index(row["system"]) / 2 for row in rows])[0, 1]
+    for source in (tmp_path / "preferred", tmp_path / "preferred.jsonl", results):
+        figure = meta_evaluate([tmp_path / "run", source], **settings).figure("rougeL")
+        assert (figure.value, figure.n) == (pytest.approx(expected), 9)

@@ -36,8 +36,10 @@ def test_classes_are_equally_large_or_end_at_given_limits() -> None:
     assert len(quarters) == 4
     assert max(len(part.outputs) for part in quarters) - min(len(part.outputs) for part in quarters) <= 4
     limited = make_slices(JUDGED, ["reference_length@12,15"], EVERYTHING)[1:]
-    assert [part.value for part in limited] == ["≤12", ">12–15", ">15"]
-    assert [len(part.outputs) for part in limited] == [12, 12, 24]
+    assert [part.value for part in limited] == ["<12", "12–15", "≥15"]
+    expected = [lambda n: n < 12, lambda n: 12 <= n < 15, lambda n: n >= 15]
+    lengths = JUDGED.lengths["reference_length"].tolist()
+    assert [len(part.outputs) for part in limited] == [sum(map(inside, lengths)) for inside in expected]
 
 
 @pytest.mark.parametrize(

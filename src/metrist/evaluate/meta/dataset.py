@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,8 @@ from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import GOLDS, Ratings, mean_by_code, rater_gold
 from metrist.stats.samples import GROUPINGS, CorpusStats, Grouping, Sample
 
-#: Derived columns: the number of characters of a text. `--slice` cuts them into classes.
+#: Derived columns: the number of characters of a text, or of another unit in `output_length:words`. `--slice` cuts
+#: them into classes.
 LENGTHS = ("output_length", "reference_length", "source_length")
 _MAX_LISTED = 12
 #: A task with more distinct references, or longer ones, has no closed set of answers.
@@ -233,7 +234,7 @@ class JudgedDataset:
 
     def column_names(self) -> list[str]:
         """The columns to slice and group by."""
-        return ["system", "item", *self.columns, *(name for name in LENGTHS if name in self.lengths)]
+        return ["system", "item", *self.columns, *self.lengths]
 
     def _single_column(self, name: str) -> Labels:
         known = {"system": self.systems, "item": self.items, **self.columns}
@@ -332,7 +333,9 @@ def compute_gold(dataset: JudgedDataset, aspect: str, method: str) -> Floats:
 # ---- Slices of the outputs
 
 ALL = "all"
-_CLASSES = re.compile(r"(?P<column>.+?)(?::(?P<count>\d+)|@(?P<limits>[-+.\d,eE]+))")
+_CLASSES = re.compile(
+    r"(?P<column>.+?)(?::(?P<count>\d+)|@(?P<limits>[-+.\d,eE]+))?(?P<unit>:words|:tokens)?(?::characters)?", re.DOTALL
+)
 #: With fewer groups, resampling groups is less reliable than resampling the items within them.
 _MIN_GROUPS = 30
 
@@ -351,7 +354,8 @@ def make_slices(dataset: JudgedDataset, columns: Sequence[str], outputs: Codes) 
     """Return the slice of all these outputs, then one slice per value of each column.
 
     `output_length` makes two classes of a number, `output_length:4` four classes of equally many outputs,
-    `output_length@80,200` classes with these limits; `task+language` combines two columns.
+    `output_length@80,200` classes that begin at these limits, `output_length@15,25:words` by another unit of length;
+    `task+language` combines two columns.
     """
     slices = [Slice(name=ALL, outputs=outputs)]
     for column in columns:
@@ -368,33 +372,35 @@ def make_slices(dataset: JudgedDataset, columns: Sequence[str], outputs: Codes) 
 def resolve_column(dataset: JudgedDataset, column: str, outputs: Codes) -> Labels:
     """Return a column to slice or group by; numbers are cut into classes with limits from these outputs."""
     match = _CLASSES.fullmatch(column) if column not in dataset.columns else None
-    if match is None and column not in LENGTHS:
+    if match is None or not (match["count"] or match["limits"] or match["column"] in LENGTHS):
         return dataset.column(column)
-    name = match["column"] if match else column
+    name = match["column"] + (match["unit"] or "")
     numbers = dataset.numbers(name)
-    if match and match["limits"]:
+    if match["limits"]:
         try:
-            limits = {float(limit) for limit in match["limits"].split(",")}
+            given = sorted({float(limit) for limit in match["limits"].split(",")})
         except ValueError:
             raise RunError(
                 f"`slices='{column}'`: expected numbers after @, such as output_length@80,200", code="invalid_value"
             ) from None
-        return _cut(numbers, sorted(limits))
-    count = int(match["count"]) if match else 2
+        texts = [f"{limit:g}" for limit in given]
+        between = [f"{low}–{high}" for low, high in pairwise(texts)]
+        return _cut(numbers, given, (f"<{texts[0]}", *between, f"≥{texts[-1]}"), "right")
+    count = int(match["count"] or 2)
     if count < 2:
         raise RunError(f"`slices='{column}'`: expected at least 2 classes, got {count}", code="invalid_value")
     known = numbers[outputs][~np.isnan(numbers[outputs])]
     if not len(known):
         raise RunError(f"no output has a value in column {name!r}: there is nothing to slice by")
-    return _cut(numbers, np.unique(np.quantile(known, np.arange(1, count) / count, method="lower")).tolist())
-
-
-def _cut(numbers: Floats, limits: Sequence[float]) -> Labels:
-    """Cut numbers into classes; each limit belongs to the class below it."""
-    codes = np.searchsorted(limits, np.where(np.isnan(numbers), np.inf, numbers), side="left")
+    limits = np.unique(np.quantile(known, np.arange(1, count) / count, method="lower")).tolist()
     texts = [f"{limit:g}" for limit in limits]
     between = [f">{low}–{high}" for low, high in pairwise(texts)]
-    names = (f"≤{texts[0]}", *between, f">{texts[-1]}")
+    return _cut(numbers, limits, (f"≤{texts[0]}", *between, f">{texts[-1]}"), "left")
+
+
+def _cut(numbers: Floats, limits: Sequence[float], names: tuple[str, ...], side: Literal["left", "right"]) -> Labels:
+    """Cut numbers into classes; a limit belongs to the class above it if `side` is right, else to the one below."""
+    codes = np.searchsorted(limits, np.where(np.isnan(numbers), np.inf, numbers), side=side)
     return Labels(codes=np.where(np.isnan(numbers), -1, codes).astype(np.intp), names=names)
 
 
@@ -417,7 +423,8 @@ def filter_outputs(dataset: JudgedDataset, conditions: Sequence[str]) -> JudgedD
                 f"`where='{condition}'`: expected a column, one of = != < > <= >=, and a value: language=en",
                 code="invalid_value",
             )
-        name, operator, value = match["column"].strip(), match["operator"], match["value"].strip()
+        name, operator, value = (match[group].strip() for group in ("column", "operator", "value"))
+        name = name.removesuffix(":characters")
         mask &= _meets(dataset, name, operator, value)
         if not mask.any():
             earlier = f" that meet {' and '.join(conditions[:number_before])}" if number_before else ""

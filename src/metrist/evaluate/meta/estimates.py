@@ -17,12 +17,12 @@ from metrist.evaluate.meta.dataset import (
     SelectedSample,
     Slice,
     group_codes,
-    make_slices,
     resolve_column,
     resolve_grouping,
     select_sample,
     take_outputs,
 )
+from metrist.evaluate.meta.slices import ChosenSlices, rated_slices
 from metrist.evaluate.plans import GROUPS, MetaPlan
 from metrist.stats import Codes, Floats, resampling, ties
 from metrist.stats.estimation import Estimator, draw_resamples, estimate
@@ -235,12 +235,23 @@ class AspectData:
     @cached_property
     def parts(self) -> Codes:
         """Which outputs share a tie threshold."""
-        return assign_parts(self.dataset, self.plan, self.outputs)
+        return assign_parts(self.dataset, self.plan, self.members)
 
     @cached_property
+    def chosen_slices(self) -> ChosenSlices:
+        return rated_slices(self.dataset, self.plan, self.aspect, self.gold, self.outputs)
+
+    @property
     def slices(self) -> list[Slice]:
         """The slice of all outputs, then those of the plan's columns."""
-        return make_slices(self.dataset, self.plan.slices, self.outputs)
+        return self.chosen_slices.slices
+
+    @cached_property
+    def members(self) -> Codes:
+        """The outputs of any slice: with `top_k` more than those of the first."""
+        if self.plan.top_k is None:
+            return self.outputs
+        return np.unique(np.concatenate([part.outputs for part in self.slices]))
 
     @cached_property
     def epsilon_slices(self) -> list[Slice]:
@@ -287,7 +298,7 @@ class AspectData:
         own = self.plan.epsilon_over == "slice"
         key = scorer, part.name if own else ""
         if key not in self._thresholds:
-            outputs, slices = part.outputs if own else self.outputs, None
+            outputs, slices = part.outputs if own else self.members, None
             if self.epsilon_slices:
                 slices = np.full(len(self.dataset), -1, dtype=np.intp)
                 for code, one in enumerate(self.epsilon_slices):
@@ -356,10 +367,10 @@ class AspectData:
 
 def check_groups(data: AspectData) -> None:
     """Raise RunError if the grouping leaves nothing to compare, or crossfit no pair of outputs in the other folds."""
-    selected = select_sample(data.dataset, data.gold, data.gold, data.outputs)
+    selected = select_sample(data.dataset, data.gold, data.gold, data.members)
     systems = number_groups(selected.sample.system)[0]
     if not len(selected.outputs):
-        raise RunError(f"none of the {len(data.outputs):,} outputs that take part has a rating of {data.aspect!r}")
+        raise RunError(f"none of the {len(data.members):,} outputs that take part has a rating of {data.aspect!r}")
     if data.plan.group == "system-level" and systems < 2:
         name = data.dataset.systems.names[int(selected.sample.system[0])]
         raise RunError(

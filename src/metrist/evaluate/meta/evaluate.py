@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from metrist.errors import RunError, SpecError, did_you_mean
+from metrist.evaluate.meta.aspect_means import average_aspects
 from metrist.evaluate.meta.dataset import (
     JudgedDataset,
     MetricScores,
@@ -29,12 +30,12 @@ from metrist.evaluate.meta.estimates import AspectData, check_groups
 from metrist.evaluate.meta.figures import SOFT, RatingAspect, check_test, soft_ties
 from metrist.evaluate.meta.join import describe_case, join
 from metrist.evaluate.meta.notes import direction_notes, opposition_notes, plan_notes, reversal_notes
+from metrist.evaluate.meta.preference_golds import derive_ratings
 from metrist.evaluate.meta.preferences import (
-    PREFERENCE_GOLDS,
     PreferenceAspect,
     check_preferences,
-    derive_ratings,
     preference_aspects,
+    split_gold,
 )
 from metrist.evaluate.meta.results import Figure, MetaEvaluation, Tests
 from metrist.evaluate.plans import EPSILON_OVER, GROUPS, Average, Correction, MetaPlan, Resample, SystemScore, as_names
@@ -81,6 +82,8 @@ def meta_evaluate(
     systems: str | Sequence[str] | None = None,
     exclude_systems: str | Sequence[str] = (),
     top_k: int | None = None,
+    min_samples: int = 0,
+    mean_over: Literal["aspect"] | None = None,
     lower_is_better: str | Sequence[str] = (),
     marked: str | Sequence[str] = (),
     weighted: bool = True,
@@ -107,6 +110,7 @@ def meta_evaluate(
         parts=as_names(part),
         metrics=list_names(metrics) or (),
         lower_is_better=as_names(lower_is_better),
+        lengths=plan.length_units,
         **reading,
     )
     dataset = dataset if weighted else dataset.without_weights()
@@ -122,9 +126,10 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
     """Run the evaluation that the plan describes."""
     if plan.metrics == ():
         return _evaluate_raters(dataset, plan)
-    if not plan.preferences and plan.gold in PREFERENCE_GOLDS:
-        evaluation = evaluate(derive_ratings(dataset, plan), replace(plan, gold="mean"), progress)
-        return replace(evaluation, plan=plan, notes=(PREFERENCE_GOLDS[plan.gold], *evaluation.notes))
+    if not plan.preferences and split_gold(plan.gold)[0]:
+        derived, gold_notes = derive_ratings(dataset, plan)
+        evaluation = evaluate(derived, replace(plan, gold="mean"), progress)
+        return replace(evaluation, plan=plan, notes=(*gold_notes, *evaluation.notes))
     golds: dict[str, Floats] = {}
     outputs: dict[str, Codes] = {}
     metrics: Sequence[MetricScores] = tuple(dataset.scores.values())
@@ -148,6 +153,9 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         aspect_figures, aspect_tests = _evaluate_aspect(aspect, plan, progress)
         figures, tests = figures + aspect_figures, tests + aspect_tests
         notes += aspect.notes(aspect_figures)
+    if plan.mean_over:
+        rated_aspects = [aspect for aspect in aspects if isinstance(aspect, RatingAspect)]
+        figures += average_aspects(rated_aspects, plan.measures, figures)
     if not plan.preferences and not any(figure.n for figure in figures):
         known = dataset.items.names
         items = " and ".join(repr(name) for name in known[:: max(1, len(known) - 1)][:2])

@@ -135,7 +135,7 @@ class RatingAspect:
         rated = sum(int(np.isfinite(data.gold[part.outputs]).sum()) for part in slices)
         averages = []
         for metric in data.metrics:
-            samples = _samples_to_average(data, make_scorer(data, metric), slices, measure)
+            samples = samples_to_average(data, make_scorer(data, metric), slices, measure)
             mean = average_values(resample_together(data, samples, outputs))
             low, high = mean.interval(data, outputs)
             chance, all_ties = mean_of_known(np.array([sample.baselines() for sample in samples]).T)
@@ -155,7 +155,7 @@ class RatingAspect:
             )
         if self._has_ceiling():
             raters = [
-                average_values(resample_together(data, _samples_to_average(data, rater, slices, measure), outputs))
+                average_values(resample_together(data, samples_to_average(data, rater, slices, measure), outputs))
                 for rater in self._raters()
             ]
             averages.append(_human_figure(data, measure, name, raters, outputs))
@@ -165,6 +165,7 @@ class RatingAspect:
         """What a reader must know about the ratings and scores of this aspect."""
         data = self.data
         return [
+            *data.chosen_slices.notes,
             *few_notes(data, self.slices()),
             *system_notes(data, figures),
             *data_notes(data, figures),
@@ -222,9 +223,7 @@ def average_figure(figures: Sequence[Figure], **values: object) -> Figure:
     return replace(mean, **values)  # type: ignore[arg-type]
 
 
-def _samples_to_average(
-    data: AspectData, scorer: Scorer, slices: Sequence[Slice], measure: str
-) -> list[MeasuredSample]:
+def samples_to_average(data: AspectData, scorer: Scorer, slices: Sequence[Slice], measure: str) -> list[MeasuredSample]:
     """Return a sample for each slice, or the one pool of all."""
     if data.plan.average == "micro" and data.plan.group != "system-level":
         return [measure_pool(data, scorer, slices, measure)]

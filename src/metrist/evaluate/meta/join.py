@@ -32,6 +32,7 @@ from metrist.run import Results, load, read_inputs
 from metrist.run.inputs import PASSING_OPTIONS, StoredReader, read_files
 from metrist.run.loading import fetch_flat, load_run
 from metrist.run.manifest import StoredMetric
+from metrist.run.prefer import PreferenceResults
 from metrist.run.run import Run, is_run, open_run
 from metrist.scores import Scores, take_stats
 from metrist.stats import Codes, Floats
@@ -49,26 +50,30 @@ def join(
     parts: Sequence[str] = (),
     metrics: Sequence[str] = (),
     lower_is_better: Sequence[str] = (),
+    lengths: Sequence[str] = (),
     progress: Callable[..., None] | None = None,
     **reading: Any,
 ) -> JudgedDataset:
     """Return everything that the sources hold about each output.
 
     A source is a path (records with `ratings`, `scores`, `errors`; a run folder; a .jsonl file that `metrist score`
-    wrote) or a URL of one, a `Results`, or whatever `read_records` takes. If there are only runs, ratings are those
+    wrote, or the choices that `metrist prefer` wrote) or a URL of one, a `Results` or `PreferenceResults`, or whatever
+    `read_records` takes. If there are only runs, ratings are those
     that they have stored, or those of the rows that results in memory were made from.
 
     `parts` uses these parts of the runs' scores (`recall`) instead of their values. Parts that `metrics` name in full
     (`judge:fluency`) are added, whatever else it names. `lower_is_better` names the
-    aspects and metrics whose larger values are worse, if the data do not say so. `progress` is called with the rows
+    aspects and metrics whose larger values are worse, if the data do not say so. `lengths` are units of lengths besides
+    characters. `progress` is called with the rows
     read so far and about how many there are, None if that is unknown.
     """
     if isinstance(data, JudgedDataset):
         return _apply_directions(data, lower_is_better)
-    records, runs = _split_sources(data)
+    records, runs, choices = _split_sources(data)
     folders = [scored.run for scored in runs if scored.run]
     readers = list(_readers(records, folders, **reading) if records else _input_readers(runs, **reading))
-    tables, notes = SourceTables(), list[str]()
+    readers += map(read_records, choices)
+    tables, notes = SourceTables(lengths), list[str]()
     if not records and (files := dict.fromkeys(name for reader in readers for name in reader.names)):
         stores = any(isinstance(reader, StoredReader) for reader in readers)
         origin = "that the run stores, from" if stores else "of the files that the run read:"
@@ -130,25 +135,33 @@ class _ScoredSource:
         return load_run(self.run)
 
 
-def _split_sources(data: Any) -> tuple[list[Any], list[_ScoredSource]]:
-    """Return the sources of records, and those of scores."""
+def _split_sources(data: Any) -> tuple[list[Any], list[_ScoredSource], list[list[Any]]]:
+    """Return the sources of records, those of scores, and the rows of comparators' choices."""
     data = fetch_flat(data)
     # A list of rows is one source; a list of anything else is a list of sources.
     is_list = isinstance(data, list | tuple) and bool(data)
     is_rows = not is_list or any(isinstance(row, Mapping | Record | Pair) for row in data)
     records: list[Any] = []
     runs: list[_ScoredSource] = []
+    choices: list[list[Any]] = []
     for source in [data] if is_rows else map(fetch_flat, data):
         if isinstance(source, Results):
             run = source.inputs if isinstance(source.inputs, Run) else None
             runs.append(_ScoredSource(name=f"the results {len(runs) + 1}", run=run, results=source))
+        elif isinstance(source, PreferenceResults):
+            choices.append(list(source.rows()))
         elif is_run(source):
-            runs.append(_ScoredSource(name=str(source), run=open_run(source)))
+            run = open_run(source)
+            compared = [metric.export for metric in run.manifest.metrics if metric.compares]
+            exports = [data for export in compared if (data := run.store.read_bytes(export))]
+            choices += [[json.loads(line) for line in data.splitlines()] for data in exports]
+            if not exports or len(compared) < len(run.manifest.metrics):
+                runs.append(_ScoredSource(name=str(source), run=run))
         elif holds_results(source):
             runs.append(_ScoredSource(name=str(source), results=load(source)))
         else:
             records.append(source)
-    return records, runs
+    return records, runs, choices
 
 
 def _readers(sources: Sequence[Any], runs: Sequence[Run], **options: Any) -> Iterator[Reader]:

@@ -26,7 +26,7 @@ from metrist.errors import agree, format_count
 from metrist.evaluate.meta.dataset import MetricScores, Slice
 from metrist.evaluate.meta.estimates import AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
-from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, MetaEvaluation, Tests
+from metrist.evaluate.meta.results import HUMANS, MEAN, NO_TESTS, Figure, MetaEvaluation, Tests
 from metrist.evaluate.plans import MetaPlan
 from metrist.report.tables import Number, PValue, Table, format_number, name_columns
 from metrist.stats.estimation import FEW_UNITS
@@ -314,10 +314,11 @@ class FigureGroup:
 
 
 def group_figures(evaluation: MetaEvaluation) -> list[FigureGroup]:
-    """Return the figures by aspect, measure and slice, without means over slices."""
+    """Return the figures by aspect, measure and slice, without means over slices or aspects."""
     tests = {table.key: table for table in evaluation.tests}
     groups = []
-    for key in dict.fromkeys(figure.key for figure in evaluation.figures if not figure.slice.endswith(" mean")):
+    own = [f for f in evaluation.figures if not f.slice.endswith(" mean") and f.aspect != MEAN]
+    for key in dict.fromkeys(figure.key for figure in own):
         figures = [figure for figure in evaluation.figures if figure.key == key]
         metrics = [figure for figure in figures if figure.metric != HUMANS and not math.isnan(figure.value)]
         human = next((figure for figure in figures if figure.metric == HUMANS), None)

@@ -14,6 +14,8 @@ Preferences also give a gold value for metrics' scores:
 win-rate        the share of an output's preferences that it won, a tie being half a win; a system's is the mean over
                 its outputs
 bradley-terry   a system's strength by the Bradley-Terry model with ties; useful between systems only
+
+Where people chose nothing, or with `win-rate:NAME`, they are made of the choices of a comparator (`metrist prefer`).
 """
 
 from __future__ import annotations
@@ -41,13 +43,14 @@ from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.figures import UNTESTED, PairResults, average_figure, make_tests, rank_figures
 from metrist.evaluate.meta.notes import few_units_notes
 from metrist.evaluate.meta.results import Figure, Tests
+from metrist.evaluate.meta.slices import ChosenSlices, limit_slices
 from metrist.evaluate.plans import MetaPlan
-from metrist.stats import Codes, Floats
+from metrist.stats import Codes, Floats, Mask
 from metrist.stats import preferences as tables
-from metrist.stats.gold import UNKNOWN, Ratings
+from metrist.stats.gold import UNKNOWN
 from metrist.stats.measures import MEASURES, divide
 from metrist.stats.permutation import exchange_p_values, exchange_rows
-from metrist.stats.preferences import Preferences, bradley_terry, shares_won
+from metrist.stats.preferences import Preferences, shares_won
 from metrist.stats.resampling import Pool, bootstrap_scores, explain_missing_interval, interval, pool_rows
 from metrist.stats.significance import best_first, coin_tail
 
@@ -84,21 +87,33 @@ def select_choices(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Choic
     if not selected.any():
         raise RunError(f"no pair with a choice of {aspect!r} is left for the selected systems")
     choices = choices.take(selected)
-    return choices if plan.top_k is None else _select_best_systems(dataset, choices, plan.top_k)
+    if plan.top_k is None:
+        return choices
+    best = _are_between(dataset, choices, _best_systems(dataset, choices, plan.top_k))
+    if not best.any():
+        raise RunError(f"`top_k={plan.top_k}`: there are no preferences between outputs of these systems")
+    return choices.take(best)
 
 
-def _select_best_systems(dataset: JudgedDataset, choices: Choices, count: int) -> Choices:
-    """Return the choices between the `count` systems with the highest win rates (of equal systems, the first)."""
+def _rank_systems(dataset: JudgedDataset, choices: Choices) -> list[int]:
+    """Return the systems by win rate, best first (of equal systems, the first)."""
     codes = dataset.systems.codes
     rates = shares_won(codes[choices.first], codes[choices.second], choices.choice, len(dataset.systems.names))
-    ranked = best_first(rates)
+    return best_first(rates)
+
+
+def _best_systems(dataset: JudgedDataset, choices: Choices, count: int) -> list[int]:
+    ranked = _rank_systems(dataset, choices)
     if not 2 <= count <= len(ranked):
         raise RunError(f"`top_k={count}`: expected 2 to {len(ranked)} systems", code="invalid_value")
-    best = np.isin(codes, ranked[:count])
-    selected = best[choices.first] & best[choices.second]
-    if not selected.any():
-        raise RunError(f"`top_k={count}`: there are no preferences between outputs of these systems")
-    return choices.take(selected)
+    return ranked[:count]
+
+
+def _are_between(dataset: JudgedDataset, choices: Choices, systems: Sequence[int]) -> Mask:
+    """Whether both outputs of each choice are of these systems."""
+    among = np.isin(dataset.systems.codes, systems)
+    between: Mask = among[choices.first] & among[choices.second]
+    return between
 
 
 def compute_gold_pairs(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Choices:
@@ -162,29 +177,10 @@ PREFERENCE_GOLDS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def derive_ratings(dataset: JudgedDataset, plan: MetaPlan) -> JudgedDataset:
-    """Return the data with the plan's gold from preferences, one rating per output and aspect, as the only ratings."""
-    if plan.gold == "bradley-terry" and plan.group != "system-level":
-        raise RunError(
-            f"`gold='bradley-terry'` gives one strength per system and cannot compare outputs by {plan.group}: use "
-            "`group='system-level'`, or `gold='win-rate'`"
-        )
-    # `top_k` selects systems by these values later, so the choices between all systems enter them.
-    all_systems = replace(plan, top_k=None)
-    ratings = {}
-    for aspect in preference_aspects(dataset, plan.aspects):
-        choices = select_choices(dataset, all_systems, aspect)
-        if plan.gold == "bradley-terry":
-            preferences, systems = compare_systems(dataset, choices)
-            names = [dataset.systems.names[code] for code in systems]
-            strength = np.full(len(dataset.systems.names), np.nan)
-            strength[systems] = bradley_terry(preferences, names=names).strength
-            values = strength[dataset.systems.codes]
-        else:
-            values = shares_won(choices.first, choices.second, choices.choice, len(dataset))
-        outputs = np.unique(np.concatenate([choices.first, choices.second]))
-        ratings[aspect] = Ratings.of(outputs, np.full(len(outputs), UNKNOWN), values[outputs], len(dataset))
-    return replace(dataset, ratings=ratings)
+def split_gold(gold: str) -> tuple[str, str]:
+    """Return a gold from preferences and the comparator whose choices it is made of; empty where it is none."""
+    name, _, comparator = gold.partition(":")
+    return (name, comparator) if name in PREFERENCE_GOLDS else ("", "")
 
 
 # ---- Choices of metrics
@@ -315,8 +311,10 @@ def check_preferences(plan: MetaPlan) -> None:
                 f"no measure of preferences {name!r}{did_you_mean(name, PREFERENCE_MEASURES)} (known: {known})",
                 code="unknown_name",
             )
-    if plan.gold in PREFERENCE_GOLDS:
+    if split_gold(plan.gold)[0]:
         raise _misfit("gold", plan.gold, "it gives outputs a value to agree with: leave `preferences` out")
+    if plan.mean_over:
+        raise _misfit("mean_over", plan.mean_over, "only ratings are averaged over aspects")
     if plan.epsilon_over not in ("all", "slice"):
         raise _misfit("epsilon_over", plan.epsilon_over, "thresholds are chosen over all pairs or per slice")
     if plan.group != "item":
@@ -339,6 +337,38 @@ def _misfit(option: str, value: object, reason: str) -> RunError:
 # ---- Figures
 
 
+def _choose_slices(dataset: JudgedDataset, plan: MetaPlan, pairs: Choices, aspect: str) -> ChosenSlices:
+    """Return slices of pairs, by what both outputs share; the best systems are those of the highest win rates."""
+
+    def number(choices: Choices) -> Codes:
+        low, high, _ = _sort_pairs(choices)
+        numbers: Codes = low * len(dataset) + high
+        return numbers
+
+    slices = []
+    for part in make_slices(dataset, plan.slices, np.unique(np.concatenate([pairs.first, pairs.second]))):
+        mask = np.zeros(len(dataset), dtype=np.bool_)
+        mask[part.outputs] = True
+        members = np.flatnonzero(mask[pairs.first] & mask[pairs.second])
+        if len(members):
+            slices.append(replace(part, outputs=members))
+    choices = select_choices(dataset, replace(plan, top_k=None), aspect)
+    numbers, judged = number(pairs), number(choices)
+
+    def rank(members: Codes) -> list[int]:
+        return _rank_systems(dataset, choices.take(np.isin(judged, numbers[members])))
+
+    def keep(members: Codes, systems: Sequence[int]) -> Codes:
+        return members[_are_between(dataset, pairs.take(members), systems)]
+
+    if plan.top_k is not None:
+        if not plan.slices:
+            select_choices(dataset, plan, aspect)  # Says if there are no pairs.
+        slices[0] = replace(slices[0], outputs=keep(slices[0].outputs, _best_systems(dataset, choices, plan.top_k)))
+    several = len(plan.aspects or dataset.preferences) > 1
+    return limit_slices(plan, slices, rank, keep, len, "pairs", aspect if several else "")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreferenceAspect:
     """Evaluates metrics by the preferences of one aspect (see `figures.RatingAspect` for ratings).
@@ -349,28 +379,33 @@ class PreferenceAspect:
     dataset: JudgedDataset
     plan: MetaPlan
     aspect: str
+    #: Those of all systems, whatever `top_k` says: a slice has its own best systems.
     pairs: Choices
     choosers: Sequence[Chooser]
+    chosen: ChosenSlices
     #: A slice is one step of what is reported: pairs take little time.
     steps: ClassVar[int] = 1
 
     @staticmethod
     def of(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> PreferenceAspect:
-        pairs = compute_gold_pairs(dataset, plan, aspect)
-        choosers = make_choosers(dataset, pairs, plan.metrics)
-        return PreferenceAspect(dataset=dataset, plan=plan, aspect=aspect, pairs=pairs, choosers=choosers)
+        pairs = compute_gold_pairs(dataset, replace(plan, top_k=None), aspect)
+        return PreferenceAspect(
+            dataset=dataset,
+            plan=plan,
+            aspect=aspect,
+            pairs=pairs,
+            choosers=make_choosers(dataset, pairs, plan.metrics),
+            chosen=_choose_slices(dataset, plan, pairs, aspect),
+        )
 
     def slices(self) -> list[Slice]:
         """Return the slices of pairs, by what both outputs share."""
-        slices = []
-        outputs = np.unique(np.concatenate([self.pairs.first, self.pairs.second]))
-        for part in make_slices(self.dataset, self.plan.slices, outputs):
-            inside = np.zeros(len(self.dataset), dtype=np.bool_)
-            inside[part.outputs] = True
-            members = np.flatnonzero(inside[self.pairs.first] & inside[self.pairs.second])
-            if len(members):
-                slices.append(replace(part, outputs=members))
-        return slices
+        return self.chosen.slices
+
+    @property
+    def members(self) -> Codes:
+        """The pairs of any slice."""
+        return np.unique(np.concatenate([part.outputs for part in self.slices()]))
 
     def evaluate_slice(self, part: Slice, measure: str, _: Callable[[int], None]) -> tuple[list[Figure], Tests]:
         """Return the figures of all metrics on one slice, ranked, and the tests."""
@@ -421,7 +456,8 @@ class PreferenceAspect:
 
     def notes(self, _: Sequence[Figure]) -> list[str]:
         """What a reader must know about the choices of this aspect."""
-        human, notes = self.pairs.choice, []
+        members = self.members
+        human, notes = self.pairs.choice[members], list(self.chosen.notes)
         counts = {name: np.count_nonzero(human == v) for name, v in (("first", 1), ("second", -1), ("tie", 0))}
         most, count = max(counts.items(), key=lambda entry: entry[1])
         if count >= 0.9 * len(human):
@@ -429,19 +465,20 @@ class PreferenceAspect:
         # Ties lower most measures without being a choice against people.
         listed = []
         for chooser in self.choosers:
-            known = chooser.leaning[~np.isnan(chooser.leaning)]
+            known = chooser.leaning[members]
+            known = known[~np.isnan(known)]
             share = np.count_nonzero(known == 0) / len(known) if len(known) else 0.0
             if share >= _MANY_TIES:
                 listed.append(f"{chooser.name} ties {100 * share:.0f} % of the pairs")
         if listed:
             more = f" and {len(listed) - 5} more metrics tie many" if len(listed) > 5 else ""
             notes.append(f"{', '.join(listed[:5])}{more}. A tie is a miss where people prefer one output.")
-        items = len(np.unique(self.dataset.items.codes[self.pairs.first]))
+        items = len(np.unique(self.dataset.items.codes[self.pairs.first[members]]))
         return notes + few_units_notes(self.plan, [(items, "items", self.aspect)])
 
     def _epsilons(self, part: Slice, measure: str) -> list[float]:
         """Return each metric's tie threshold, 0 if it has none."""
-        pairs = part.outputs if self.plan.epsilon_over == "slice" else np.arange(len(self.pairs.choice))
+        pairs = part.outputs if self.plan.epsilon_over == "slice" else self.members
         own = self.pairs.take(pairs)
         epsilons = []
         for chooser in self.choosers:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The name of the row that shows how well a single rater agrees with the others.
 HUMANS = "(one rater)"
+#: What stands in the place of the aspect for means over aspects.
+MEAN = "(mean)"
 NO_TESTS = "no tests"
 
 
@@ -355,7 +357,8 @@ class MetaEvaluation:
         first = self.figures[0]
         measure = "agreement" if "measure" in varying else first.measure
         aspect = "ratings" if "aspect" in varying else first.aspect
-        return f"{measure} with humans' {aspect}, {_GROUP_TITLES.get(first.group, f'grouped by {first.group}')}"
+        whose = "" if aspect in self.dataset.choices and not self.plan.preferences else "humans' "
+        return f"{measure} with {whose}{aspect}, {_GROUP_TITLES.get(first.group, f'grouped by {first.group}')}"
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

@@ -29,6 +29,7 @@ from metrist.evaluate.meta.dataset import (
     MetricScores,
     are_all,
 )
+from metrist.evaluate.meta.lengths import length_columns, measure_lengths
 from metrist.io import ParsedRow, Reader
 from metrist.io.row_model import Location
 from metrist.io.writer import encodable
@@ -59,8 +60,10 @@ _ROWS_AT_ONCE = 8192
 class SourceTables:
     """The tables of all sources, in the order in which these were added."""
 
-    def __init__(self) -> None:
+    def __init__(self, units: Sequence[str] = ()) -> None:
         self.labels = LabelSets()
+        #: The units of lengths besides characters.
+        self._units = tuple(units)
         #: Names that Arrow cannot hold, by how they are written there.
         self.originals: dict[str, str] = {}
         self._places: list[str | None] = []
@@ -160,7 +163,7 @@ class SourceTables:
         columns = {name: records[name] for name in names if name in records.column_names}
         if "output" in records.column_names:  # A run may store no texts.
             self.labels.add(records)
-            for name, values in _measure_lengths(records, originals).items():
+            for name, values in measure_lengths(records, originals, self._units).items():
                 short = values.astype(np.float32)  # Most lengths are whole.
                 is_same = np.array_equal(short, values, equal_nan=True)
                 columns[name] = pa.array(short if is_same else values, from_pandas=True)
@@ -168,35 +171,13 @@ class SourceTables:
 
     def _add_table(self, name: str, table: pa.Table, place: int) -> None:
         columns = {"at": pc.add(table["row"], place << _ROW_BITS)}
-        optional = ("rater", "weight") if name in _JUDGED else (*TAG_FIELDS, "extra", *LENGTHS)
+        optional = ("rater", "weight") if name in _JUDGED else (*TAG_FIELDS, "extra", *length_columns(self._units))
         for column in (*_JUDGED.get(name, ("item", "system")), *optional):
             is_there = column in table.column_names
             if is_there and (column not in optional or table[column].null_count < len(table)):
                 values = table[column]
                 columns[column] = values.dictionary_encode() if pa.types.is_string(values.type) else values
         self._tables[name].append(pa.table(columns))
-
-
-def _measure_lengths(records: pa.Table, originals: Mapping[int, Sequence[Any]]) -> dict[str, NDArray[Any]]:
-    """The lengths of the texts of records, of several references their mean; `originals` are the texts that Arrow
-    cannot hold, by their row."""
-    counts = pc.fill_null(pc.list_value_length(records["references"]), 0).to_numpy()
-    ends = np.cumsum(counts)
-    characters = pc.utf8_length(pc.list_flatten(records["references"])).to_numpy()
-    sums = np.concatenate([[0], np.cumsum(characters, dtype=np.int64)])
-    total = sums[ends] - sums[ends - counts]
-    lengths: dict[str, NDArray[Any]] = {
-        "output_length": pc.utf8_length(records["output"]).to_numpy(),
-        "reference_length": np.divide(total, counts, out=np.full(len(counts), np.nan), where=counts > 0),
-        "source_length": pc.utf8_length(records["source"]).to_numpy(),
-    }
-    if originals:
-        lengths = {name: values.astype(np.float64) for name, values in lengths.items()}
-    for row, (_, _, output, source, *_, references) in originals.items():
-        mean = sum(map(len, references)) / len(references) if references else np.nan
-        for name, length in zip(LENGTHS, (len(output), mean, np.nan if source is None else len(source)), strict=True):
-            lengths[name][row] = length
-    return lengths
 
 
 # ---- From tables to columns
@@ -245,7 +226,7 @@ def build_dataset(
     records, ratings = (table.drop_columns(["item", "system"]) for table in (records, ratings))
     raters, rater_codes = _number_raters([ratings, errors, preferences])
     lengths = {}
-    for name in [name for name in LENGTHS if name in records.column_names]:
+    for name in [name for name in records.column_names if name.partition(":")[0] in LENGTHS]:
         values = records[name].to_numpy()
         known = ~np.isnan(values)
         lengths[name] = np.full(len(outputs), np.nan, values.dtype)

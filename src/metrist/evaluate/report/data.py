@@ -22,7 +22,7 @@ from metrist.evaluate.explain.worst import percentile_ranks
 from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, join, meta_evaluate
 from metrist.evaluate.meta.dataset import Cost
 from metrist.evaluate.meta.join import read_costs
-from metrist.evaluate.plans import as_names
+from metrist.evaluate.plans import as_names, list_units
 from metrist.evaluate.selection import (
     check_signatures,
     has_metric,
@@ -335,7 +335,7 @@ class ReportData:
         runs = [self.results] if len(self.runs) == 1 else list(self.runs.values())
         sources = [*runs, *self.files]
         try:
-            dataset = join(sources, **self.options.reading)
+            dataset = join(sources, lengths=list_units(self.options.slices), **self.options.reading)
         except MetristError:
             return None
         return dataset if dataset.ratings or dataset.preferences else None
