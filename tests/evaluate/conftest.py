@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from metrist.evaluate.meta import estimates
+from metrist.evaluate.meta import thresholds
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -15,5 +15,5 @@ def _few_threshold_draws(request: pytest.FixtureRequest) -> Iterator[None]:
     the time of a meta-evaluation. The tests of thresholds use all."""
     with pytest.MonkeyPatch.context() as patch:
         if request.module.__name__ != "test_meta_ties":
-            patch.setattr(estimates, "_DRAWS", 10)
+            patch.setattr(thresholds, "_DRAWS", 10)
         yield

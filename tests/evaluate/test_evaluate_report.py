@@ -6,14 +6,17 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from html import unescape
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from run_builder import make_run, noisy
 
 from error_codes import raises_code
-from metrist.errors import MissingExtra, RunError
+from metrist.errors import MetristError, MissingExtra, RunError
 from metrist.evaluate.audit.calibrate import calibrate
 from metrist.evaluate.compare.comparison import compare
 from metrist.evaluate.explain.worst import show_outputs
@@ -27,6 +30,7 @@ from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.page import Block, FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
 from metrist.report.svg import COLUMN, PHONE
+from metrist.report.tables import Estimate
 from metrist.run import score
 from metrist.scores import Score
 
@@ -590,3 +594,69 @@ def test_a_column_to_slice_by_is_one_of_the_data() -> None:
         build_report(str(DEMO), metrics="rougeL", slices="zz", **OPTIONS)
     page = build_report(make_run(quality={"a": HIGH, "b": LOW}), slices=["task"], **OPTIONS)
     assert [note for note in page.cautions if "sliced by task" in note]
+
+
+def make_judged_tasks() -> list[dict[str, Any]]:
+    """Two tasks with answers of one word and one with twelve, in two languages, with three raters and a stored score
+    named `m`, as in the study of Doostmohammadi et al. (2024)."""
+    rng = np.random.default_rng(5)
+    rows = []
+    for task, words in (("b-short", 1), ("a-long", 12), ("c-short", 1)):
+        for item, system, language in product(range(4), "ab", ("en", "sv")):
+            ratings = rng.integers(1, 4, 3).tolist()
+            value = round(float(np.mean(ratings) + rng.normal(0, 0.6)), 1)
+            row: dict[str, Any] = {"item": f"{task}-{language}-{item}", "system": system, "output": "x", "task": task}
+            row |= {"language": language, "references": ["y " * words], "kind": "Q" if task != "b-short" else "P"}
+            rows.append({**row, "ratings": {"correct": ratings}, "scores": {"m": value, "other": 1.0}})
+    return rows
+
+
+@pytest.mark.parametrize("over", ["language", "all"])
+def test_levels_have_the_numbers_of_meta_and_short_answers_left(over: str) -> None:
+    rows = make_judged_tasks()
+    settings: dict[str, Any] = {
+        "slices": ("task+language",),
+        "group": "none",
+        "gold": "majority",
+        "epsilon_over": over,
+        "draws": 120,
+    }
+    text = plot(rows, kind="levels", metrics=["m"], aspect="correct", **settings).svg()
+    evaluation = meta_evaluate(rows, "correct", metrics=["m"], **settings)
+    shown = []
+    for figure in (f for f in evaluation.figures if f.slice.startswith("task+language=") and f.metric == "m"):
+        estimate = Estimate(figure.value, figure.low, figure.high)
+        name = figure.slice.partition("=")[2]
+        assert f"{name}: acc_eq {estimate}; 8 outputs" in unescape(text)
+        shown.append((name, f"{figure.epsilon:.4f}"))
+    assert len(shown) == 6
+    description = unescape(text).partition("<desc")[2].partition("</desc>")[0]
+    # The order of the paper's figure: short answers left, long ones right, the languages of a task side by side.
+    order = [name.replace(" · ", " ") for name, _ in shown]
+    places = [description.index(name) for name in sorted(order, key=lambda name: (name.startswith("a-long"), name))]
+    assert places == sorted(places)
+    assert text.index("short answers") < text.index("long answers")
+    for name, epsilon in shown if over == "language" else []:
+        assert f"{name.replace(' · ', ' ')}: acc_eq" in description
+        assert f"at ε {epsilon}," in description
+    assert (f"ε {shown[0][1]};" in description) == (over == "all")
+    by_column = plot(rows, kind="levels", metrics=["m"], task_class="kind", **settings).svg()
+    assert ">P</text>" in by_column
+    assert "short answers" not in by_column
+
+
+def test_given_thresholds_are_those_of_the_figure() -> None:
+    settings: dict[str, Any] = {"slices": ("task",), "group": "none", "draws": 120, "epsilon": {"m": 0.4}}
+    text = unescape(plot(make_judged_tasks(), kind="levels", metrics=["m"], **settings).svg())
+    figure = meta_evaluate(make_judged_tasks(), metrics=["m"], **settings).figure("m", on="task=a-long")
+    assert f"a-long: acc_eq {Estimate(figure.value, figure.low, figure.high)}; 16 outputs" in text
+    assert "ε 0.4000;" in text
+
+
+def test_metrics_are_computed_unless_the_file_holds_all_of_them() -> None:
+    rows = [{**row, "output": "y y"} for row in make_judged_tasks()]
+    assert ReportData([rows], ReportOptions(metrics=["m"])).results["m"].values[0] == rows[0]["scores"]["m"]
+    data = ReportData([rows], ReportOptions(metrics=["rougeL"]))
+    assert [metric.label for metric in data.results.metrics] == ["rougeL"]
+    with raises_code(MetristError, "unknown_name"):
+        ReportData([rows], ReportOptions(metrics=["m", "rougeL"]))

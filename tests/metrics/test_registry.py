@@ -434,8 +434,10 @@ def test_a_class_is_built_with_its_defaults_and_other_values_are_refused_with_a_
     assert build_all({"mine": Plain})[0].label == "mine"
     with raises_code(SpecError, "invalid_value", "class int"):
         build(int)
-    for value, named in ((Demanding, "'words'"), (3.5, "3.5 (float)"), (None, "None (NoneType)")):
-        with raises_code(SpecError, "missing_value", named):
+    with raises_code(SpecError, "missing_value", "'words'"):
+        build(Demanding)
+    for value, named in ((3.5, "3.5 (float)"), (None, "None (NoneType)")):
+        with raises_code(SpecError, "invalid_value", named):
             build(value)
     with raises_code(SpecError, "missing_value", "5"):
         build_all(5)

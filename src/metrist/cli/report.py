@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -15,7 +16,7 @@ from metrist.cli.options import Names, ReadingOptions
 from metrist.cli.output import print_note, print_text
 from metrist.cli.progress import progress_bar
 from metrist.errors import MissingExtra, RunError
-from metrist.evaluate.plans import ComparisonSettings
+from metrist.evaluate.plans import ComparisonSettings, MetaPlan
 from metrist.settings import as_arguments, reuse_setting, setting
 
 #: The form of a report.
@@ -63,6 +64,13 @@ class SelectionOptions:
         "--slice",
         metavar="COLUMN",
         shown="task and language",
+    )
+    group: str = reuse_setting(MetaPlan, "group")
+    gold: str = reuse_setting(MetaPlan, "gold")
+    epsilon_over: str = reuse_setting(MetaPlan, "epsilon_over")
+    epsilon: Mapping[str, Any] = reuse_setting(MetaPlan, "epsilon")
+    task_class: str | None = setting(
+        None, "Levels: set tasks apart by this column.", "--class", metavar="COLUMN", shown="short and long answers"
     )
     draws: int = reuse_setting(ComparisonSettings, "draws")
     alpha: float = reuse_setting(ComparisonSettings, "alpha")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import RunError
+from metrist.evaluate.epsilons import check_epsilons, parse_epsilons
 from metrist.settings import MAX_DRAWS, check_settings, setting
 
 if TYPE_CHECKING:
@@ -150,6 +151,12 @@ class MetaPlan:
     )
     preferences: bool = setting(False, "Agree with human choices between two outputs instead of ratings.")
     epsilon_over: str = setting("all", "Choose thresholds over all, slice, crossfit, or a column.", metavar="WHAT")
+    epsilon: Mapping[str, Any] = setting(
+        {},
+        "A metric's tie threshold, or a TOML or JSON file of them; repeatable.",
+        metavar="METRIC=X|FILE",
+        parse=parse_epsilons,
+    )
     average: Average = setting("macro", "How slices are averaged.")
     group_average: Average = setting("macro", "How groups are averaged within a slice.")
     system_score: SystemScore = setting(
@@ -185,6 +192,8 @@ class MetaPlan:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_names(getattr(self, name)))
         check_settings(self)
+        column = None if self.epsilon_over in EPSILON_OVER else self.epsilon_over
+        object.__setattr__(self, "epsilon", check_epsilons(self.epsilon or {}, column))
         if self.one_sided and self.test not in ("williams", "sign"):
             raise RunError(
                 f"only `test='williams'` and `test='sign'` can be one-sided, not {self.test}", code="conflict"

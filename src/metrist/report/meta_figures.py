@@ -203,7 +203,8 @@ def draw_curves(curves: Mapping[str, Curve], *, aspect: str, style: Style = PAGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelColumn:
-    """One task in one language: the agreement of a metric with people, and the mean level of both from 0 to 1."""
+    """One task in one language: the agreement of a metric with people, and the mean level of both from 0 to 1. Columns
+    with the same heading stand together below it."""
 
     task: str
     language: str
@@ -211,6 +212,8 @@ class LevelColumn:
     people: float
     metric: float
     outputs: int
+    heading: str = ""
+    epsilon: float = math.nan
 
 
 def draw_levels(
@@ -219,11 +222,15 @@ def draw_levels(
     """Two panels with a column per task and language: above, how the metric agrees with people; below, the mean levels
     of both (Doostmohammadi et al. 2024, Figures 1, 2, 4 and 5)."""
     drawing, font = Drawing(f"{metric} and people's {aspect}, per task and language", style), style.font
-    drawing.description = "; ".join(
-        f"{column.task} {column.language}: {measure} {column.agreement}, people {format_number(column.people, 2)}, "
-        f"{metric} {format_number(column.metric, 2)}"
-        for column in columns
-    )
+    shared = len({column.epsilon for column in columns}) == 1
+    described = [f"ε {format_number(columns[0].epsilon, 4)}"] if shared and math.isfinite(columns[0].epsilon) else []
+    for column in columns:
+        epsilon = f" at ε {format_number(column.epsilon, 4)}" if not shared and math.isfinite(column.epsilon) else ""
+        described.append(
+            f"{column.task} {column.language}: {measure} {column.agreement}{epsilon}, "
+            f"people {format_number(column.people, 2)}, {metric} {format_number(column.metric, 2)}"
+        )
+    drawing.description = "; ".join(described)
     languages = list(dict.fromkeys(column.language for column in columns))
     named = len({column.task for column in columns}) > 1 and len(languages) > 1
     roles = {language: f"c{number % len(SERIES)}" for number, language in enumerate(languages)} if named else {}
@@ -233,7 +240,9 @@ def draw_levels(
     left, right = 3.4 * font, style.width - 0.5 * font
     top = draw_legend(drawing, list(entries), list(entries.values()), left)
     height = 0.2 * style.width
-    upper = PlotPanel(left, right, top + style.line, top + style.line + height)
+    headings = list(dict.fromkeys(column.heading for column in columns))
+    upper_top = top + (2 if any(headings) else 1) * style.line
+    upper = PlotPanel(left, right, upper_top, upper_top + height)
     lower = PlotPanel(left, right, upper.bottom + 2 * style.line, upper.bottom + 2 * style.line + height)
     shown = "● people   ○ " + metric if named else ""
     drawing.add(Label(left, top + 0.5 * style.line, f"agreement ({measure})", bold=True))
@@ -244,12 +253,16 @@ def draw_levels(
         draw_levels_axis(drawing, panel)
     # Tasks stand apart; the languages of a task side by side.
     tasks = list(dict.fromkeys(column.task for column in columns))
-    width = (right - left) / max(len(columns) + 0.6 * (len(tasks) - 1), 1)
+    width = (right - left) / max(len(columns) + 0.6 * (len(tasks) - 1) + 1.2 * (len(headings) - 1), 1)
     x, labels = left, list[tuple[float, str]]()
+    blocks: dict[str, list[float]] = {}
     for number, column in enumerate(columns):
         if number and column.task != columns[number - 1].task:
             x += 0.6 * width
+        if number and column.heading != columns[number - 1].heading:
+            x += 1.2 * width
         middle = x + width / 2
+        blocks.setdefault(column.heading, []).append(middle)
         role = roles.get(column.language, "h5")
         where = " · ".join(filter(None, (column.task, column.language)))
         count = format_count(column.outputs, "output")
@@ -271,6 +284,11 @@ def draw_levels(
             drawing.add(Circle(middle, y, 0.38 * font, colour, tip, hollow=hollow and named))
         labels.append((middle, column.language if not named and len(tasks) == 1 else column.task))
         x += width
+    for heading, middles in blocks.items():
+        room = middles[-1] - middles[0] + 2 * width
+        drawing.add(
+            Label(sum(middles) / len(middles), upper.top - 0.5 * style.line, cut_text(heading, font, room), "middle")
+        )
     drawing.height = _label_columns(drawing, labels, width, lower.bottom + 0.6 * font)
     return drawing
 

@@ -193,7 +193,7 @@ def test_tie_shares_are_counted_at_the_threshold_of_each_language() -> None:
         gaps = [abs(score(a) - score(b)) for a, b in combinations(own, 2)]
         tied, pairs = tied + sum(gap <= epsilon for gap in gaps), pairs + len(gaps)
     (table,) = analyse(result, "ties")
-    assert cell(table, "far", "tie share") == pytest.approx(tied / pairs)
+    assert cell(table, "far", "tie share at ε") == pytest.approx(tied / pairs)
     assert tied
     assert "Only outputs that share a threshold are paired" in table.text()
 

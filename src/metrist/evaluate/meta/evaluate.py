@@ -26,7 +26,7 @@ from metrist.evaluate.meta.dataset import (
     select_outputs,
     system_means,
 )
-from metrist.evaluate.meta.estimates import AspectData, check_groups
+from metrist.evaluate.meta.estimates import CALIBRATED, AspectData, check_groups
 from metrist.evaluate.meta.figures import SOFT, RatingAspect, check_test, soft_ties
 from metrist.evaluate.meta.join import describe_case, join
 from metrist.evaluate.meta.notes import direction_notes, opposition_notes, plan_notes, reversal_notes
@@ -65,6 +65,7 @@ def meta_evaluate(
     gold: str = "mean",
     preferences: bool = False,
     epsilon_over: str = "all",
+    epsilon: Mapping[str, Any] | None = None,
     average: Average = "macro",
     group_average: Average = "macro",
     system_score: SystemScore = "corpus",
@@ -118,6 +119,7 @@ def meta_evaluate(
         plan,
         measures=plan.measures or (("accuracy", "f1") if preferences else ("acc_eq",)),
         metrics=None if plan.metrics is None else _split_names(dataset, plan.metrics),
+        epsilon={name: e for text, e in plan.epsilon.items() for name in _split_names(dataset, [text])},
     )
     return evaluate(filter_outputs(dataset, plan.where), plan, progress)
 
@@ -130,6 +132,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         derived, gold_notes = derive_ratings(dataset, plan)
         evaluation = evaluate(derived, replace(plan, gold="mean"), progress)
         return replace(evaluation, plan=plan, notes=(*gold_notes, *evaluation.notes))
+    _check_epsilon(dataset, plan)
     golds: dict[str, Floats] = {}
     outputs: dict[str, Codes] = {}
     metrics: Sequence[MetricScores] = tuple(dataset.scores.values())
@@ -181,6 +184,14 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         outputs=outputs,
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _check_epsilon(dataset: JudgedDataset, plan: MetaPlan) -> None:
+    check_names("metric", list(plan.epsilon), list(dataset.scores))
+    if plan.epsilon and (CALIBRATED not in plan.measures or plan.group == "system-level"):
+        raise RunError(
+            "`epsilon` is the threshold of `measures='acc_eq'` between outputs, which is not measured", code="conflict"
+        )
 
 
 def _weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from metrist.errors import agree, format_count
 from metrist.evaluate.meta.dataset import MetricScores, Slice
-from metrist.evaluate.meta.estimates import AspectData
+from metrist.evaluate.meta.estimates import CALIBRATED, AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, MEAN, NO_TESTS, Figure, MetaEvaluation, Tests
 from metrist.evaluate.plans import MetaPlan
@@ -37,6 +37,7 @@ FEW_SYSTEMS = 8
 #: If calling everything a tie is right this often, accuracies say little about a metric.
 _SKEWED = 0.75
 _MAX_LISTED = 5
+_MAX_THRESHOLDS = 30
 _CORRECTIONS = {
     "holm": "Holm-corrected",
     "benjamini-hochberg": "Benjamini-Hochberg-corrected",
@@ -54,8 +55,14 @@ def plan_notes(
             f"{plan.confidence:.0%} intervals: {plan.draws:,} bootstrap resamples of {plan.resample_name}, "
             f"seed {plan.seed}."
         )
-    if any(figure.measure == "acc_eq" and figure.group != "system-level" for figure in figures):
-        notes.append(_describe_epsilons(plan, epsilon_column))
+    calibrated = [f for f in figures if f.measure == CALIBRATED and f.group != "system-level"]
+    # Stored choices between two outputs have no threshold.
+    names = dict.fromkeys(f.metric for f in calibrated if f.group != "pairs" or not math.isnan(f.epsilon))
+    given, chosen = ([name for name in names if (name in plan.epsilon) == is_given] for is_given in (True, False))
+    if given:
+        notes.append(f"ε of {_list(given)}: given." if chosen else "ε: given.")
+    if chosen:
+        notes.append(f"ε{f' of {_list(chosen)}' if given else ''}: {_describe_choice(plan, epsilon_column)}")
     if any(figure.measure.startswith("spa") for figure in figures):
         notes.append("spa is computed from p-values: it has no interval, no test and no mean over slices.")
     reasons: dict[str, list[str]] = {}
@@ -84,20 +91,21 @@ def plan_notes(
     return notes
 
 
-def _describe_epsilons(plan: MetaPlan, column: str) -> str:
+def _describe_choice(plan: MetaPlan, column: str) -> str:
+    """Say on what thresholds were chosen."""
     best = f", best for the mean over {column}" if column else ""
     match plan.epsilon_over:
         case "all":
             what = f"one per metric{best}, on" if column else "the metric's best tie threshold, chosen on"
-            return f"ε: {what} the same outputs: accuracies are a little too high, intervals account for it."
+            return f"{what} the same outputs: accuracies are a little too high, intervals account for it."
         case "slice":
             return (
-                "ε: the metric's best tie threshold on each slice, chosen on the same outputs: accuracies are too "
+                "the metric's best tie threshold on each slice, chosen on the same outputs: accuracies are too "
                 "high, intervals account for it."
             )
         case "crossfit":
-            return f"ε: chosen on other items than those it is evaluated on (5 folds){best}."
-    return f"ε: each metric's best tie threshold per {plan.epsilon_over}{best}."
+            return f"chosen on other items than those it is evaluated on (5 folds){best}."
+    return f"each metric's best tie threshold per {plan.epsilon_over}{best}."
 
 
 def _draws_notes(plan: MetaPlan, tests: Sequence[Tests]) -> list[str]:
@@ -213,6 +221,24 @@ def system_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
     return notes
 
 
+def epsilon_notes(data: AspectData) -> list[str]:
+    """List the thresholds of each metric where it has several."""
+    over, parts = data.plan.epsilon_over, [part for part in data.slices if part.column]
+    if over == "all" or CALIBRATED not in data.plan.measures or not data.is_calibrated(CALIBRATED):
+        return []
+    listed = []
+    for metric in data.metrics:
+        by_slice = [data.thresholds(metric.name, data.gold, metric.signed(), part) for part in parts or data.slices]
+        if over == "slice":
+            named = {part.name: own.epsilon[0] for part, own in zip(parts, by_slice, strict=False)}
+        else:
+            named = {name: by_slice[0].epsilon[code] for code, name in data.part_names().items()}
+        if len(named) > 1:
+            values = [f"{name} {format_number(float(epsilon), 4)}" for name, epsilon in named.items()]
+            listed.append(f"{metric.name} {_list(values, most=_MAX_THRESHOLDS)}")
+    return [f"ε for {data.aspect} by {'fold' if over == 'crossfit' else over}: {'; '.join(listed)}."] if listed else []
+
+
 def data_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
     """Say which outputs are not rated, and warn if ratings are nearly constant, or a measure is undefined."""
     notes = []
@@ -223,6 +249,8 @@ def data_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
             f"{unrated:,} of {format_count(len(values), 'output')} {agree(unrated, 'has', 'have')} no {data.aspect} "
             f"rating and {agree(unrated, 'is', 'are')} left out."
         )
+    if data.plan.epsilon_over != "slice":  # There the rows show them.
+        notes += epsilon_notes(data)
     distinct, counts = np.unique(rated, return_counts=True)
     if len(distinct) == 1:
         notes.append(f"Warning: humans give all outputs the same {data.aspect}, {distinct[0]:g}.")

@@ -482,8 +482,8 @@ class PreferenceAspect:
         own = self.pairs.take(pairs)
         epsilons = []
         for chooser in self.choosers:
-            epsilon = 0.0
-            if measure == "acc_eq" and not chooser.stored:
+            epsilon = self.plan.epsilon.get(chooser.name, 0.0)
+            if measure == "acc_eq" and not chooser.stored and chooser.name not in self.plan.epsilon:
                 epsilon = best_epsilon(own.choice, chooser.leaning[pairs], own.weight)
             epsilons.append(0.0 if math.isnan(epsilon) else epsilon)
         return epsilons

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from functools import partial
 from itertools import islice, product
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from metrist.errors import MetristError
 from metrist.evaluate.meta import Figure, MetaEvaluation, advice
 from metrist.evaluate.meta.analyses import analyse
 from metrist.evaluate.meta.analyses.metrics import compute_curve
-from metrist.evaluate.meta.dataset import ALL, make_slices, system_means
+from metrist.evaluate.meta.dataset import ALL, JudgedDataset, make_slices, resolve_column, system_means
 from metrist.evaluate.meta.notes import group_figures
 from metrist.evaluate.meta.results import HUMANS
 from metrist.evaluate.report.data import ReportData
@@ -32,6 +33,7 @@ from metrist.report.meta_figures import (
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
 from metrist.report.tables import Table, format_number
+from metrist.stats import Codes
 from metrist.stats.gold import majorities
 from metrist.stats.measures import measure
 
@@ -42,6 +44,8 @@ _SCALE = (0.0, 1.0)
 _MAX_PANELS = 12
 #: Pictures of levels, of the best metrics and all aspects.
 _MAX_PICTURES = 12
+#: Mean words of the references of a task below which its answers are short, and items that are looked at.
+_SHORT, _MAX_ITEMS = 5, 200
 #: Columns of tasks, which are ordered by the length of their references.
 _TASKS = ("task", "task+language")
 
@@ -364,7 +368,21 @@ def _describe_scale(data: ReportData, metric: str) -> str:
     scale = f"0 and 1 are the lowest and the highest rating; for {metric} {worst:.3g} and {best:.3g}, {origin}."
     if _level_column(data) not in _TASKS:
         return scale
-    return f"{scale} Tasks are ordered by the length of their references, the shortest left."
+    classes = f"; short answers have fewer than {_SHORT} words on average" if data.options.task_class is None else ""
+    return f"{scale} Tasks are ordered by the length of their references, the shortest left{classes}."
+
+
+def _find_class(data: ReportData, dataset: JudgedDataset, outputs: Codes) -> str:
+    """The class of a task: the most frequent value of the column that was named, or by the words of its references;
+    empty if unknown."""
+    if data.options.task_class is not None:
+        labels = resolve_column(dataset, data.options.task_class, outputs)
+        codes = labels.codes[outputs][labels.codes[outputs] >= 0]
+        return labels.names[int(np.bincount(codes).argmax())] if len(codes) else ""
+    items = (dataset.items.names[code] for code in np.unique(dataset.items.codes[outputs])[:_MAX_ITEMS])
+    texts = data.texts.read([data.item_rows[item] for item in items if item in data.item_rows])
+    words = [len(text.split()) for facts in texts.values() if facts.record for text in facts.record.references]
+    return "" if not words else "short answers" if np.mean(words) < _SHORT else "long answers"
 
 
 def levels_figure(
@@ -386,6 +404,7 @@ def levels_figure(
     found = {f.slice: f for f in evaluation.figures if f.metric == metric and f.aspect == aspect}
     lengths = dataset.lengths.get("reference_length")
     columns: list[tuple[float, LevelColumn]] = []
+    by_task: dict[str, list[Codes]] = {}
     for part in parts:
         figure = found.get(part.name)
         both = part.outputs[np.isfinite(gold[part.outputs]) & np.isfinite(scores[part.outputs])]
@@ -394,6 +413,7 @@ def levels_figure(
         task, _, language = part.value.partition(" · ") if "+" in column else (part.value, "", "")
         if column == "language":
             task, language = "", part.value
+        by_task.setdefault(task, []).append(both)
         known = lengths[both][np.isfinite(lengths[both])] if lengths is not None and column in _TASKS else np.empty(0)
         columns.append(
             (
@@ -405,6 +425,7 @@ def levels_figure(
                     people=(float(gold[both].mean()) - low) / (high - low) if high > low else math.nan,
                     metric=(float(scores[both].mean()) - worst) / (best - worst) if best != worst else math.nan,
                     outputs=len(both),
+                    epsilon=figure.epsilon,
                 ),
             )
         )
@@ -413,10 +434,21 @@ def levels_figure(
     mean_length: dict[str, list[float]] = {}
     for length, entry in columns:
         mean_length.setdefault(entry.task, []).append(length)
-    ordered = sorted(
-        columns, key=lambda pair: (float(np.mean(mean_length[pair[1].task])), pair[1].task, pair[1].language)
-    )
-    entries = [entry for _, entry in ordered]
+    classes = dict.fromkeys(by_task, "")
+    if column in _TASKS or data.options.task_class is not None:
+        classes = {task: _find_class(data, dataset, np.concatenate(own)) for task, own in by_task.items()}
+    lengths_of = {task: float(np.mean(own)) for task, own in mean_length.items()}
+    places = {
+        name: np.mean([lengths_of[task] for task in classes if classes[task] == name]) for name in classes.values()
+    }
+
+    def order(entry: LevelColumn) -> tuple[Any, ...]:
+        name = classes[entry.task]
+        return places[name], name, lengths_of[entry.task], entry.task, entry.language
+
+    entries = sorted((entry for _, entry in columns), key=order)
+    if len(places) > 1:
+        entries = [replace(entry, heading=classes[entry.task]) for entry in entries]
     return draw_levels(entries, metric=metric, measure=evaluation.plan.measures[0], aspect=aspect, style=style)
 
 

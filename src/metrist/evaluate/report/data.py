@@ -76,6 +76,12 @@ class ReportOptions:
     baseline: str | None = None
     aspects: Sequence[str] = ()
     slices: Sequence[str] = ()
+    group: str = "item"
+    gold: str = "mean"
+    epsilon_over: str = "all"
+    epsilon: Mapping[str, Any] = field(default_factory=dict)
+    #: The column that sets tasks apart in figures of levels; None: the length of their answers.
+    task_class: str | None = None
     draws: int = 10_000
     alpha: float = 0.05
     seed: int = 0
@@ -134,9 +140,15 @@ class ReportData:
         if not files:
             raise RunError("a report needs a run, or files to score", code="missing_value")
         given = files if len(files) > 1 else files[0]
-        if names:
+        judged = None
+        try:
+            judged = join(given, **reading)
+        except MetristError:
+            if not names:
+                raise
+        if judged is None or not set(names) <= judged.scores.keys():
             return {"this run": score(given, names, progress=False, **reading)}, files
-        return {"this run": _use_stored_scores(join(given, **reading))}, files
+        return {"this run": _use_stored_scores(judged, names or list(judged.scores))}, files
 
     def _merge(self) -> Results:
         """All runs as one, with the systems and metrics that were chosen."""
@@ -208,6 +220,11 @@ class ReportData:
         """The rows of each system."""
         column = encode_names(self.results.systems)
         return dict(zip(column.names, split_positions(column), strict=True))
+
+    @cached_property
+    def item_rows(self) -> dict[str, int]:
+        """A row of each item."""
+        return {item: row for row, item in enumerate(self.results.items)}
 
     @cached_property
     def costs(self) -> dict[str, Cost]:
@@ -358,6 +375,10 @@ class ReportData:
                 ("accuracy",) if preferences else ("acc_eq",),
                 preferences=preferences,
                 slices=self.slices,
+                group=options.group,
+                gold=options.gold,
+                epsilon_over=options.epsilon_over,
+                epsilon=options.epsilon,
                 metrics=[m.label for m in self.results.metrics] if options.metrics else None,
                 systems=self.systems if options.systems else None,
                 draws=draws,
@@ -451,7 +472,7 @@ def _name_systems(runs: Mapping[str, Results]) -> dict[str, dict[str, str]]:
     }
 
 
-def _use_stored_scores(dataset: JudgedDataset) -> Results:
+def _use_stored_scores(dataset: JudgedDataset, names: Sequence[str]) -> Results:
     """Results from the scores that records hold themselves."""
     if not dataset.scores:
         raise RunError(
@@ -459,7 +480,8 @@ def _use_stored_scores(dataset: JudgedDataset) -> Results:
             code="no_data",
         )
     metrics, scores, signatures = list[Metric](), {}, {}
-    for name, column in dataset.scores.items():
+    for name in names:
+        column = dataset.scores[name]
         missing = np.flatnonzero(np.isnan(column.values)).tolist()
         reason = Failure(FailureKind.missing_input, "the file has no score")
         block = Scores(values=column.values, failures=dict.fromkeys(missing, reason))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from metrist.evaluate.meta.dataset import (
 from metrist.evaluate.meta.estimates import CALIBRATED, AspectData
 from metrist.evaluate.meta.evaluate import evaluate
 from metrist.evaluate.meta.figures import soft_ties
+from metrist.evaluate.meta.notes import epsilon_notes
 from metrist.evaluate.meta.results import HUMANS, NO_TESTS, MetaEvaluation, Tests
 from metrist.report.tables import Change, Column, Count, Number, PValue, Table, name_columns
 from metrist.stats import Codes, Floats
@@ -93,6 +94,9 @@ def top_k_tables(evaluation: MetaEvaluation) -> list[Table]:
                 [metric, *(Number(run.figure(metric, aspect=aspect, measure=name).value) for run in runs)]
                 for metric in evaluation.metrics()
             ],
+            notes=["ε: chosen again on the outputs of each number of systems."]
+            if name == CALIBRATED and plan.group != "system-level" and not plan.epsilon
+            else [],
         )
         for aspect in evaluation.golds
         for name in plan.measures
@@ -218,29 +222,36 @@ def _aspect_data(evaluation: MetaEvaluation, aspect: str) -> AspectData:
 
 
 def tie_table(evaluation: MetaEvaluation, aspect: str) -> Table:
-    """The share of output pairs that humans and each metric tie (at its ε), over all outputs, or as mean and standard
-    deviation over the slices (Doostmohammadi et al. 2024, Table 1)."""
+    """The share of output pairs that humans and each metric tie, as scores are equal and at its ε: over all outputs,
+    or as mean and standard deviation over the slices (Doostmohammadi et al. 2024, Table 1)."""
     data = _aspect_data(evaluation, aspect)
     slices = make_slices(evaluation.dataset, evaluation.plan.slices, data.outputs)
     slices = slices[1:] or slices
     untied = np.zeros(1 + data.parts.max())
     humans = [_tie_share(data.gold[part.outputs], data.parts[part.outputs], untied) for part in slices]
-    rows: list[list[Any]] = [["(humans)", *_mean_and_deviation(humans), Number(0.0, 4)]]
+    rows: list[list[Any]] = [["(humans)", *2 * _mean_and_deviation(humans), Number(0.0, 4)]]
     for metric in data.metrics:
         epsilons = [_thresholds(data, metric, part) for part in slices]
         shares = [
-            _tie_share(metric.values[part.outputs], data.parts[part.outputs], own)
-            for part, own in zip(slices, epsilons, strict=True)
+            [
+                _tie_share(metric.values[part.outputs], data.parts[part.outputs], own)
+                for part, own in zip(slices, thresholds, strict=True)
+            ]
+            for thresholds in ([untied] * len(slices), epsilons)
         ]
         distinct = {float(epsilon) for own in epsilons for epsilon in own}
         epsilon = distinct.pop() if len(distinct) == 1 else np.nan
-        rows.append([metric.name, *_mean_and_deviation(shares), Number(epsilon, 4)])
+        rows.append([metric.name, *chain(*map(_mean_and_deviation, shares)), Number(epsilon, 4)])
     parted = data.parts.any() and CALIBRATED in evaluation.plan.measures
     return Table(
         title=f"ties among pairs of outputs, {aspect}",
-        columns=name_columns("metric", right=("tie share", "± sd over slices", "ε")),
+        columns=name_columns("metric", right=("raw tie share", "± sd", "tie share at ε", "± sd at ε", "ε")),
         rows=rows,
-        notes=["Only outputs that share a threshold are paired, and tie at that threshold."] if parted else [],
+        notes=[
+            *(["± sd: over slices."] if len(slices) > 1 else []),
+            *(["Only outputs that share a threshold are paired, and tie at that threshold."] if parted else []),
+            *epsilon_notes(data),
+        ],
     )
 
 
