@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from metrist.errors import RunError
+from metrist.settings import check_types
 
 #: The environment variable that gives each field its default.
 VARIABLES = {
@@ -78,6 +79,7 @@ class Runtime:
     run_id: str | None = None
 
     def __post_init__(self) -> None:
+        check_types(Runtime, {name: getattr(self, name) for name in ("device", *_AMOUNTS, "max_cost")})
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

@@ -24,11 +24,14 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from metrist.errors import InputError, MetristError, RunError, SpecError, did_you_mean
 
 _KEY = "setting"
+_F = TypeVar("_F", bound=Callable[..., Any])
+#: The most resamples that a function or a command draws: p-values and intervals gain nothing beyond.
+MAX_DRAWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +60,8 @@ class Setting:
         """The limits in words: at least 1, from 0 to 1, between 0 and 1; empty if there are none."""
         if self.max is None:
             return "" if self.min is None else f"at least {self.min:g}"
-        return f"between {self.min:g} and {self.max:g}" if self.open else f"from {self.min:g} to {self.max:g}"
+        low, high = f"{self.min:,.12g}", f"{self.max:,.12g}"
+        return f"between {low} and {high}" if self.open else f"from {low} to {high}"
 
     def option_names(self, name: str) -> list[str]:
         """The names of the option for a field: `--top-k` for `top_k`, unless `flags` has a long one."""
@@ -173,8 +177,25 @@ def check_settings(plan: Any, error: type[MetristError] = RunError) -> None:
             raise error(f"`{name}` must be {setting.describe_limits()}, got {value!r}", code="invalid_value")
 
 
+def checks_types(function: _F) -> _F:
+    """Make a function check its arguments by `check_types` first."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # Whose message names the function.
+        check_types(function, {name: value for name, value in bound.items() if name != "self"})
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
 def check_types(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
-    """Raise InputError for an argument that is not of the type which the function declares, and for an empty text."""
+    """Raise InputError for an argument that is not of the type which the function, or the dataclass, declares, and for
+    an empty text; RunError for `draws` and `seed` beyond the limits that they have everywhere."""
     hints = _read_hints(function)
     for name, value in arguments.items():
         if name in hints and not _is_of(value, hints[name]):
@@ -182,9 +203,22 @@ def check_types(function: Callable[..., Any], arguments: Mapping[str, Any]) -> N
             expected = str(inspect.signature(function).parameters[name].annotation).replace(" | None", "")
             rule = "not be empty" if value == "" else f"be {expected}, got {shown}"
             raise InputError(f"`{name}` must {rule}", code="invalid_value")
+    draws, seed = arguments.get("draws"), arguments.get("seed")
+    if draws is not None and (draws == 1 or not 0 <= draws <= MAX_DRAWS):
+        raise RunError(f"`draws` must be from 2 to {MAX_DRAWS:,} (0: none), got {draws:,}", code="invalid_value")
+    if seed is not None and seed < 0:
+        raise RunError(f"`seed` must be at least 0, got {seed}", code="invalid_value")
 
 
-_read_hints = functools.cache(get_type_hints)
+@functools.cache
+def _read_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The types that a function declares; those that only type checkers import are Any."""
+    unknown: dict[str, Any] = {}
+    while True:
+        try:
+            return get_type_hints(function, localns=unknown)
+        except NameError as error:
+            unknown[str(error.name)] = Any
 
 
 def _is_of(value: Any, annotation: Any) -> bool:
@@ -199,14 +233,14 @@ def _is_of(value: Any, annotation: Any) -> bool:
         return (
             isinstance(value, Mapping)
             and all(_is_of(key, members[0]) for key in value)
-            and all(isinstance(one, members[1]) for one in value.values())
+            and all(one == "" or _is_of(one, members[1]) for one in value.values())
         )
     if kind is Sequence:
         return (
             isinstance(value, Sequence) and not isinstance(value, str) and all(_is_of(one, members[0]) for one in value)
         )
-    if kind is Literal:
-        return value in members
+    if kind is Literal:  # Which of them there are is checked, and said, where it is used.
+        return type(value) in set(map(type, members))
     if getattr(kind, "_is_protocol", False):  # One with methods is checked where it is used.
         return callable(value) or "__call__" not in vars(kind)
     return kind is Any or not isinstance(kind, type) or isinstance(value, kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from html import unescape
@@ -47,6 +48,29 @@ def test_a_pull_request_is_printed(metrist, run: Path) -> None:
     assert answer.code == 0, answer.err
     assert answer.out.startswith("## Evaluation of run\n")
     assert "good beats bad" in answer.out
+
+
+@pytest.mark.parametrize("scored", ["rows", "file", "run", "stored"])
+def test_skipped_rows_are_told_on_the_page_and_in_the_terminal(metrist, tmp_path: Path, scored: str) -> None:
+    rows = [
+        {"item": str(n), "system": s, "output": f"w {n}", "references": ["w"], "scores": {"q": n + 0.5}}
+        for n in range(4)
+        for s in "ab"
+    ]
+    (file := tmp_path / "rows.jsonl").write_text("\n".join([*map(json.dumps, rows), "{broken", '{"item": 3}']) + "\n")
+    page = tmp_path / "report.html"
+    sources: dict[str, list[object]] = {
+        "rows": [file, "-m", "rougeL", "--skip-bad"],
+        "stored": [file, "--skip-bad"],
+        "file": [tmp_path / "out.jsonl", file, "--skip-bad"],
+        "run": [tmp_path / "run"],
+    }
+    if scored in ("file", "run"):
+        assert metrist("score", file, "-m", "rougeL", "--skip-bad", "-o", sources[scored][0]).code == 0
+    answer = metrist("report", *sources[scored], "-o", page, "--draws", 100)
+    assert answer.code == 0, answer.err
+    for text in (answer.err, unescape(page.read_text(encoding="utf-8"))):
+        assert text.count("2 bad rows were skipped; the first: ") == 1
 
 
 def test_an_input_is_not_overwritten(metrist, outputs: Path) -> None:

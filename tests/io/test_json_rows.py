@@ -38,7 +38,7 @@ def test_lines_are_objects_and_blank_lines_are_skipped(write: Write) -> None:
         (b"[{}]", "must be a JSON object, got [{}]; name the file .json if it holds one list of objects"),
         (b'{"a": "\xff"}', "not UTF-8 text: byte 0xff at position 8 of the line"),
         (b'{"a":' + b"[" * 100_000, "not readable JSON: it is nested too deeply"),
-        (b'{"a":' + b"9" * 5000 + b"}", "not readable JSON: Exceeds the limit (4300 digits)"),
+        (b'{"a":' + b"9" * 5000 + b"}", "not readable JSON: an integer has more than 4,300 digits"),
     ],
 )
 def test_a_line_that_is_not_an_object_is_named(line: bytes, message: str, write: Write) -> None:

@@ -15,6 +15,7 @@ import typer
 from metrist.cli.output import name_arguments, print_note
 from metrist.errors import SpecError
 from metrist.settings import (
+    MAX_DRAWS,
     InputSettings,
     LLMSettings,
     ReadingSettings,
@@ -146,7 +147,7 @@ RunPaths = Annotated[
 
 TABLE_FORMAT = setting("text", "How to print the table.", "--format")
 PAPER_FORMAT = setting("text", "How to print the table; bibtex: the papers to cite instead.", "--format")
-DRAWS = setting(1000, "Resamples behind intervals and tests.", min=100)
+DRAWS = setting(1000, "Resamples behind intervals and tests.", min=100, max=MAX_DRAWS)
 SEED = setting(0, "Seed of the resampling.", min=0)
 NO_TEXTS = setting(False, "Store no texts in the run folder; commands that need them read the inputs again.")
 DRY_RUN = setting(False, "Print time, LLM requests, cost and a prompt; send and write nothing.")

@@ -102,7 +102,8 @@ def score(
             )
     except NothingScored as nothing_scored:
         results, error = nothing_scored.results, nothing_scored
-    report_skipped(reader)
+    report_skipped(reader)  # Row by row, for which one note stands in the results.
+    results = replace(results, notes=tuple(note for note in results.notes if note not in reader.skipped.describe()))
     if form == "bibtex":
         from metrist.metrics.cards import format_bibliography
 

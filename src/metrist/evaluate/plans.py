@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import RunError
 from metrist.evaluate.epsilons import check_epsilons, parse_epsilons
-from metrist.settings import check_settings, setting
+from metrist.settings import MAX_DRAWS, check_settings, setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +56,7 @@ class ComparisonSettings:
     baseline: str | None = setting(None, "Compare each system with this one only.")
     test: ComparisonTest = setting("both", "Which test decides.")
     alpha: float = setting(0.05, "Largest p-value that counts as a difference.", min=0, max=1, open=True)
-    draws: int = setting(10_000, "Resamples behind each p-value.", min=100)
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=100, max=MAX_DRAWS)
     seed: int = setting(0, "Seed of the resampling.", min=0)
 
 
@@ -83,7 +83,7 @@ class CheckSettings:
         shown="1 for metrics with a limit; with --against, as in that run",
     )
     alpha: float = setting(0.05, "Largest p-value that counts as a loss.", min=0, max=1, open=True)
-    draws: int = setting(10_000, "Resamples behind each p-value.", min=100)
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=100, max=MAX_DRAWS)
     seed: int = setting(0, "Seed of the resampling.", min=0)
 
 
@@ -163,7 +163,9 @@ class MetaPlan:
         "corpus", "Between systems, compare scores as `metrist score` gives them (corpus BLEU, chrF and TER), or means."
     )
     resample: Resample = setting("items", "What is resampled.")
-    draws: int = setting(1000, "Resamples behind intervals, a tenth of those behind tests; 0: neither.", min=0)
+    draws: int = setting(
+        1000, "Resamples behind intervals, a tenth of those behind tests; 0: neither.", min=0, max=MAX_DRAWS
+    )
     seed: int = setting(0, "Seed of the resampling.", min=0)
     confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
     alpha: float = setting(0.05, "Largest p-value that counts as a difference.", min=0, max=1, open=True)

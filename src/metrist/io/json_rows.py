@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -102,7 +103,8 @@ def describe_json_error(error: Exception) -> str:
         return f"not valid JSON: {error.msg} at column {error.colno}, found {rest}"
     if isinstance(error, RecursionError):
         return "not readable JSON: it is nested too deeply"
-    return f"not readable JSON: {error}"
+    # All that is left of what `json` raises.
+    return f"not readable JSON: an integer has more than {sys.get_int_max_str_digits():,} digits"
 
 
 def json_list_rows(

@@ -174,6 +174,8 @@ def build_llm(llm: str | Spec | LLM) -> LLM:
     if isinstance(llm, LLM):
         return llm
     spec = parse_llm(llm) if isinstance(llm, str) else llm
+    if not isinstance(spec, Spec):
+        raise SpecError(f"expected an LLM, or its text such as openai(model='gpt-4o-mini'), got {llm!r:.60}")
     if spec.name not in _BUILTIN:
         raise SpecError(_describe_unknown(spec.name), code="unknown_name")
     module, attribute = _BUILTIN[spec.name]

@@ -26,6 +26,7 @@ from metrist.ratings import Error
 from metrist.run.flat_file import COLUMNS, RAW, TOKENS, flat_suffix, is_flat_file
 from metrist.run.results import Results
 from metrist.scores import Failure, FailureKind, Scores
+from metrist.settings import checks_types
 from metrist.spec import Spec, parse
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _READERS = 2
 
 
+@checks_types
 def load(path: str | os.PathLike[str], metrics: Iterable[str | Spec | Metric] = ()) -> Results:
     """The results of a run folder, or of a .jsonl file that `score` or `export` wrote; also by URL (s3://…).
 
@@ -140,6 +142,7 @@ def _make_results(
     )
 
 
+@checks_types
 def export(
     run: str | os.PathLike[str], out: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None
 ) -> Results:

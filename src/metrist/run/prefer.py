@@ -33,7 +33,7 @@ from metrist.run.results import DRAWS, import_frames
 from metrist.run.scoring import open_pipeline, resolve_destination, writes_remotely
 from metrist.run.tasks import SHARD_SIZE, Executor, cut_pairs, judge_shard
 from metrist.runtime import Runtime
-from metrist.settings import LLMSettings, ModelSettings, select_arguments
+from metrist.settings import LLMSettings, ModelSettings, checks_types, select_arguments
 from metrist.stats.preferences import (
     CHOICES,
     FIRST,
@@ -279,6 +279,7 @@ def _by_item(
     return pooled_interval(summed, pool, draws, rng, confidence)
 
 
+@checks_types
 @writes_remotely
 @shows_progress("comparing", "pairs")
 def prefer(

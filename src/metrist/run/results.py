@@ -27,6 +27,7 @@ from metrist.report.tables import Table
 from metrist.run.flat_file import Flat, write_flat
 from metrist.run.inputs import read_inputs
 from metrist.scores import Score, Scores, take_stats
+from metrist.settings import checks_types
 from metrist.stats.resampling import CHUNK, ExactSums, draw_sums, interval, narrow_numbers, resample_counts
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ class Results:
             )
         )
 
+    @checks_types
     def metric(self, metric: str | Metric) -> Metric:
         """The metric of this run with that label or text; `judge:fluency` is a part of its scores."""
         if isinstance(metric, PartMetric):
@@ -173,6 +175,7 @@ class Results:
             higher_is_better=chosen.higher_is_better is not False,
         )
 
+    @checks_types
     def system_scores(
         self,
         draws: int = DRAWS,
@@ -207,6 +210,7 @@ class Results:
         estimates |= _estimate_together(waiting, draws, seed, confidence)
         return [estimates[system, metric.label] for system in systems.names for metric in columns]
 
+    @checks_types
     def table(self, draws: int = DRAWS, seed: int = 0, confidence: float = 0.95) -> Table:
         """System scores, one row per system and one column per metric, with intervals. Coverage is the least of the
         system's metrics; where they differ, another column has that of each."""
@@ -231,6 +235,7 @@ class Results:
         """One plain row per record and metric, in that order, as in a flat file."""
         return self._flat().rows()
 
+    @checks_types
     def write(self, path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> None:
         """Write a flat .jsonl (.gz, .xz, .zst), .csv or .parquet file, whole or not at all. `progress` is called with
         the number of records written and of all."""
@@ -292,6 +297,7 @@ class Results:
         # Evaluation is a layer above runs, so that it is found through the package.
         return importlib.import_module("metrist").worst(self, n, metric, **options)
 
+    @checks_types
     def plot(
         self,
         metrics: str | Metric | Sequence[str | Metric] | None = None,

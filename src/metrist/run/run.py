@@ -23,6 +23,7 @@ from metrist.run.store import is_run_folder
 from metrist.run.stored_run import StoredRun, open_store
 from metrist.run.stored_scores import ScoreReader, StoredScores
 from metrist.scores import Scores
+from metrist.settings import checks_types
 
 
 def is_run(path: Any) -> bool:
@@ -35,6 +36,7 @@ def is_run(path: Any) -> bool:
     return isinstance(path, str | os.PathLike) and is_run_folder(Path(path))
 
 
+@checks_types
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Open a run folder, or its URL, for reading. Nothing is read before it is asked for."""
     store = open_store(path)

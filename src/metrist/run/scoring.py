@@ -148,10 +148,9 @@ def score(
     blocks = pipeline.run(scored if scored and not reader.names else reader)
     scores: dict[str, Scores] = {metric.label: blocks[metric.text] for metric in built}
     remarks = (remark for metric in built for remark in metric.remarks(scores[metric.label]))
-    skipped = () if reader.announce else reader.skipped.describe()  # The command line tells more of them.
     # A folder has a remark of its own on sources, which is about all of its records.
     about_input = [remark for remark in reader.remarks if not (store and remark in reader.source_remarks)]
-    notes = (*about_input, *skipped, *pipeline.notes, *remarks)
+    notes = (*about_input, *reader.skipped.describe(), *pipeline.notes, *remarks)
     results = Results(
         items=pipeline.items,
         systems=pipeline.systems,

@@ -98,7 +98,7 @@ class OutputTexts:
         else:
             reader = results.read_inputs(texts, **reading)
         run = reader.run if isinstance(reader, StoredReader) else hold_rows(reader, progress)
-        return cls(run, results.items, results.systems, reader.remarks)
+        return cls(run, results.items, results.systems, [*reader.remarks, *reader.skipped.describe()])
 
     def __len__(self) -> int:
         return len(self.items)

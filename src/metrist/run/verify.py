@@ -31,6 +31,7 @@ from metrist.run.scoring import score
 from metrist.run.tables import read_hashes, read_records_table
 from metrist.runtime import Runtime
 from metrist.scores import Scores, take_stats
+from metrist.settings import checks_types
 
 CheckName = Literal["files", "inputs", "signature", "scores"]
 #: Differences up to this, absolute or relative, are those of other batches and processors.
@@ -94,6 +95,7 @@ class Verification:
         return self.table().render("html")
 
 
+@checks_types
 def verify(
     run: str | os.PathLike[str],
     files: Sequence[str | os.PathLike[str]] = (),

@@ -16,7 +16,7 @@ from run_builder import METRICS, make_run, noisy
 
 import metrist
 from error_codes import raises_code
-from metrist.errors import ErrorCode, RunError
+from metrist.errors import ErrorCode, MetristError, RunError
 from metrist.evaluate.compare.check import CheckReport, Verdict, check
 from metrist.evaluate.selection import warn_off_scale
 from metrist.scores import Failure, FailureKind
@@ -424,7 +424,7 @@ def test_metrics_that_count_in_percent_are_recognised(text: str) -> None:
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], code: ErrorCode, values: list[str]) -> None:
-    with raises_code(RunError, code, *values):
+    with raises_code(MetristError, code, *values):
         check(make_run(quality={"a": GOOD}), **options)
 
 

@@ -51,6 +51,11 @@ def test_of_many_values_order_statistics_are_kept_that_are_right_to_a_tenth(leve
     assert np.isnan(stored.percentiles(np.array([np.nan])))
 
 
+def test_values_whose_spread_is_no_number_are_refused() -> None:
+    with raises_code(RunError, "invalid_value", "1e+308"):
+        Distribution.of(np.array([1e308, -1e308] * 20))
+
+
 def records(*outputs: str, **more: str) -> list[Record]:
     return [Record(item=str(i), system="s", output=output, **more) for i, output in enumerate(outputs)]
 

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +33,11 @@ from metrist.io.remote import is_remote
 from metrist.metrics.base import Metric
 from metrist.names import encode_names, list_distinct, select_names
 from metrist.report.tables import Change, Column, Number, PValue, Share, Table, escape_controls, or_none, shorten
+from metrist.run.results import Results
 from metrist.scores import FailureKind, take_stats
+from metrist.settings import checks_types
 from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows, smallest_p
 from metrist.stats.significance import holm
-
-if TYPE_CHECKING:
-    from metrist.run.results import Results
 
 CheckKind = Literal["minimum", "maximum", "coverage", "regression", "missing", "input"]
 
@@ -162,13 +161,14 @@ def _escape_xml(text: str) -> str:
     return shown.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 
+@checks_types
 def check(
     run: Results | str | os.PathLike[str],
     minimum: Mapping[str, float] | None = None,
     maximum: Mapping[str, float] | None = None,
     against: Results | str | os.PathLike[str] | None = None,
     alpha: float = 0.05,
-    systems: Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
     min_coverage: float | None = None,
     draws: int = 10_000,
     seed: int = 0,

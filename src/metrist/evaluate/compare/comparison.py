@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,9 @@ from metrist.grid import Grid
 from metrist.io.dedup import OTHER_ITEMS
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import NameColumn, concatenate_names, encode_names, list_distinct, select_names, take_names
+from metrist.run.results import Results, SystemScore
 from metrist.scores import FailureKind, Scores, take_stats
+from metrist.settings import checks_types
 from metrist.stats.resampling import (
     Contestants,
     ExactSums,
@@ -42,9 +44,6 @@ from metrist.stats.resampling import (
     smallest_p,
 )
 from metrist.stats.significance import holm
-
-if TYPE_CHECKING:
-    from metrist.run.results import Results, SystemScore
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -58,9 +57,10 @@ _TESTS: Mapping[str, tuple[Test, ...]] = {
 _MAX_BYTES = 1 << 29
 
 
+@checks_types
 def compare(
     runs: Results | str | os.PathLike[str] | Sequence[Results | str | os.PathLike[str]],
-    systems: Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
     metrics: str | Sequence[str] | None = None,
     test: ComparisonTest = "both",
     draws: int = 10_000,

@@ -29,6 +29,7 @@ from metrist.report.tables import Table
 from metrist.run.executors import resolve_executor
 from metrist.runtime import Runtime
 from metrist.settings import (
+    MAX_DRAWS,
     InputSettings,
     LLMLimits,
     ModelSettings,
@@ -61,7 +62,7 @@ class FileSettings(ModelSettings, LLMLimits):
 class CheckTable(CheckSettings):
     """The table [check]. CI may be in a hurry: the command line wants more draws."""
 
-    draws: int = setting(10_000, "Resamples behind each p-value.", min=1)
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=2, max=MAX_DRAWS)
     junit: str | None = setting(None, "Where to write JUnit XML.")
 
 
@@ -69,7 +70,7 @@ class CheckTable(CheckSettings):
 class CompareTable(ComparisonSettings):
     """The table [compare]."""
 
-    draws: int = setting(10_000, "Resamples behind each p-value.", min=1)
+    draws: int = setting(10_000, "Resamples behind each p-value.", min=2, max=MAX_DRAWS)
 
 
 #: Keys of a file that are not the names of arguments.

@@ -28,7 +28,7 @@ from metrist.report.output_card import OutputCard
 from metrist.report.outputs import Explanations
 from metrist.runtime import Runtime
 from metrist.scores import Score
-from metrist.settings import LLMSettings, select_arguments
+from metrist.settings import LLMSettings, checks_types, select_arguments
 from metrist.spec import Spec, parse, split_name
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class _Selection:
         return f"there is no output{' of ' if names else ''}{' and '.join(names)}"
 
 
+@checks_types
 def explain(
     source: Any,
     metric: str | Metric | None = None,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,11 @@ from metrist.names import NameColumn, encode_names, list_distinct, select_names
 from metrist.report.output_card import PEOPLE, OutputCard
 from metrist.report.outputs import WorstEntry, WorstOutputs
 from metrist.report.tables import format_number
+from metrist.run.results import Results
 from metrist.run.run import Run
 from metrist.run.texts import OutputFacts, OutputTexts, take_scores
 from metrist.scores import FailureKind
-
-if TYPE_CHECKING:
-    from metrist.run.results import Results
+from metrist.settings import checks_types
 
 By = Literal["score", "difference", "disagreement", "people"]
 Order = Literal["losses", "gains", "both"]
@@ -110,6 +109,7 @@ class _Ranking(NamedTuple):
     notes: list[str]
 
 
+@checks_types
 def worst(
     run: Results | str | os.PathLike[str],
     n: int = 10,
@@ -118,7 +118,7 @@ def worst(
     vs: Results | str | os.PathLike[str] | None = None,
     by: By | None = None,
     order: Order | None = None,
-    systems: Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
     aspect: str | None = None,
     lower_is_better: Sequence[str] = (),
     texts: Any = None,

@@ -42,7 +42,7 @@ from metrist.evaluate.plans import EPSILON_OVER, GROUPS, Average, Correction, Me
 from metrist.evaluate.selection import list_names, normalize_text
 from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.reader import check_keywords
-from metrist.settings import select_arguments
+from metrist.settings import checks_types, select_arguments
 from metrist.spec import parse, split_list
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import MEASURES, measure
@@ -54,6 +54,7 @@ _MAX_HINTED = 4
 RATERS_ONLY = ("agreement", "disputes", "errors", "ratings", "strengths")
 
 
+@checks_types
 def meta_evaluate(
     data: Any,
     aspects: str | Sequence[str] = (),
@@ -79,7 +80,7 @@ def meta_evaluate(
     part: str | Sequence[str] = (),
     where: str | Sequence[str] | Mapping[str, Any] = (),
     metrics: str | Sequence[str] | None = None,
-    systems: Sequence[str] | None = None,
+    systems: str | Sequence[str] | None = None,
     exclude_systems: str | Sequence[str] = (),
     top_k: int | None = None,
     min_samples: int = 0,

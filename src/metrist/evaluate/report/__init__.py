@@ -109,6 +109,9 @@ def build_report(
     names = [Path(source).name for source in sources if isinstance(source, str | os.PathLike)]
     cautions = systems.describe_coverage(counts)
     cautions += [*data.notes, *data.results.notes]
+    if announce := data.options.reading.get("announce"):
+        for note in dict.fromkeys(data.notes):
+            announce(note)
     basis = [systems.describe_basis(comparison)] if comparison else []
     basis += [agreement.describe_measure(evaluation)] if evaluation else []
     return Report(

@@ -54,6 +54,7 @@ from metrist.run.results import SystemScore
 from metrist.run.run import Run
 from metrist.run.texts import OutputFacts, OutputTexts, RatedRows
 from metrist.scores import Failure, FailureKind, Scores
+from metrist.settings import check_types
 
 Key = tuple[str, str]
 Floats = NDArray[np.float64]
@@ -91,6 +92,7 @@ class ReportOptions:
     begin: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
+        check_types(ReportOptions, {name: getattr(self, name) for name in ("draws", "alpha", "seed")})
         for name in ("systems", "metrics", "aspects", "slices"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_names(getattr(self, name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,15 @@ class Distribution:
         ordered = np.sort(values)
         if len(ordered) > MAX_STORED:
             ordered = ordered[np.round(np.linspace(0, len(ordered) - 1, MAX_STORED)).astype(np.intp)]
-        return Distribution(values=ordered, count=len(values), mean=float(np.mean(values)), sd=float(np.std(values)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, sd = float(np.mean(values)), float(np.std(values))
+        if len(values) and np.isfinite(values).all() and not math.isfinite(sd):
+            raise RunError(
+                f"values of up to {np.abs(values).max():.3g} have no spread, because no number is above 1.8e+308: give "
+                "the metric a smaller unit",
+                code="invalid_value",
+            )
+        return Distribution(values=ordered, count=len(values), mean=mean, sd=sd)
 
     def percentiles(self, values: Values) -> Values:
         """100 × (share of the reference values below + half the share of those equal), for each value; NaN for NaN.
