@@ -95,7 +95,7 @@ def test_without_a_price_a_limit_is_refused_with_what_to_do(log, monkeypatch):
 @pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])
 def test_a_limit_that_is_no_amount_is_refused(monkeypatch, text):
     monkeypatch.setenv("METRIST_MAX_COST", text)
-    with raises_code(RunError, "run_failed", "METRIST_MAX_COST", text):
+    with raises_code(RunError, "invalid_value", "METRIST_MAX_COST", text):
         gateway.complete(Scripted(), say("a"), GREEDY)
 
 

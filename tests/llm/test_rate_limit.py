@@ -114,7 +114,7 @@ def test_tokens_are_booked_by_guess_and_corrected_by_the_servers_count(monkeypat
 @pytest.mark.parametrize("value", ["0", "-3", "many", "1.5", "²"])
 def test_a_limit_that_is_no_number_is_refused(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
-    with raises_code(RunError, "run_failed", variable, value):
+    with raises_code(RunError, "invalid_value", variable, value):
         _run("http://127.0.0.1:9/v1", 1, Sampling())
 
 

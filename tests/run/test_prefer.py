@@ -76,7 +76,7 @@ def test_a_limit_picks_the_same_pairs_every_time_and_no_system_always():
     assert set(met) == {("a", "b"), ("a", "c"), ("b", "c")}
     assert min(met.values()) > 20
     note = metrist.prefer(many, Longer(), limit_per_item=1).notes
-    assert note == ("120 of 360 pairs were compared, as --limit-per-item asks",)
+    assert note == ("120 of 360 pairs were compared, as `limit_per_item` asks",)
     with raises_code(RunError, "invalid_value", "limit_per_item", "1", "0"):
         metrist.prefer(many, Longer(), limit_per_item=0)
 

@@ -31,6 +31,7 @@ def make_card(read: float, f1: float | None, **tasks: float | None) -> dict[str,
         "severity": None,
         "ratings": [],
         "gold": None,
+        "gold_by_task": {},
         "by_task": {task: {"outputs": 5, "spearman": value} for task, value in tasks.items()},
     }
     return {"evaluation": {"models": {TRAINED: [result]}}}
