@@ -242,7 +242,9 @@ def reproduce(
     from metrist.studies.reproduce.page import format_page
     from metrist.studies.reproduce.page import reproduce as reproduce_tables
 
-    if inputs and tables == ["reliability"]:
+    if tables == ["reliability"]:
+        if not inputs:
+            raise RunError("`--table reliability` needs files with ratings", code="missing_value")
         _study_reliability(inputs, study, reading, out)
         return
     if inputs or study != StudyOptions(metrics=study.metrics):
