@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,7 @@ from metrist.evaluate.meta.estimates import (
     measure_slice,
     resample_together,
 )
-from metrist.evaluate.meta.figures import RatingAspect, average_figure, samples_to_average, soft_ties
+from metrist.evaluate.meta.figures import RatingAspect, figure_of_mean, samples_to_average, soft_ties
 from metrist.evaluate.meta.results import MEAN, Figure
 from metrist.stats import Codes
 
@@ -37,25 +36,10 @@ def average_aspects(
                 samples, outputs = _collect_samples(aspects, metric.name, measure, name)
                 values = iter(resample_together(data, [sample for own in samples for sample in own], outputs))
                 mean = average_values([average_values([next(values) for _ in own]) for own in samples])
-                low, high = mean.interval(data, outputs)
                 baselines = [mean_of_known(np.array([sample.baselines() for sample in own]).T) for own in samples]
-                chance, all_ties = mean_of_known(np.array(baselines).T)
                 same = [f for f in figures if (f.metric, f.measure, f.slice) == (metric.name, measure, name)]
                 rated = sum(figure.n / figure.coverage for figure in same if figure.coverage > 0)
-                averages.append(
-                    average_figure(
-                        same,
-                        aspect=MEAN,
-                        value=mean.value,
-                        low=low,
-                        high=high,
-                        n=mean.n,
-                        coverage=mean.n / rated if rated else math.nan,
-                        chance=float(chance),
-                        all_ties=float(all_ties),
-                        reason=mean.explain_missing(data, outputs),
-                    )
-                )
+                averages.append(figure_of_mean(same, mean, data, outputs, rated, baselines, aspect=MEAN))
     return averages
 
 

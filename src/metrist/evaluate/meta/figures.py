@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
-from typing import NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -137,22 +137,9 @@ class RatingAspect:
         for metric in data.metrics:
             samples = samples_to_average(data, make_scorer(data, metric), slices, measure)
             mean = average_values(resample_together(data, samples, outputs))
-            low, high = mean.interval(data, outputs)
-            chance, all_ties = mean_of_known(np.array([sample.baselines() for sample in samples]).T)
-            averages.append(
-                average_figure(
-                    [figure for figure in figures if figure.metric == metric.name],
-                    slice=name,
-                    value=mean.value,
-                    low=low,
-                    high=high,
-                    n=mean.n,
-                    coverage=mean.n / rated if rated else math.nan,
-                    chance=float(chance),
-                    all_ties=float(all_ties),
-                    reason=mean.explain_missing(data, outputs),
-                )
-            )
+            own = [figure for figure in figures if figure.metric == metric.name]
+            baselines = [sample.baselines() for sample in samples]
+            averages.append(figure_of_mean(own, mean, data, outputs, rated, baselines, slice=name))
         if self._has_ceiling():
             raters = [
                 average_values(resample_together(data, samples_to_average(data, rater, slices, measure), outputs))
@@ -221,6 +208,33 @@ def average_figure(figures: Sequence[Figure], **values: object) -> Figure:
         reason="",
     )
     return replace(mean, **values)  # type: ignore[arg-type]
+
+
+def figure_of_mean(
+    figures: Sequence[Figure],
+    mean: ResampledValue,
+    data: AspectData,
+    outputs: Codes,
+    rated: float,
+    baselines: Sequence[Any],
+    **place: str,
+) -> Figure:
+    """Return the figure of a mean over a metric's figures, of whose `rated` outputs these were resampled. `baselines`
+    are the chance and the share of ties of what is averaged."""
+    low, high = mean.interval(data, outputs)
+    chance, all_ties = mean_of_known(np.array(baselines).T)
+    return average_figure(
+        figures,
+        value=mean.value,
+        low=low,
+        high=high,
+        n=mean.n,
+        coverage=mean.n / rated if rated else math.nan,
+        chance=float(chance),
+        all_ties=float(all_ties),
+        reason=mean.explain_missing(data, outputs),
+        **place,
+    )
 
 
 def samples_to_average(data: AspectData, scorer: Scorer, slices: Sequence[Slice], measure: str) -> list[MeasuredSample]:
