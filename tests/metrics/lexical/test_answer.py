@@ -122,7 +122,7 @@ def test_solutions_are_right_where_their_authors_say_so(data: Callable[[str], Pa
     ],
 )
 def test_formulas_are_compared_by_sympy(first: str, second: str, equal: bool) -> None:
-    pytest.importorskip("sympy")
+    pytest.importorskip("sympy", reason="symbolic answers need sympy")
     shard = Shard([record(rf"\boxed{{{first}}}", rf"\boxed{{{second}}}")])
     assert Answer(symbolic=True).score(shard).values.tolist() == [equal]
 
