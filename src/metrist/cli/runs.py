@@ -197,7 +197,23 @@ def remove(
 
 
 #: A format that need not be detected.
-Kind = Literal["bartscore", "alpaca_eval", "mt_metrics_eval", "label_studio"]
+# The formats of metrist.io.convert, which is imported late.
+Kind = Literal[
+    "bartscore",
+    "alpaca_eval",
+    "mt_metrics_eval",
+    "label_studio",
+    "metric_instruct",
+    "natural_instructions",
+    "arena",
+    "braintrust",
+    "deepeval",
+    "inspect_ai",
+    "lm_eval",
+    "openai_evals",
+    "promptfoo",
+    "ragas",
+]
 
 
 def convert(
@@ -206,8 +222,8 @@ def convert(
         list[Path] | None,
         typer.Argument(
             metavar="[IN…]",
-            help="JSON of BARTScore, AlpacaEval, Label Studio, MetricInstruct or Natural Instructions, or an "
-            "mt-metrics-eval folder.",
+            help="Files of another tool, such as AlpacaEval, inspect_ai or promptfoo (docs/guides/convert.md lists "
+            "all), or an mt-metrics-eval folder.",
         ),
     ] = None,
     source: Path | None = setting(None, "Line file of sources."),

@@ -160,11 +160,16 @@ class SourceRows:
     skip_bad: bool
     learn: Callable[[Mapping[str, Any], SourceRows], None]
 
+    @property
+    def is_converted(self) -> bool:
+        """Whether rows come of another layout, or of a file of another tool, in which they depend on earlier ones."""
+        return self.layout is not None or bool(self.source.format.tool)
+
     def fill(self, block: Block, size: int, judgments: Judgments) -> bool:
         """Parse rows until the block is full; return whether there may be more."""
         parser = self.parser
         layout = self.layout
-        can_be_plain = layout is None and not parser.item_key and judgments != "required"
+        can_be_plain = not self.is_converted and not parser.item_key and judgments != "required"
         records: Any
         parts: RowParts | None
         room = BATCH_CHARACTERS

@@ -55,12 +55,14 @@ class Meter:
 
 @dataclass(slots=True)
 class FileFormat:
-    """How a file is written, where the user says so, and in `notes` what was recognised in it."""
+    """How a file is written, where the user says so, and in `notes` what was recognised in it. `tool` is the one of
+    `metrist.io.tools` that wrote the file."""
 
     delimiter: str | None = None
     encoding: str | None = None
     sheet: str | None = None
     notes: list[str] = field(default_factory=list)
+    tool: str = ""
 
     def check(self) -> None:
         """Check the settings, and replace names of delimiters (`tab`) by the characters."""

@@ -48,8 +48,8 @@ _OUTPUT = _names(
     "prediction predictions predicted predicted_text pred preds hypothesis hypotheses hypo hyp candidate cand "
     "response completion generation generated generated_text generated_output generated_summary generated_answer "
     "model_output model_response model_answer model_summary system_output system_summary llm_output llm_response "
-    "output_text decoded sys_out mt mt_output translation candidate_summary candidate_translation predicted_answer "
-    "predicted_summary reply summary answer"
+    "output_text actual_output decoded sys_out mt mt_output translation candidate_summary candidate_translation "
+    "predicted_answer predicted_summary reply summary answer"
 )
 _REFERENCES = _names(
     "reference ref refs ref_text reference_text reference_texts reference_summary reference_summaries "

@@ -17,6 +17,7 @@ from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, undecodable
 from metrist.io.limits import largest_row
 from metrist.io.row_model import CompleteRow, CompleteRows, PlainRow, RowError, format_value
+from metrist.io.tools import recognise_tool
 
 Row = dict[str, Any]
 _raw_decode = json.JSONDecoder().raw_decode
@@ -163,8 +164,10 @@ _WITHIN_ROW = frozenset(
 
 
 def find_rows(value: Row, name: str | None) -> str | None:
-    """Return the key under which an object holds the list of rows; None if the object is a row itself. `name` is the
-    key if the user knows it."""
+    """Return the key under which an object holds the list of rows; None if the object is a row itself, or a document of
+    another tool. `name` is the key if the user knows it."""
+    if name is None and recognise_tool(value):
+        return None
     lists = [
         key
         for key, rows in value.items()

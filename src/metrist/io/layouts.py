@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 from metrist.errors import InputError, format_count
+from metrist.io.conversations import Message, describe_context, name_role, parse_messages
 from metrist.io.fields import (
     JUDGMENTS,
     ColumnMap,
@@ -24,7 +25,6 @@ from metrist.io.fields import (
     is_number,
     name_field,
     normalise_name,
-    parse_literal,
 )
 from metrist.io.row_model import RowError, format_value
 from metrist.io.table_rows import Cells
@@ -33,14 +33,12 @@ from metrist.io.table_rows import Cells
 _SAMPLE = 20
 #: The aspect of a preference that names none.
 PREFERENCE = "preference"
-Message = tuple[str, str]
 Numbered = Iterator[tuple[int, Any]]
 
 _STEMS = ("conversation", "response", "answer", "output", "completion", "summary", "translation", "generation", "text")
 _NAME_STEMS = ("model", "system", "generator", "model_name")
 _WINNERS = ("winner", "preference", "preferred", "verdict", "choice", "better")
 _MESSAGES = ("messages", "conversation", "conversations")
-_ROLES = {"user": "Human", "human": "Human", "prompter": "Human", "assistant": "Assistant", "gpt": "Assistant"}
 _TURN = re.compile(r"(?:^|\n\n)(Human|Assistant):[ \t]?")
 _TIES = frozenset(["tie", "tie (bothbad)", "bothbad", "both_bad", "both bad", "both", "c", "[[c]]", "equal"])
 
@@ -277,7 +275,7 @@ def _find_layout(row: dict[str, Any], columns: ColumnMap, layout: RowLayout) -> 
         )
         return lambda row: _convert_completions(row, completions)
     for name in _MESSAGES:
-        if name in by_name and _parse_messages(row[by_name[name]]):
+        if name in by_name and parse_messages(row[by_name[name]]):
             return _messages_layout(row, by_name[name], layout)
     return None
 
@@ -366,18 +364,18 @@ def _battle_layout(
 
 def _messages_layout(row: dict[str, Any], column: str, layout: RowLayout) -> Convert | None:
     """A conversation: its last answer is the output, what comes before is the source."""
-    messages = _parse_messages(row[column]) or []
-    if _role(messages[-1]) != "Assistant":
+    messages = parse_messages(row[column]) or []
+    if name_role(messages[-1]) != "Assistant":
         return None
     layout.notes.append(f"output = the last of {column}, source = {column} before it")
 
     def convert(row: dict[str, Any]) -> list[dict[str, Any]]:
         rest = dict(row)
         value = _take(rest, column)
-        messages = _parse_messages(value)
-        if not messages or _role(messages[-1]) != "Assistant":
+        messages = parse_messages(value)
+        if not messages or name_role(messages[-1]) != "Assistant":
             raise RowError(f"{column!r} must be a list of messages that ends with an answer, got {format_value(value)}")
-        context = _describe_context(messages[:-1])
+        context = describe_context(messages[:-1])
         return [_rebuild(row, {**context, **rest, "output": messages[-1][1]})]
 
     return convert
@@ -454,11 +452,11 @@ def _split_pair(first: Any, second: Any, names: tuple[str, str]) -> tuple[dict[s
         shared += 1
     # The first turn of an answer goes without its role.
     answers = [
-        "\n\n".join([turn[shared][1], *(f"{_role(message)}: {message[1]}" for message in turn[shared + 1 :])])
+        "\n\n".join([turn[shared][1], *(f"{name_role(message)}: {message[1]}" for message in turn[shared + 1 :])])
         for turn in turns
         if turn
     ]
-    return _describe_context(turns[0][:shared]), answers
+    return describe_context(turns[0][:shared]), answers
 
 
 def _parse_turns(value: Any) -> list[Message] | None:
@@ -468,46 +466,7 @@ def _parse_turns(value: Any) -> list[Message] | None:
         if parts[0].strip() or len(parts) < 4:
             return None
         return [(role, text.strip()) for role, text in zip(parts[1::2], parts[2::2], strict=True)]
-    return _parse_messages(value)
-
-
-def _parse_messages(value: Any) -> list[Message] | None:
-    """Return (role, text) of a list of messages, also one that is written as text; None if it is none."""
-    if isinstance(value, str):
-        value = parse_literal(value) if value.lstrip().startswith("[{") else None
-    if not isinstance(value, list) or not value:
-        return None
-    messages = []
-    for message in value:
-        if not isinstance(message, dict):
-            return None
-        role = message.get("role", message.get("from"))
-        content: Any = message.get("content", message.get("value"))
-        if isinstance(content, list):
-            # Parts of a message: texts count, images do not.
-            texts = [part.get("text") for part in content if isinstance(part, dict)]
-            content = "\n".join(text for text in texts if isinstance(text, str))
-        if not isinstance(role, str) or not isinstance(content, str):
-            return None
-        messages.append((role, content))
-    return messages
-
-
-def _role(message: Message) -> str:
-    return _ROLES.get(message[0].lower(), message[0].capitalize())
-
-
-def _describe_context(messages: Sequence[Message]) -> dict[str, str]:
-    """Return the source, and as instruction a system prompt, of the messages before an answer."""
-    context = {}
-    if messages and messages[0][0].lower() == "system":
-        context["instruction"] = messages[0][1]
-        messages = messages[1:]
-    if len(messages) == 1 and _role(messages[0]) == "Human":
-        context["source"] = messages[0][1]
-    elif messages:
-        context["source"] = "\n\n".join(f"{_role(message)}: {message[1]}" for message in messages)
-    return {name: text for name, text in context.items() if text}
+    return parse_messages(value)
 
 
 def _convert_prompt(rest: dict[str, Any], context: dict[str, str]) -> None:
@@ -516,10 +475,10 @@ def _convert_prompt(rest: dict[str, Any], context: dict[str, str]) -> None:
         column = next((column for column in rest if normalise_name(column) == name), None)
         if column is None or rest[column] is None:
             continue
-        messages = _parse_messages(rest[column])
+        messages = parse_messages(rest[column])
         if messages:
             del rest[column]
-            context |= _describe_context(messages)
+            context |= describe_context(messages)
         elif name != "instruction":
             context.pop("source", None)
         return

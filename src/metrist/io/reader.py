@@ -320,7 +320,7 @@ class Reader:
         """Whether the rows of a source are converted, which the first one shows, or nothing can be read."""
         alone = replace(self, sources=(self.sources[number],), announce=None)
         try:
-            return alone._open(0, "kept", []).layout is not None
+            return alone._open(0, "kept", []).is_converted
         except (InputError, RowError):
             return True
 
@@ -399,7 +399,7 @@ class Reader:
             if rows.layout is not None:
                 observed.layout_remarks += rows.layout.remarks
             read = rows.position - source.first_row
-            self._last_source = rows.layout is not None, rows.parser.items_are_named, read
+            self._last_source = rows.is_converted, rows.parser.items_are_named, read
             if not read:
                 raise InputError(f"{name}: no rows", code="no_data")
             if not good:

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, cast
 
@@ -39,6 +40,8 @@ from metrist.io.table_rows import (
     read_excel,
     to_plain_value,
 )
+from metrist.io.tools import TOOLS, recognise_tool
+from metrist.io.tools.inspect_ai import read_archive
 from metrist.records import Record
 
 FORMATS = {
@@ -50,6 +53,7 @@ FORMATS = {
     ".parquet": "parquet",
     ".xlsx": "excel",
     ".xlsm": "excel",
+    ".eval": "inspect_ai",
 }
 #: Formats that are named in their first bytes, and what to do about each.
 _OTHER_FORMATS = {
@@ -76,12 +80,18 @@ def read_file_rows(
     name = display_name(path)
     form = form or FileFormat()
     form.notes.clear()
+    form.tool = ""
     kind = FORMATS.get(PurePath(uncompressed_name(path)).suffix.lower(), "")
     if kind in ("parquet", "excel"):
         if detect_compression(path):
             what = "Parquet compresses its own columns" if kind == "parquet" else "an .xlsx file is an archive already"
             raise InputError(f"{name}: {what}; unpack the file first")
         yield from read_parquet(path, name) if kind == "parquet" else read_excel(path, form)
+        return
+    if kind == "inspect_ai":
+        form.tool = kind
+        form.notes.append(f"format = {kind}")
+        yield from read_archive(path, name)
         return
     with open_bytes(path, meter) as raw:
         # JSON in UTF-8 shows in its first two bytes.
@@ -91,14 +101,41 @@ def read_file_rows(
         kind = _kind_by_first_bytes(stream, name, kind, form.sheet)
         cast(CheckedStream, raw.raw).has_lines = kind not in ("list", "objects")
         if kind == "lines":
-            yield from json_line_rows(stream, wish)
+            yield from _convert_tool_rows(json_line_rows(stream, wish), form)
         elif kind in ("list", "objects"):
-            yield from json_list_rows(stream, name, form)
+            yield from _convert_tool_rows(json_list_rows(stream, name, form), form)
         else:
             delimiter = form.delimiter or detect_delimiter(stream.peek(1)[:_SAMPLE], kind)
             if not form.delimiter and delimiter != kind:
                 form.notes.append(f"delimited by {_DELIMITER_NAMES.get(delimiter, repr(delimiter))}")
             yield from read_delimited(stream, name, delimiter, form)
+
+
+def _convert_tool_rows(rows: Iterator[tuple[int, Any]], form: FileFormat) -> Iterator[tuple[int, Any]]:
+    """Convert the rows of a file that another tool wrote, which its first row shows; others stay as they are."""
+    first = next(rows, None)
+    if first is None:
+        return
+    form.tool = recognise_tool(first[1])
+    rows = chain([first], rows)
+    if not form.tool:
+        yield from rows
+        return
+    form.notes.append(f"format = {form.tool}")
+    bad: list[tuple[int, RowError]] = []
+
+    def entries() -> Iterator[tuple[int, Row]]:
+        for line, row in rows:
+            if isinstance(row, RowError):
+                bad.append((line, row))
+            else:
+                yield line, row
+
+    for converted in TOOLS[form.tool].rows(entries()):
+        yield from bad
+        bad.clear()
+        yield converted
+    yield from bad
 
 
 def _kind_by_first_bytes(stream: io.BufferedReader, name: str, kind: str, sheet: str | None) -> str:

@@ -36,7 +36,7 @@ def test_a_document_is_detected_on_one_or_several_lines_plain_or_compressed(tmp_
         ("{", r"found:1: not valid JSON: Expecting property name"),
         (
             "{}",
-            r"found: is none of bartscore, alpaca_eval, .*, natural_instructions; it begins with an object",
+            r"found: is none of bartscore, alpaca_eval, .*, ragas; it begins with an object",
         ),
         ("[]", r"found: is none of .*; it begins with \[\]"),
         ("[[1]]", r"found: is none of .*; it begins with \[\[1\]\]"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from metrist.errors import InputError, did_you_mean
 from metrist.io.convert import (
@@ -21,15 +21,32 @@ from metrist.io.convert import (
     metric_instruct,
     mt_metrics_eval,
     natural_instructions,
+    tool_files,
 )
 from metrist.io.convert.json_input import ConvertOptions, Row, format_names, read_document, read_entries
 from metrist.io.convert.mt_metrics_eval import line_files
 from metrist.io.row_model import format_value
+from metrist.io.tools import TOOLS
 from metrist.io.writer import write_rows
 
 __all__ = ["KINDS", "Kind", "Row", "convert", "detect", "line_files", "write_rows"]
 
-Kind = Literal["bartscore", "alpaca_eval", "mt_metrics_eval", "label_studio", "metric_instruct", "natural_instructions"]
+Kind = Literal[
+    "bartscore",
+    "alpaca_eval",
+    "mt_metrics_eval",
+    "label_studio",
+    "metric_instruct",
+    "natural_instructions",
+    "arena",
+    "braintrust",
+    "deepeval",
+    "inspect_ai",
+    "lm_eval",
+    "openai_evals",
+    "promptfoo",
+    "ragas",
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -91,6 +108,8 @@ def convert(
     }
     if kind in together:
         return together[kind](existing, options)
+    if kind == "arena" or kind in TOOLS:
+        return tool_files.rows(existing, kind, options)
     reader = {"bartscore": bartscore.rows, "label_studio": label_studio.rows}.get(kind, mt_metrics_eval.rows)
     return chain.from_iterable(reader(path, options) for path in existing)
 
@@ -106,6 +125,9 @@ def detect(path: Path | str) -> Kind:
             f"{path}: expected a folder with sources/ and system-outputs/ (mt-metrics-eval), found {names}",
             code="invalid_value",
         )
+    with suppress(InputError):
+        if tool := tool_files.detect_tool(path):
+            return cast(Kind, tool)
     try:  # The first element of a list, the object of the first line, or a document that spans several lines.
         value = next(entry for _, entry in read_entries(path))
     except InputError:
