@@ -82,9 +82,9 @@ def zip_with_zstandard(path: Path, members: dict[str, Any]) -> Path:
     sizes = {}
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
-            data = json.dumps(content).encode()
-            sizes[name] = len(data)
-            archive.writestr(name, zstandard.compress(data))
+            text = json.dumps(content).encode()
+            sizes[name] = len(text)
+            archive.writestr(name, zstandard.compress(text))
         places = {info.filename: info.header_offset for info in archive.infolist()}
     data = bytearray(path.read_bytes())
     central = data.index(b"PK\x01\x02")
