@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, Names, ReadingOptions
 from metrist.cli.output import print_note, print_table, print_tables, print_text
 from metrist.cli.progress import progress_bar
-from metrist.errors import RunError, SpecError, check_known
+from metrist.errors import MetristError, RunError, SpecError, check_known, describe_exception
 from metrist.evaluate.plans import MetaPlan
 from metrist.settings import ModelSettings, as_arguments, reuse_setting, setting
 from metrist.spec import split_list
@@ -22,7 +23,7 @@ from metrist.spec import split_list
 #: Where standard output is no terminal.
 _LIST_WIDTH = 100
 #: How a metric is described.
-CardFormat = Literal["text", "bibtex"]
+CardFormat = Literal["text", "json", "bibtex"]
 
 
 def list_metrics(
@@ -76,27 +77,34 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _describe_metric(name: str) -> list[Any]:
-    from metrist.metrics.registry import example
+    from metrist.metrics.registry import entry_point, example, package_name
 
     try:
         metric = example(name)
-    except SpecError as error:  # A metric of another package may be broken, or may require settings.
+        better = {True: "higher", False: "lower", None: "describes"}[metric.higher_is_better]
+        low, high = metric.bounds
+    except MetristError as error:  # A metric of another package may be broken, or may require settings.
         return [name, "", "", "", str(error)]
-    better = {True: "higher", False: "lower", None: "describes"}[metric.higher_is_better]
-    low, high = metric.bounds
-    install = f"metrist[{metric.extra}]" if metric.extra else "metrist"
+    except Exception as error:
+        return [name, "", "", "", describe_exception(error)]
+    point = entry_point(name)
+    package = package_name(point) if point else "metrist"
+    install = f"{package}[{metric.extra}]" if metric.extra else package
     return [metric.name, " ".join(("output", *metric.needs)), better, f"{low:g} to {high:g}", install]
 
 
 def explain_metric(
     spec: Annotated[str, typer.Argument(metavar="NAME", help="A metric, such as rougeL or 'chrf(word_order=2)'.")],
-    form: CardFormat = setting("text", "The description, or the papers to cite.", "--format"),
+    form: CardFormat = setting("text", "The description, its card as data, or the papers to cite.", "--format"),
 ) -> None:
-    from metrist.metrics.cards import describe, format_bibliography
+    from metrist.metrics.cards import describe, export_card, format_bibliography
     from metrist.metrics.registry import example
 
     metric = example(spec)
-    print_text(format_bibliography([metric]) if form == "bibtex" else describe(metric).rstrip())
+    if form == "json":
+        print_text(msgspec.json.format(msgspec.json.encode(export_card(metric)), indent=2).decode())
+    else:
+        print_text(format_bibliography([metric]) if form == "bibtex" else describe(metric).rstrip())
 
 
 def prompts(
