@@ -46,7 +46,7 @@ def test_an_added_metric_has_its_card_everywhere(tmp_path: Path) -> None:
         ('better = "lower"', 'better = "higher"', "better is lower in the class, higher in the card"),
         ("bounds = [0, 1]", "bounds = [0, 100]", "[0.0, 1.0]"),
         ("needs = []", 'needs = ["source"]', "['source']"),
-        ("[shouting]", "[whispering]", "no card"),
+        ("shouting", "whispering", "no card"),
         ('licence = "MIT"', "licence = 3", "licence"),
         ("[shouting]", "[shouting", "not a TOML file"),
     ],
@@ -61,7 +61,7 @@ def test_a_card_that_does_not_fit_its_metric_is_a_problem(tmp_path: Path, old: s
 
 def test_a_card_without_a_metric_and_a_metric_without_a_card_are_problems(tmp_path: Path) -> None:
     metric = METRIC.replace('catalog_name: ClassVar = "shouting"', "catalog_name: ClassVar = None")
-    write_package(tmp_path, "added_other", {"__init__.py": metric, "card.toml": CARD.replace("[shouting]", "[extra]")})
+    write_package(tmp_path, "added_other", {"__init__.py": metric, "card.toml": CARD.replace("shouting", "extra")})
     with importable(tmp_path):
         problems = [problem.metric for problem in check_cards("added-other").problems]
     assert problems == ["shouting", "shouting", "extra"]
@@ -70,6 +70,6 @@ def test_a_card_without_a_metric_and_a_metric_without_a_card_are_problems(tmp_pa
 def test_the_packages_of_a_namespace_have_their_own_cards(tmp_path: Path) -> None:
     point = "shouting = added_space.loud:Shouting"
     write_package(tmp_path / "a", "added_space", {"loud/__init__.py": METRIC, "card.toml": CARD}, point, "loud")
-    write_package(tmp_path / "b", "added_space", {"card.toml": CARD.replace("[shouting]", "[whisper]")}, "", "low")
+    write_package(tmp_path / "b", "added_space", {"card.toml": CARD.replace("shouting", "whisper")}, "", "low")
     with importable(tmp_path / "a"), importable(tmp_path / "b"):
         assert "Names and abbreviations" in describe(registry.build("shouting"))
