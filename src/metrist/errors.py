@@ -241,7 +241,7 @@ def _escape_character(character: str) -> str:
     return character
 
 
-def describe_exception(error: BaseException) -> str:
+def describe_exception(error: Exception) -> str:
     """An exception from code outside of metrist in one line: its type, its message, and the file and line at fault."""
     package = str(Path(__file__).parent)
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((package, "<"))]

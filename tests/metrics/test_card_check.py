@@ -28,7 +28,7 @@ def test_an_added_metric_has_its_card_everywhere(tmp_path: Path) -> None:
             assert check_cards(name) == (["shouting"], [])
         metric = registry.build("shouting")
         text = describe(metric)
-        for line in ("Good for:  Chats.", "Licence:   MIT", "Chats: .25 spearman (length .10)", "Forum: nothing"):
+        for line in ("Good for:  Chats.", "Licence:   MIT", "Chats: .25 spearman (length .10)", "Forum: nothing (CC0)"):
             assert line in text
         card = export_card(metric)
         assert (card.better, card.bounds, card.agreement[0].value) == ("lower", (0.0, 1.0), 0.25)

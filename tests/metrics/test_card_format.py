@@ -34,6 +34,12 @@ def test_a_card_is_read_with_its_lines_joined() -> None:
     assert (card.measures, card.needs, card.bounds) == ("What it measures.", ("source",), (-math.inf, 1.0))
 
 
+def test_what_a_terminal_would_obey_is_escaped() -> None:
+    card = parse(mine={**CARD, "reading": "a \x1b[31mred é"})["mine"]
+    assert isinstance(card, Card)
+    assert card.reading == "a \\x1b[31mred é"
+
+
 def test_cards_share_and_inherit() -> None:
     settings = {"a": "first", "b": "second"}
     cards = parse(

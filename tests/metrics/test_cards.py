@@ -250,3 +250,23 @@ def test_the_opening_of_errors_counts_what_the_stress_tests_show() -> None:
     for claim in ("errors 8 of 21", "rougeL 9 of 22", "bleu 12 of 22", "quality 21 of 21"):
         assert f"{claim} (summaries)" in page
         assert claim.split()[1] in card("errors").good_for + card("errors").beaten_by + card("errors").instead
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "head"),
+    [
+        ("consistency", "english/src/metrist_models_english/english-small", "support"),
+        ("fluency", "english/src/metrist_models_english/english-small", "fluency"),
+        ("preference", "src/metrist_models/preference-small", ""),
+        ("translation_quality", "multilingual/src/metrist_models_multilingual/multilingual", ""),
+    ],
+)
+def test_the_training_data_are_those_of_the_shipped_model(name: str, page: str, head: str) -> None:
+    """The rows of the table in the model's own card, those of the metric's head where there are several."""
+    text = (Path(__file__).parents[2] / "models" / page / "card.md").read_text(encoding="utf-8")
+    section = text[text.index("## Training data") :].split("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if line[:2] == "| "
+    ]
+    expected = {(row[0], row[2]) for row in rows[1:] if head in row[1] or "all heads" in row[1]}
+    assert {(data.name, data.licence) for data in card(name).training_data} == expected

@@ -12,7 +12,7 @@ import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format
 from metrist.cli.output import print_table, print_text
-from metrist.errors import RunError, SpecError, format_count, format_path
+from metrist.errors import RunError, SpecError, escape_controls, format_count, format_path
 from metrist.settings import setting
 
 
@@ -26,11 +26,12 @@ def check(
     from metrist.report.tables import Column, Table
 
     metrics, problems = check_cards(target)
-    if form == "text" and not problems:
-        print_text(f"{target}: {format_count(len(metrics), 'card')}, no problem")
-        return
-    rows = [list(problem) for problem in problems]
-    print_table(Table(columns=[Column("metric"), Column("problem")], rows=rows), form)
+    if form == "text":  # A table would cut long lines.
+        lines = [f"{metric}: {escape_controls(problem)}" for metric, problem in problems]
+        print_text("\n".join(lines) or f"{target}: {format_count(len(metrics), 'card')}, no problem")
+    else:
+        rows = [list(problem) for problem in problems]
+        print_table(Table(columns=[Column("metric"), Column("problem")], rows=rows), form)
     if problems:
         raise typer.Exit(1)
 

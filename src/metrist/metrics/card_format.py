@@ -16,12 +16,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from metrist.errors import InputError, MetristError, SpecError
+from metrist.errors import InputError, MetristError, SpecError, escape_controls
 from metrist.records import Need
 
 CARD_FILE = "card.toml"
 #: Bytes of a file of cards. The largest that ships has 15 kB.
 _LARGEST = 1_000_000
+#: What says something about one metric alone.
+_NOT_INHERITED = ("names", "agreement", "training_data")
 
 Text = Annotated[str, Meta(min_length=1)]
 Better = Literal["higher", "lower", "neither"]
@@ -130,7 +132,7 @@ def _parse_card(tables: Mapping[str, Any], key: str, settings: Mapping[str, str]
         parent = tables.get(table["like"]) if isinstance(table["like"], str) else None
         if not isinstance(parent, dict) or "like" in parent:
             raise SpecError(f"like={table['like']!r} must name another card of the file, one without like")
-    inherited = {name: value for name, value in parent.items() if name not in ("names", "agreement")}
+    inherited = {name: value for name, value in parent.items() if name not in _NOT_INHERITED}
     merged = _join_lines({**inherited, **table})
     if all(isinstance(each.get("settings", {}), dict) for each in (parent, table)):
         own = _join_lines({**parent.get("settings", {}), **table.get("settings", {})})
@@ -139,9 +141,9 @@ def _parse_card(tables: Mapping[str, Any], key: str, settings: Mapping[str, str]
 
 
 def _join_lines(value: Any) -> Any:
-    """Texts without the line breaks of the file, at any depth."""
+    """Texts without the line breaks of the file and without what a terminal would obey, at any depth."""
     if isinstance(value, str):
-        return " ".join(value.split())
+        return escape_controls(" ".join(value.split()))
     if isinstance(value, dict):
         return {name: _join_lines(inner) for name, inner in value.items()}
     return [_join_lines(inner) for inner in value] if isinstance(value, list) else value

@@ -161,9 +161,7 @@ def describe(metric: Metric, width: int = 88) -> str:
     guidance = [
         f"  {entry.aspects}\n      {entry.use}\n{_indent(entry.why, width, indent=' ' * 6)}" for entry in card.guidance
     ]
-    learned = [
-        f"  {data.name}{f': {data.use}' if data.use else ''} (licence: {data.licence})" for data in card.training_data
-    ]
+    learned = [f"{data.name}{data.use and f': {data.use}'} ({data.licence})" for data in card.training_data]
     blocks = [
         metric.text,
         *_facts({title: text for title, text in opening.items() if text}, width),
@@ -174,7 +172,7 @@ def describe(metric: Metric, width: int = 88) -> str:
         *_paragraph("When not to trust it", card.distrust, width),
         *(["\n".join(["What to use for which aspect", *guidance])] if guidance else []),
         *(_agreement(metric.name, card, width) if metric.text == metric.name else []),
-        *(["\n".join(["Training data", *learned])] if learned else []),
+        *_paragraph("Training data, with licences", "; ".join(learned), width),
         *_facts(facts, width),
         *_settings(metric, card, width),
         *_paragraph("Signature", _signature(metric), width),
@@ -218,8 +216,8 @@ def _agreement(name: str, card: Card, width: int) -> Iterator[str]:
         tasks.setdefault(row.task, []).append(row)
     if not tasks and (published := summarize_tasks(name)):
         title += " (docs/research/tables.md has all baselines)"
-        for task in published:
-            tasks[f"{task.task}: {task.verdict}"] = [export_agreement(name, row) for row in task.rows]
+        for known in published:
+            tasks[f"{known.task}: {known.verdict}"] = [export_agreement(name, row) for row in known.rows]
     if tasks:
         lines = [title]
         for task, rows in tasks.items():

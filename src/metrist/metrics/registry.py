@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from metrist.errors import SpecError, describe_exception, did_you_mean
+from metrist.errors import SpecError, did_you_mean
 from metrist.llm.base import LLM, build_llm
 from metrist.metrics.base import Metric, set_metric_builder
 from metrist.spec import Spec, parse, split_list, split_name
@@ -309,7 +309,7 @@ def _load(point: EntryPoint) -> type[Metric]:
     try:
         cls: type[Metric] = point.load()
     except (Exception, SystemExit) as error:
-        reason = describe_exception(error)
+        reason = f"{type(error).__name__}: {error}"
         raise SpecError(f"cannot load the metric {point.name!r}{package}: {reason}") from error
     if not _is_subclass(cls, Metric):
         raise SpecError(f"{point.name!r}{package} is not a metric: {point.value} must be a class of metrist.Metric")
