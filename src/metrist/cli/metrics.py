@@ -258,6 +258,10 @@ def reproduce(
     if tables == ["reliability"]:
         if not inputs:
             raise RunError("`--table reliability` needs files with ratings", code="missing_value")
+        others: dict[str, object] = {"data": data, "scores": scores, "agreement": agreement, "keep": keep, "only": only}
+        others |= {"models": models, "limit": limit, "dry_run": dry_run}
+        if unused := next((name for name, value in others.items() if value), None):
+            raise SpecError(f"`{unused}` is for other tables than reliability; omit it", code="conflict")
         _study_reliability(inputs, study, reading, out)
         return
     if inputs or study != StudyOptions(metrics=study.metrics):

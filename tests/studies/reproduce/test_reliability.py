@@ -256,13 +256,22 @@ def test_the_study_needs_one_aspect_and_scores(file: Path) -> None:
         study_reliability([file])
     with raises_code(RunError, "unknown_name"):
         study_reliability([file], aspect="fluent")
+    with raises_code(RunError, "unknown_name", "'rouge'"):
+        study_reliability([file], aspect="correct", metrics=["rouge-"])
     rows = [{"item": "1", "system": "a", "output": "x", "ratings": {"ok": [1]}}]
     with raises_code(RunError, "no_data"):
         study_reliability([rows])
 
 
 @pytest.mark.parametrize(
-    "arguments", [["data.jsonl"], ["--aspect", "correct"], ["--table", "002-table-5", "data.jsonl"]]
+    "arguments",
+    [
+        ["data.jsonl"],
+        ["--aspect", "correct"],
+        ["--table", "002-table-5", "data.jsonl"],
+        ["--table", "reliability", "data.jsonl", "--limit", "3"],
+        ["--table", "reliability", "data.jsonl", "--dry-run"],
+    ],
 )
 def test_files_belong_to_the_study_alone(arguments: list[str]) -> None:
     with raises_code(SpecError, "conflict"):

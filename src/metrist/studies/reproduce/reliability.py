@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from metrist.errors import RunError, format_count
+from metrist.errors import RunError, SpecError, format_count
 from metrist.evaluate.epsilons import check_epsilons
 from metrist.evaluate.meta.analyses.systems import metrics_on_scale, system_levels
 from metrist.evaluate.meta.dataset import (
@@ -48,6 +48,8 @@ EpsilonOver = Literal["language", "all"]
 #: The class of all tasks.
 EVERY = "all"
 SHORT, LONG = "short", "long"
+#: Classes of tasks need the lengths of references in words.
+_UNITS = ("words",)
 _MEASURES = ("acc_eq", "kendall_b", "spearman")
 #: The column of the cells' numbers.
 _CELL = "cell"
@@ -177,14 +179,18 @@ def study_reliability(
 
 def _read(data: Sequence[Any], metrics: Sequence[str], reading: dict[str, Any]) -> JudgedDataset:
     """Join the sources; metrics without scores there are computed from the texts."""
-    lengths = {"lengths": ("words",)}
-    dataset = join(list(data), metrics=metrics, **lengths, **reading)
+    dataset = join(list(data), metrics=metrics, lengths=_UNITS, **reading)
     if missing := [name for name in metrics if name not in dataset.scores]:
         files = [source for source in data if not holds_results(source)]
         if not files:
             check_names("metric", missing, list(dataset.scores))
-        computed = score(files if len(files) > 1 else files[0], missing, **reading)
-        dataset = join([*data, computed], metrics=metrics, **lengths, **reading)
+        try:
+            computed = score(files if len(files) > 1 else files[0], missing, **reading)
+        except SpecError:
+            if dataset.scores:  # A stored score may be meant.
+                check_names("metric", missing, list(dataset.scores))
+            raise
+        dataset = join([*data, computed], metrics=metrics, lengths=_UNITS, **reading)
     if not dataset.scores:
         raise RunError("the data hold no scores: name metrics to compute (-m rougeL), or add a run", code="no_data")
     if dataset.weight is not None:
