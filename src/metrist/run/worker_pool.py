@@ -16,10 +16,10 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -141,6 +141,8 @@ class _Worker:
         self.card = card
         self.connection, other_end = multiprocessing.Pipe()
         self._interrupt = interrupt
+        self._lock = threading.Lock()
+        self._future: Future[Any] | None = None
         self._executor = ProcessPoolExecutor(
             1,
             context=get_context("loky"),
@@ -153,7 +155,7 @@ class _Worker:
         from loky.process_executor import ShutdownExecutorError
 
         try:
-            future = self._executor.submit(_run_call, function, args)
+            future = self._future = self._executor.submit(_run_call, function, args)
             if on_event is not None:
                 while not future.done():
                     if self.connection.poll(_EVENT_INTERVAL):
@@ -173,12 +175,11 @@ class _Worker:
 
     def kill(self) -> None:
         """End the worker. One that is to do something on SIGTERM gets some time for it."""
-        end = partial(self._executor.shutdown, wait=False, kill_workers=True)
-        timer = threading.Timer(_STOP_TIMEOUT if self._interrupt else 0, end)
-        timer.start()
-        self._executor.shutdown(wait=True)
-        timer.cancel()
-        self.connection.close()
+        with self._lock:  # loky's shutdown() must not run in two threads at once.
+            if self._interrupt and self._future is not None:
+                wait([self._future], _STOP_TIMEOUT)
+            self._executor.shutdown(wait=True, kill_workers=True)
+            self.connection.close()
 
 
 # ---- In a worker ----

@@ -86,12 +86,13 @@ class ClickStore:
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.execute(_TABLE)
             self._inode = self.path.stat().st_ino
-            (stored,) = self._connection.execute("SELECT count(*) FROM clicks").fetchone()
+            # In one statement: another process may add a click between two.
+            stored, last = self._connection.execute(f"SELECT count(*), ({_LAST}) FROM clicks").fetchone()
             if stored < acknowledged:
                 self._connection.close()
                 raise self._miss(stored, acknowledged)
             #: Numbers whose clicks somebody deleted, and then the count, to go on without them.
-            self._deleted = self._last_number() - stored
+            self._deleted = last - stored
             if stored > acknowledged:
                 self._raise_count()
         except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: a damaged file's schema is no UTF-8.
