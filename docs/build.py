@@ -1,8 +1,9 @@
 """Write the generated pages of the docs: `make docs`, or `python docs/build.py`.
 
-docs/reference/metrics has one page per family of metrics, from their cards, and an overview; docs/reference/commands.md
-has one section per command, from its options; docs/reference/api.md has the public names of the package, from their
-docstrings. tests/test_docs.py checks that the pages are up to date.
+docs/reference/metrics has one page per family of metrics, from their cards, and an overview;
+docs/reference/card.schema.json is the schema of cards; docs/reference/commands.md has one section per command, from its
+options; docs/reference/api.md has the public names of the package, from their docstrings. tests/test_docs.py checks
+that they are up to date. With `--packages` there is a page of the metrics that installed packages add, too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,9 @@ import typer
 
 from metrist.cli.app import app
 from metrist.metrics import cards, registry
+from metrist.metrics.agreement import format_agreement
 from metrist.metrics.base import Metric
+from metrist.metrics.card_format import card_schema
 
 DOCS = Path(__file__).resolve().parent
 
@@ -51,6 +56,7 @@ _PAGES = {
     "judges": "LLM judges, and comparators of two outputs",
     "external": "Metrics of other packages and programs",
 }
+_PACKAGES_PAGE = {registry.OTHER_FAMILY: "Metrics that installed packages add"}
 _COMMANDS_HEAD = """\
 # The command line
 
@@ -59,9 +65,10 @@ _COMMANDS_HEAD = """\
 `metrist COMMAND --help` prints the options of a command. This page lists those of all commands. `metrist --version`
 prints the version.
 
-Exit codes: 0, success; 1, a check of `check`, `run` or `build leaks` failed; 2, an error that you can fix, described in
-one line on standard error (for a wrong option, with the usage); 130, interrupted.
+Exit codes: 0, success; 1, a check of `check`, `card check`, `run` or `build leaks` failed; 2, an error that you can
+fix, described in one line on standard error (for a wrong option, with the usage); 130, interrupted.
 """
+_OPENING = {"good_for": "Good for", "beaten_by": "Beaten by", "instead": "Instead"}
 _QUESTIONS = {
     "range": "Range",
     "reading": "How to read it",
@@ -70,26 +77,31 @@ _QUESTIONS = {
 }
 
 
-def metric_pages() -> dict[str, str]:
+def metric_pages(*, packages: bool = False) -> dict[str, str]:
     """Return the pages of metrics by file name: an overview, and a page per family with a section per card."""
-    by_page: dict[str, list[list[Metric]]] = {page: [] for page in _PAGES}
-    for family in _families():
+    titles = _PAGES | (_PACKAGES_PAGE if packages else {})
+    by_page: dict[str, list[list[Metric]]] = {page: [] for page in titles}
+    for family in _families(packages):
         by_page[registry.family(family[0].name)].append(family)
     rows = [_overview_row(family, page) for page, families in by_page.items() for family in families]
     overview = "\n".join([_OVERVIEW, "| metric | needs | better |", "|---|---|---|", *rows, ""])
     pages = {
-        page: "\n".join([f"# {_PAGES[page]}\n\n{_GENERATED}", *map(_section, families), ""])
+        page: "\n".join([f"# {titles[page]}\n\n{_GENERATED}", *map(_section, families), ""])
         for page, families in by_page.items()
     }
-    return {"README.md": overview} | {f"{page}.md": text for page, text in pages.items()}
+    return {"README.md": overview} | {_file_name(page): text for page, text in pages.items()}
 
 
-def _families() -> list[list[Metric]]:
-    """Return metrist's own metrics, grouped by shared cards."""
+def _file_name(page: str) -> str:
+    return f"{page.replace(' ', '-')}.md"
+
+
+def _families(packages: bool) -> list[list[Metric]]:
+    """Return the metrics, grouped by shared cards; those of other packages only where the docs are to have them."""
     families: dict[str, list[Metric]] = {}
     for name in registry.names():
-        metric = registry.example(name)
-        if type(metric).__module__.startswith("metrist."):  # Installed plug-ins are not part of these docs.
+        if packages or registry.family(name) != registry.OTHER_FAMILY:
+            metric = registry.example(name)
             families.setdefault(repr(cards.card(name)), []).append(metric)
     return list(families.values())
 
@@ -101,7 +113,7 @@ def _title(family: list[Metric]) -> str:
 
 def _overview_row(family: list[Metric], page: str) -> str:
     anchor = re.sub(r"[^\w\- ]", "", _title(family).lower()).replace(" ", "-")  # As GitHub names headings.
-    return f"| [{_title(family)}]({page}.md#{anchor}) | {_needs(family[0])} | {_better(family[0])} |"
+    return f"| [{_title(family)}]({_file_name(page)}#{anchor}) | {_needs(family[0])} | {_better(family[0])} |"
 
 
 def _section(family: list[Metric]) -> str:
@@ -109,8 +121,9 @@ def _section(family: list[Metric]) -> str:
     low, high = metric.bounds
     facts = f"Needs {_needs(metric)} · {_direction(metric)} · {low:g} to {high:g}"
     answers = [f"**{title}.** {text}" for field, title in _QUESTIONS.items() if (text := getattr(card, field))]
-    blocks = [f"\n## {_title(family)}", facts, card.measures, *answers, *_guidance(card.guidance)]
-    blocks += _settings(metric, card.settings)
+    opening = [f"**{title}.** {text}" for field, title in _OPENING.items() if (text := getattr(card, field))]
+    blocks = [f"\n## {_title(family)}", facts, *opening, card.measures, *answers, f"**Licence.** {card.licence}"]
+    blocks += [*_guidance(card.guidance), *_training_data(card), *_agreement(card), *_settings(metric, card.settings)]
     return "\n\n".join(blocks)
 
 
@@ -118,6 +131,17 @@ def _guidance(advice: Sequence[cards.Advice]) -> Iterator[str]:
     if advice:
         lines = [f"| {row.aspects} | `{row.use}` | {row.why} |" for row in advice]
         yield "\n".join(["| to judge | use | because |", "|---|---|---|", *lines])
+
+
+def _training_data(card: cards.Card) -> Iterator[str]:
+    if card.training_data:
+        lines = [f"| {data.name} | {data.use} | {data.licence} |" for data in card.training_data]
+        yield "\n".join(["| training data | what was learned | licence |", "|---|---|---|", *lines])
+
+
+def _agreement(card: cards.Card) -> Iterator[str]:
+    if card.agreement:
+        yield "\n".join(["**Agreement with people.**", "", *(f"- {format_agreement(row)}" for row in card.agreement)])
 
 
 def _settings(metric: Metric, texts: Mapping[str, str]) -> Iterator[str]:
@@ -275,5 +299,6 @@ def _plain_default(default: Any) -> Any:
 if __name__ == "__main__":
     (DOCS / "reference" / "api.md").write_text(api_page(), encoding="utf-8")
     (DOCS / "reference" / "commands.md").write_text(commands_page(), encoding="utf-8")
-    for file, text in metric_pages().items():
+    (DOCS / "reference" / "card.schema.json").write_text(json.dumps(card_schema(), indent=2) + "\n", encoding="utf-8")
+    for file, text in metric_pages(packages="--packages" in sys.argv[1:]).items():
         (DOCS / "reference" / "metrics" / file).write_text(text, encoding="utf-8")

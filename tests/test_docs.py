@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -35,6 +36,7 @@ from typer.main import get_command
 
 from command_server import CommandServer
 from metrist.cli.app import _repeat_option, app
+from metrist.metrics.card_format import card_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "demo" / "README.md"]
@@ -224,6 +226,7 @@ def test_generated_pages_are_up_to_date(build: ModuleType) -> None:
     reference = ROOT / "docs" / "reference"
     expected = {reference / "commands.md": build.commands_page(), reference / "api.md": build.api_page()}
     expected |= {reference / "metrics" / name: text for name, text in build.metric_pages().items()}
+    expected[reference / "card.schema.json"] = json.dumps(card_schema(), indent=2) + "\n"
     assert set((reference / "metrics").iterdir()) <= set(expected)
     for page, text in expected.items():
         assert page.read_text(encoding="utf-8") == text, f"{page.relative_to(ROOT)} is out of date; run `make docs`"

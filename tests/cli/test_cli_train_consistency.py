@@ -64,6 +64,7 @@ def test_options_that_do_not_fit_are_refused(metrist, tmp_path):
         ([data, "--from-run", tmp_path], "leave out other files"),
         ([data, "-m", "judge"], "--metric is for --from-run"),
         ([data, "--texts", data], "--texts is for --from-run"),
+        (["--from-run", tmp_path, "--field", "output=text"], "--field"),
         ([data, "--aspect", "faithfulnes"], "did you mean"),
     ):
         answer = metrist("train", "consistency", *options)

@@ -12,6 +12,7 @@ from metrist.metrics.agreement import (
     AgreementFigure,
     DatasetAgreement,
     describe_direction,
+    export_agreement,
     format_agreement,
     load_agreements,
     summarize_tasks,
@@ -82,7 +83,7 @@ def test_the_direction_names_the_data_that_contradicts_it() -> None:
 
 
 def test_a_row_is_one_line_with_its_baselines() -> None:
-    line = format_agreement("likelihood", ROWS[2])
+    line = format_agreement(export_agreement("likelihood", ROWS[2]))
     assert line == ("Chat, overall: -.40 [-.45, -.35] spearman, by item (length .10, chrf .20, given length -.30)")
 
 

@@ -12,6 +12,7 @@ from error_codes import raises_code
 from metrist import __version__
 from metrist.errors import SpecError
 from metrist.metrics import registry
+from metrist.metrics.agreement import load_agreements
 from metrist.metrics.base import Metric
 from metrist.metrics.cards import (
     _bibliography,
@@ -206,3 +207,66 @@ def test_the_preference_card_names_what_length_alone_reaches():
     for data in ("llmbar", "llmbar: Adversarial", "pandalm"):
         share = f"{100 * float(table[data, 'preference']['preference'].split()[0]):.0f} %"
         assert share in distrust
+
+
+#: Metrics with weights that ship; `tests/metrics/test_agreement_by_task.py` has the table that the figures come from.
+TRAINED = ("consistency", "errors", "fluency", "likelihood", "preference", "quality", "translation_quality")
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_trained_metrics_card_opens_with_what_it_is_good_for(name: str) -> None:
+    described = describe(registry.build(name)).splitlines()
+    assert described[2].startswith("Good for:  ")
+    found = card(name)
+    assert all((found.good_for, found.beaten_by, found.instead))
+    assert "docs/research/tables.md" in found.good_for
+
+
+#: Figures of the opening lines that tests above compare with their sources: those of the card's other entries.
+ELSEWHERE = {"preference": {".29", ".45", ".60", ".30", ".63", ".28", "-.04"}, "translation_quality": {".47", ".57"}}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_figures_of_the_opening_are_those_of_the_tables(name: str) -> None:
+    """A figure is that of a metric or a baseline on a data set that its sentence names, in agreement.json, or ROUGE-1's
+    in the table of the shipped likelihood model."""
+    found = card(name)
+    for sentence in re.split(r"(?<=\D)\. ", f"{found.good_for} {found.beaten_by} {found.instead}"):
+        rows = [
+            row
+            for row in load_agreements()
+            if re.search(rf"{re.escape(row.name.split(' (')[0].split()[0])}\b", sentence)
+        ]
+        known = {f"{figure.value:.4f}" for row in rows for figure in row.figures.values()}
+        if name == "likelihood":
+            known.add(read_table("## The shipped preference model")["summeval", "mean of all"]["ROUGE-1"])
+        for figure in re.findall(r"(?<![\w.])-?\.\d\d\b", sentence):
+            near = any(abs(float(figure) - float(value)) <= 0.0051 for value in known)
+            assert near or figure in ELSEWHERE.get(name, ()), (sentence, figure)
+
+
+def test_the_opening_of_errors_counts_what_the_stress_tests_show() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "research" / "tables.md").read_text(encoding="utf-8")
+    for claim in ("errors 8 of 21", "rougeL 9 of 22", "bleu 12 of 22", "quality 21 of 21"):
+        assert f"{claim} (summaries)" in page
+        assert claim.split()[1] in card("errors").good_for + card("errors").beaten_by + card("errors").instead
+
+
+@pytest.mark.parametrize(
+    ("name", "page", "head"),
+    [
+        ("consistency", "english/src/metrist_models_english/english-small", "support"),
+        ("fluency", "english/src/metrist_models_english/english-small", "fluency"),
+        ("preference", "src/metrist_models/preference-small", ""),
+        ("translation_quality", "multilingual/src/metrist_models_multilingual/multilingual", ""),
+    ],
+)
+def test_the_training_data_are_those_of_the_shipped_model(name: str, page: str, head: str) -> None:
+    """The rows of the table in the model's own card, those of the metric's head where there are several."""
+    text = (Path(__file__).parents[2] / "models" / page / "card.md").read_text(encoding="utf-8")
+    section = text[text.index("## Training data") :].split("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if line[:2] == "| "
+    ]
+    expected = {(row[0], row[2]) for row in rows[1:] if head in row[1] or "all heads" in row[1]}
+    assert {(data.name, data.licence) for data in card(name).training_data} == expected

@@ -318,6 +318,8 @@ def test_rows_that_are_no_analyses_are_refused(tmp_path: Path, row: dict[str, An
     path = write_rows(tmp_path / "data.jsonl", [make_row(1, bad=True), row])
     with raises_code(InputError, "unreadable", "data.jsonl:2: ", value):
         read_analyses(path)
+    data = load_analyses([path], None, seed=0, skip_bad=True)
+    assert (len(data.train), len(data.remarks())) == (1, 1)
 
 
 def test_all_forms_of_a_file_say_the_same(tmp_path: Path) -> None:

@@ -144,6 +144,22 @@ def test_a_table_of_chosen_and_rejected_answers_is_read_as_pairs(tmp_path: Path)
     assert {(pair.criterion, pair.instruction) for pair in named.train} == {("fluency", "Is it fluent?")}
 
 
+def test_columns_of_other_names_are_read_and_bad_rows_skipped(tmp_path: Path, write_pairs: Write) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("frage;gut;schlecht\n" + "".join(f"f{n};richtig {n};falsch {n}\n" for n in range(4)) + "f4;x;x;y\n")
+    fields = {"source": "frage", "chosen": "gut", "rejected": "schlecht"}
+    data = load_preference_pairs([path], None, seed=0, fields=fields, delimiter=";", skip_bad=True)
+    assert [(pair.contexts, pair.answers) for pair in data.train] == [
+        ((f"f{n}",), (f"richtig {n}", f"falsch {n}")) for n in range(4)
+    ]
+    assert f"{path}: 1 bad row skipped" in data.remarks()
+    with raises_code(InputError, "unknown_name", "'güt'"):
+        load_preference_pairs([path], None, seed=0, fields={**fields, "chosen": "güt"})
+    made = write_pairs([*with_split("train", 3)])
+    made.write_text(made.read_text() + '{"task": "A"}\n')
+    assert len(load_preference_pairs([made], None, seed=0, skip_bad=True).train) == 3
+
+
 def test_a_share_is_held_out_by_default_only_where_the_file_has_no_development_pairs(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("chosen,rejected\n" + "".join(f"good {n},bad {n}\n" for n in range(40)))

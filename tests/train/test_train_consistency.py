@@ -91,6 +91,21 @@ def test_ratings_are_scaled_and_errors_label_sentences(tmp_path):
     assert any("1 output without a source" in note for note in files.notes)
 
 
+def test_columns_of_other_names_are_read_and_bad_rows_skipped(tmp_path):
+    rows = [{"doc": f"d{n}", "text": "the dog sat.", "gold": n % 2} for n in range(4)]
+    data = write(tmp_path / "rows.jsonl", [*rows, {"doc": "d", "text": {}, "gold": 1}])
+    fields = {"source": "doc", "output": "text", "rating:support": "gold"}
+    files = read_support_examples([data], fields=fields, skip_bad=True)
+    assert [(example.source, example.label) for example in files.examples] == [
+        (row["doc"], row["gold"]) for row in rows
+    ]
+    assert any("1 bad row was skipped" in note for note in files.notes)
+    with raises_code(InputError, "invalid_row", "rows.jsonl:5"):
+        read_support_examples([data], fields=fields)
+    other = divide_examples(files.examples, str(data), 0, fields=fields, skip_bad=True)
+    assert other.dev == files.examples
+
+
 def test_errors_of_other_kinds_and_sides_say_nothing_about_support(tmp_path):
     errors = [
         {"start": 0, "end": 3, "category": "Fluency", "severity": "minor"},

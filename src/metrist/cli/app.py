@@ -94,10 +94,11 @@ _HELP = {
     "build": "Build training data: pairs of a good and a bad answer, and outputs with their errors.",
     "train": "Train a metric of your own.",
     "answers": "Stored answers of LLMs: count, export, import or delete them.",
+    "card": "Cards that describe metrics: check them, print the schema of their format.",
 }
 
 app = _group("metrist", _HELP["metrist"], _COMMANDS["metrist"])
-for _name in ("build", "train", "answers"):
+for _name in ("build", "train", "answers", "card"):
     app.add_typer(_group(_name, _HELP[_name], _COMMANDS[_name]))
 
 

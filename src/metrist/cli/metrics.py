@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, Names, ReadingOptions
 from metrist.cli.output import print_note, print_table, print_tables, print_text
 from metrist.cli.progress import progress_bar
-from metrist.errors import RunError, SpecError, check_known
+from metrist.errors import MetristError, RunError, SpecError, check_known, describe_exception
 from metrist.evaluate.plans import MetaPlan
 from metrist.settings import ModelSettings, as_arguments, reuse_setting, setting
 from metrist.spec import split_list
@@ -22,7 +23,7 @@ from metrist.spec import split_list
 #: Where standard output is no terminal.
 _LIST_WIDTH = 100
 #: How a metric is described.
-CardFormat = Literal["text", "bibtex"]
+CardFormat = Literal["text", "json", "bibtex"]
 
 
 def list_metrics(
@@ -76,27 +77,34 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _describe_metric(name: str) -> list[Any]:
-    from metrist.metrics.registry import example
+    from metrist.metrics.registry import entry_point, example, package_name
 
     try:
         metric = example(name)
-    except SpecError as error:  # A metric of another package may be broken, or may require settings.
+        better = {True: "higher", False: "lower", None: "describes"}[metric.higher_is_better]
+        low, high = metric.bounds
+    except MetristError as error:  # A metric of another package may be broken, or may require settings.
         return [name, "", "", "", str(error)]
-    better = {True: "higher", False: "lower", None: "describes"}[metric.higher_is_better]
-    low, high = metric.bounds
-    install = f"metrist[{metric.extra}]" if metric.extra else "metrist"
+    except Exception as error:
+        return [name, "", "", "", describe_exception(error)]
+    point = entry_point(name)
+    package = package_name(point) if point else "metrist"
+    install = f"{package}[{metric.extra}]" if metric.extra else package
     return [metric.name, " ".join(("output", *metric.needs)), better, f"{low:g} to {high:g}", install]
 
 
 def explain_metric(
     spec: Annotated[str, typer.Argument(metavar="NAME", help="A metric, such as rougeL or 'chrf(word_order=2)'.")],
-    form: CardFormat = setting("text", "The description, or the papers to cite.", "--format"),
+    form: CardFormat = setting("text", "The description, its card as data, or the papers to cite.", "--format"),
 ) -> None:
-    from metrist.metrics.cards import describe, format_bibliography
+    from metrist.metrics.cards import describe, export_card, format_bibliography
     from metrist.metrics.registry import example
 
     metric = example(spec)
-    print_text(format_bibliography([metric]) if form == "bibtex" else describe(metric).rstrip())
+    if form == "json":
+        print_text(msgspec.json.format(msgspec.json.encode(export_card(metric)), indent=2).decode())
+    else:
+        print_text(format_bibliography([metric]) if form == "bibtex" else describe(metric).rstrip())
 
 
 def prompts(
@@ -186,6 +194,11 @@ class StudyOptions:
     epsilon_over: Literal["language", "all"] = setting(
         "language", "Reliability: one threshold per metric for each language, or for all."
     )
+    epsilon: Mapping[str, Any] = reuse_setting(
+        MetaPlan,
+        "epsilon",
+        help="Reliability: a metric's tie threshold instead of the best, or a TOML or JSON file of them; repeatable.",
+    )
     pair: Names = setting(
         (),
         "Reliability: the two metrics of the last figure.",
@@ -208,7 +221,9 @@ def reproduce(
     data: Path | None = setting(
         None, "Folder of data sets.", metavar="DIR", shown="$METRIST_TEST_DATA, or ../shared/data"
     ),
-    tables: list[str] | None = setting(None, "Only this table; repeatable.", "--table", metavar="NAME", shown="all"),
+    tables: list[str] | None = setting(
+        None, "Only this table; repeatable; --list names all.", "--table", metavar="NAME", shown="all"
+    ),
     scores: Path | None = setting(
         None, "Keep scores here; another time computes only what has changed.", metavar="DIR"
     ),
@@ -229,22 +244,32 @@ def reproduce(
     out: Path | None = setting(
         None, "Markdown file; for --table reliability a folder.", "-o", metavar="PATH", shown="standard output"
     ),
-    model_file: Path | None = setting(
-        None, "Compute learned metrics, too, with the models that this TOML file names.", "--models", metavar="FILE"
+    models: Path | None = setting(
+        None, "Compute learned metrics, too, with the models that this TOML file names.", metavar="FILE"
     ),
-    limit: int | None = setting(None, "Only the first N items of each data set.", metavar="N", min=1),
+    limit: int | None = setting(
+        None, "Only the first N items of each data set, in tables of papers.", metavar="N", min=1
+    ),
+    list_only: bool = setting(False, "List the tables, and compute nothing.", "--list"),
     dry_run: bool = setting(False, "Print what learned metrics would take, and missing weights; compute nothing."),
     study: StudyOptions,
     reading: ReadingOptions,
 ) -> None:
     from metrist.io.writer import atomic_write
     from metrist.metrics.agreement import dump_agreements
-    from metrist.studies.reproduce.page import format_page
+    from metrist.studies.reproduce.page import format_page, format_sections, list_contents
     from metrist.studies.reproduce.page import reproduce as reproduce_tables
 
+    if list_only:
+        print_table(list_contents(), "text")
+        return
     if tables == ["reliability"]:
         if not inputs:
             raise RunError("`--table reliability` needs files with ratings", code="missing_value")
+        others: dict[str, object] = {"data": data, "scores": scores, "agreement": agreement, "keep": keep, "only": only}
+        others |= {"models": models, "limit": limit, "dry_run": dry_run}
+        if unused := next((name for name, value in others.items() if value), None):
+            raise SpecError(f"`{unused}` is for other tables than reliability; omit it", code="conflict")
         _study_reliability(inputs, study, reading, out)
         return
     if inputs or study != StudyOptions(metrics=study.metrics):
@@ -252,12 +277,10 @@ def reproduce(
     if dry_run:
         from metrist.studies.reproduce.plan import plan_tables
 
-        print_table(plan_tables(tables or (), data, scores, model_file, study.metrics, limit), "text")
+        print_table(plan_tables(tables or (), data, scores, models, study.metrics, limit), "text")
         return
     sections = []
-    for section in reproduce_tables(
-        tables or (), data, scores, keep or (), only or (), model_file, study.metrics, limit
-    ):
+    for section in reproduce_tables(tables or (), data, scores, keep or (), only or (), models, study.metrics, limit):
         print_note(f"{section.name}: {section.summary}")
         sections.append(section)
     rows = [row for section in sections for row in section.agreements]
@@ -268,12 +291,11 @@ def reproduce(
             )
         with atomic_write(agreement) as file:
             file.write(dump_agreements(rows))
-    text = format_page(sections)
     if out is None:
-        print_text(text.rstrip("\n"))
+        print_text(format_sections(sections).rstrip("\n"))
     else:
         with atomic_write(out) as file:
-            file.write(text)
+            file.write(format_page(sections))
 
 
 def _study_reliability(inputs: list[str], options: StudyOptions, reading: ReadingOptions, out: Path | None) -> None:

@@ -30,7 +30,7 @@ from metrist.cli.train_options import (
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError, format_count
 from metrist.report.progress import show_progress
-from metrist.settings import ReadingSettings, as_arguments, reuse_setting, setting
+from metrist.settings import ReadingSettings, as_arguments, list_changed, reuse_setting, setting
 from metrist.train.recipe import AnalystSettings, PreferenceSettings
 
 if TYPE_CHECKING:
@@ -134,18 +134,20 @@ def preference(
         None, "What the pairs of a file that does not say so teach, such as fluency.", metavar="NAME", shown="overall"
     ),
     suite: SuiteOptions,
+    reading: ReadingSettings,
 ) -> None:
     from metrist.train.distributed import is_first_process
     from metrist.train.fit import plan_training
     from metrist.train.preference import PreferencePlan
 
-    paths = data.paths(files, across=across)
+    paths = data.paths(files, reading, across=across)
     if suite.suite is not None and data.from_run is not None:
         raise SpecError("--suite trains on a file of pairs: leave out --from-run", code="conflict")
     unsupported = {
         **{name: getattr(training, name) for name in ("dev", "seed", "keep_checkpoints", "resume")},
         "licence": licence,
         "criterion": criterion,
+        **dict.fromkeys(list_changed(reading), True),
     }
     suite.check(paths, unsupported)
     options = training.base_model(base)
@@ -170,7 +172,7 @@ def preference(
     if data.from_run is not None:
         task, remarks = _prepare_distillation(data, training, settings, across=across, criterion=criterion)
     else:
-        task, remarks = _prepare_preference(paths, training, settings, options, criterion)
+        task, remarks = _prepare_preference(paths, training, settings, options, criterion, reading)
     if not training.dry_run:
         run_training(task, remarks if is_first_process() else ())
         return
@@ -187,7 +189,12 @@ def preference(
 
 
 def _prepare_preference(
-    paths: list[Path], training: TrainingOptions, settings: dict[str, Any], base: Options, criterion: str | None
+    paths: list[Path],
+    training: TrainingOptions,
+    settings: dict[str, Any],
+    base: Options,
+    criterion: str | None,
+    reading: ReadingSettings,
 ) -> tuple[PreferenceTask, list[str]]:
     """Return the training that learns from files, and what the user should know about it."""
     from metrist.train.answer_pairs import load_preference_pairs
@@ -201,6 +208,7 @@ def _prepare_preference(
         learned=base_instructions(base),
         default_dev=default_dev,
         criterion=criterion,
+        **as_arguments(reading),
     )
     task = PreferenceTask(train=dataset.train, dev=dataset.dev, data=dataset.describe(), **settings)
     return task, dataset.remarks()
@@ -238,17 +246,18 @@ def consistency(
     window: int = setting(512, "Tokens that the model reads at once.", min=128),
     bits: int = setting(7, "Bits per stored weight.", min=2, max=7),
     licence: str | None = reuse_setting(AnalystSettings, "licence"),
+    reading: ReadingSettings,
 ) -> None:
     from metrist.evaluate.distill import read_judged_run
     from metrist.train.consistency import ConsistencyTask, divide_examples, read_support_examples
     from metrist.train.fit import plan_training
 
-    paths = data.paths(files)
+    paths = data.paths(files, reading)
     if data.from_run is not None:
         examples = read_judged_run(data.from_run, data.metric, texts=data.texts or (), aspect=aspect)
     else:
-        examples = read_support_examples(paths, aspect)
-    divided = divide_examples(examples.examples, training.held_out(), training.seed, aspect)
+        examples = read_support_examples(paths, aspect, **as_arguments(reading))
+    divided = divide_examples(examples.examples, training.held_out(), training.seed, aspect, **as_arguments(reading))
     task = ConsistencyTask(
         train=divided.train,
         dev=divided.dev,
@@ -303,6 +312,7 @@ def error_analysis(
     ablate: AblationName | None = setting(
         None, "Train on each channel or task alone and on everything, and compare them."
     ),
+    skip_bad: bool = reuse_setting(ReadingSettings, "skip_bad"),
     fields: Mapping[str, str] = reuse_setting(ReadingSettings, "fields"),
 ) -> None:
     from metrist.train.error_analysis import ErrorAnalysisPlan, ErrorAnalysisTask, find_preset
@@ -312,6 +322,7 @@ def error_analysis(
     task = ErrorAnalysisTask(
         data=tuple(merge_files(files, data)),
         dev=training.held_out(),
+        skip_bad=skip_bad,
         fields=fields,
         method=method,
         alpha=2.0 * analyst.rank if alpha is None else alpha,

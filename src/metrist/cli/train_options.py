@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 
 from metrist.errors import SpecError
-from metrist.settings import as_arguments, reuse_setting, select_arguments, setting
+from metrist.settings import ReadingSettings, as_arguments, list_changed, reuse_setting, select_arguments, setting
 from metrist.train import HELD_OUT, TUNING
 from metrist.train.recipe import Recipe, RecipeSettings, Schedule
 
@@ -60,7 +60,7 @@ class DataOptions:
         None, "The records of the run, which stores no texts; repeatable.", metavar="FILE"
     )
 
-    def paths(self, files: list[Path] | None, **only_with_run: object) -> list[Path]:
+    def paths(self, files: list[Path] | None, reading: ReadingSettings, **only_with_run: object) -> list[Path]:
         """Return the files to train on: none if a run is named. `only_with_run` are further options of a run."""
         if self.from_run is None:
             options = {"metric": self.metric, "texts": self.texts, **only_with_run}
@@ -71,6 +71,8 @@ class DataOptions:
             raise SpecError(
                 "--from-run learns from a run: leave out other files, or give them as --texts", code="conflict"
             )
+        if changed := list_changed(reading):
+            raise SpecError(f"`{changed[0]}` is for files, and --from-run learns from a run", code="conflict")
         return []
 
 

@@ -14,7 +14,7 @@ from metrist.cli.output import print_note, print_tables, print_text
 from metrist.cli.progress import StudyReport
 from metrist.errors import SpecError, check_known
 from metrist.report.progress import show_progress
-from metrist.settings import list_changed, setting, split_commas
+from metrist.settings import ReadingSettings, find_settings, list_changed, setting, split_commas
 
 if TYPE_CHECKING:
     from metrist.studies.heap.jobs import SetupName
@@ -26,7 +26,10 @@ SplitOption = Literal["authors", "honest", "both"]
 
 
 #: Why some options of a training cannot be used in a study.
-_REASONS = {"resume": "running the same command again resumes a study"}
+_REASONS = {
+    "resume": "running the same command again resumes a study",
+    **dict.fromkeys(find_settings(ReadingSettings), "a file of pairs has its own layout"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

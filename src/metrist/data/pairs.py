@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from metrist.errors import InputError, SpecError
+from metrist.io.batches import Skipped
 from metrist.io.compression import uncompressed_name
 from metrist.io.fields import as_name, as_number, as_optional_text
 from metrist.io.row_model import RowError, format_value
@@ -88,15 +89,18 @@ def _context_text(record: Record, name: str) -> str | None:
 SPLITS = ("train", "dev", "test")
 
 
-def read_good_bad(path: str | os.PathLike[str]) -> list[GoodBad]:
-    """Read all pairs of a file, plain or compressed. The first bad line raises an error."""
+def read_good_bad(path: str | os.PathLike[str], skipped: Skipped | None = None) -> list[GoodBad]:
+    """Read all pairs of a file, plain or compressed. The first bad line is an error, unless `skipped` counts them."""
     source = open_source(path)
     pairs = []
     for line, row in source.read():
         try:
             pairs.append(_parse_pair(row))
         except RowError as error:
-            raise InputError(f"{source.location(line)}: {error}") from None
+            message = f"{source.location(line)}: {error}"
+            if skipped is None:
+                raise InputError(message) from None
+            skipped.add(message)
     if not pairs:
         raise InputError(f"{source.name}: has no pairs; expected lines with 'task', 'good' and 'bad'", code="no_data")
     return pairs

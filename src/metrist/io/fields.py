@@ -22,6 +22,8 @@ from metrist.records import TAG_FIELDS, TEXT_FIELDS
 SAMPLING_WEIGHT = "sampling_weight"
 JUDGMENTS = ("ratings", "raters", "rater", "errors", "scores", SAMPLING_WEIGHT, "rater_notes")
 FIELDS = (*TEXT_FIELDS, "references", "reference", "systems", "outputs", *JUDGMENTS)
+#: The better and the worse of two outputs.
+CHOSEN, REJECTED = "chosen", "rejected"
 FAMILIES = ("rating:", "score:", "reference_")
 _LONGEST_NAME = 200
 _SHOWN_COLUMNS = 20
@@ -124,9 +126,10 @@ def normalise_name(column: str) -> str:
 def check_fields(fields: Mapping[str, str]) -> None:
     """Check that each entry maps a field of metrist to a column, or drops a column."""
     for field, column in fields.items():
-        if column and field not in FIELDS and not field.startswith(FAMILIES):
+        known = (*FIELDS, CHOSEN, REJECTED)
+        if column and field not in known and not field.startswith(FAMILIES):
             raise InputError(
-                f"metrist has no field named {format_value(field)}{did_you_mean(field, FIELDS)}", code="unknown_name"
+                f"metrist has no field named {format_value(field)}{did_you_mean(field, known)}", code="unknown_name"
             )
 
 

@@ -18,7 +18,9 @@ from typing import Any
 from metrist.errors import InputError, format_count
 from metrist.io.conversations import Message, describe_context, name_role, parse_messages
 from metrist.io.fields import (
+    CHOSEN,
     JUDGMENTS,
+    REJECTED,
     ColumnMap,
     as_name,
     as_text,
@@ -260,7 +262,11 @@ def _find_layout(row: dict[str, Any], columns: ColumnMap, layout: RowLayout) -> 
     if any(name in row or columns.fields.get(name) for name in ("output", "outputs", "systems")):
         return None
     by_name = {normalise_name(column): column for column in row}
-    if "chosen" in by_name and "rejected" in by_name:
+    for side in (CHOSEN, REJECTED):
+        if columns.fields.get(side) in row:
+            by_name[side] = columns.fields[side]
+            columns.release(side)
+    if CHOSEN in by_name and REJECTED in by_name:
         return _chosen_layout(row, by_name, layout)
     for suffixes in (("_a", "_b"), ("_1", "_2")):
         stems = [stem for stem in _STEMS if all(stem + suffix in by_name for suffix in suffixes)]
@@ -282,8 +288,8 @@ def _find_layout(row: dict[str, Any], columns: ColumnMap, layout: RowLayout) -> 
 
 def _chosen_layout(row: dict[str, Any], by_name: Mapping[str, str], layout: RowLayout) -> Convert:
     """`chosen` and `rejected`: texts, transcripts (HH-RLHF) or lists of messages (UltraFeedback)."""
-    chosen, rejected = by_name["chosen"], by_name["rejected"]
-    models = (by_name.get(f"{side}_model", by_name.get(f"{side}_system")) for side in ("chosen", "rejected"))
+    chosen, rejected = by_name[CHOSEN], by_name[REJECTED]
+    models = (by_name.get(f"{side}_model", by_name.get(f"{side}_system")) for side in (CHOSEN, REJECTED))
     names = [name for name in models if name is not None]
     has_names = len(names) == 2
     turns = _parse_turns(row[chosen])

@@ -11,6 +11,8 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
+from metrist.metrics.card_format import Agreement
+
 #: The column of the lexical metric that agrees best on the data set itself.
 BEST_LEXICAL = "best lexical"
 
@@ -112,17 +114,35 @@ def describe_direction(metric: str) -> str:
     return ", ".join(f"{row.name} ({row.task.replace('_', ' ')})" for row in against)
 
 
-def format_agreement(metric: str, row: DatasetAgreement) -> str:
-    """A row in one line, with length and the best lexical metric."""
-    figure = row.figures[metric]
-    interval = "" if math.isnan(figure.low) else f" [{_shorten(figure.low)}, {_shorten(figure.high)}]"
-    others = [f"length {_shorten(row.figures['length'].value)}"] if "length" in row.figures else []
-    if best := row.figures.get(BEST_LEXICAL):
-        others.append(f"{row.lexical} {_shorten(best.value)}")
-    if (rest := row.given_length.get(metric)) is not None:
-        others.append(f"given length {_shorten(rest.value)}")
+def export_agreement(metric: str, row: DatasetAgreement) -> Agreement:
+    """A row of the table as a card has it, with length and the best lexical metric."""
+    value, low, high = row.figures[metric]
+    names = {"length": "length", BEST_LEXICAL: row.lexical}
+    given = row.given_length.get(metric)
+    return Agreement(
+        data=row.name,
+        task=row.task,
+        aspect=row.aspect,
+        measure=row.measure,
+        n=row.n,
+        value=value,
+        low=None if math.isnan(low) else low,
+        high=None if math.isnan(high) else high,
+        baselines={name: row.figures[key].value for key, name in names.items() if key in row.figures},
+        given_length=given and given.value,
+        source="docs/research/tables.md",
+    )
+
+
+def format_agreement(row: Agreement) -> str:
+    """A row in one line, with its baselines."""
+    interval = "" if row.low is None or row.high is None else f" [{_shorten(row.low)}, {_shorten(row.high)}]"
+    others = [f"{name} {_shorten(value)}" for name, value in row.baselines.items()]
+    if row.given_length is not None:
+        others.append(f"given length {_shorten(row.given_length)}")
     aspect = f", {row.aspect}" if row.aspect else ""
-    return f"{row.name}{aspect}: {_shorten(figure.value)}{interval} {row.measure} ({', '.join(others)})"
+    figure = f"{row.data}{aspect}: {_shorten(row.value)}{interval} {row.measure}"
+    return f"{figure} ({', '.join(others)})" if others else figure
 
 
 def _shorten(number: float) -> str:

@@ -75,6 +75,8 @@ class Metric:
     catalog_name: ClassVar[str | None] = None
     #: Settings that the name itself carries, as rouge2 carries its order.
     in_name: ClassVar[tuple[str, ...]] = ()
+    #: These settings by name, for a class with several names in the catalog.
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     #: Whether the metric holds something large, such as a model: a run then uses one worker per device, not per core.
     resident: ClassVar[bool] = False
     #: CPUs and GPUs that one worker of a cluster gets for the metric; None: what suits it (see `metrist.run.ray`).

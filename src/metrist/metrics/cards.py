@@ -1,12 +1,8 @@
 """Cards that describe metrics for their readers: what the number measures, its range, when not to trust it.
 
-The cards of the catalog are TOML files in the folder `cards` beside this module, one file per family and one table per
-card. `names` lists the metrics that share a card (by default the name of the table); `settings` describes each setting
-that `settings.toml` does not describe for all metrics; `like` names a card from which missing entries are taken. Other
-metrics are described by their docstring.
-
-`title` is the metric's name in papers, with settings in braces; `titles` are those of single metrics of the card.
-`cite` lists keys of `citations.bib`, `cite_with` those to cite only where a setting is not its default.
+The cards of metrist's own metrics are the files in the folder `cards` beside this module; `settings.toml` there
+describes settings that several share. A package that adds metrics has its cards in `card.toml`. `card_format` has the
+format. A metric without a card is described by its docstring.
 """
 
 from __future__ import annotations
@@ -14,64 +10,63 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import tomllib
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from metrist._version import __version__
-from metrist.errors import MetristError, install_command
+from metrist.errors import MetristError, SpecError, install_command, unknown_name
 from metrist.metrics import registry
-from metrist.metrics.agreement import describe_direction, format_agreement, summarize_tasks
+from metrist.metrics.agreement import (
+    describe_direction,
+    export_agreement,
+    format_agreement,
+    list_agreements,
+    summarize_tasks,
+)
 from metrist.metrics.base import Metric, PartMetric, iterate_nested
+from metrist.metrics.card_format import CARD_FILE, Agreement, Better, Card, parse_cards, read_tables
 from metrist.models.devices import no_downloads
 
+_FOLDER = Path(__file__).parent / "cards"
 _SHARED_SETTINGS = "settings.toml"
-
-
-class Advice(NamedTuple):
-    """Which settings to use for which aspects, and why."""
-
-    aspects: str
-    use: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """The description of a metric, in the order in which it is shown."""
-
-    measures: str
-    range: str = ""
-    reading: str = ""
-    distrust: str = ""
-    citation: str = ""
-    title: str = ""
-    titles: Mapping[str, str] = field(default_factory=dict)
-    cite: tuple[str, ...] = ()
-    cite_with: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    settings: Mapping[str, str] = field(default_factory=dict)
-    guidance: tuple[Advice, ...] = ()
 
 
 def card(name: str) -> Card:
     """The card of the metric of that name; SpecError with the nearest names if there is none."""
-    return _cards().get(name) or _from_docstring(registry.build(name))
+    return find_card(name) or _from_docstring(registry.build(name))
+
+
+def metric_card(metric: Metric) -> Card:
+    """The card of a metric; one from its docstring where it has none."""
+    return find_card(metric.name) or _from_docstring(metric)
+
+
+def find_card(name: str) -> Card | None:
+    """The card of a metric of the catalog; None if it has none, or one with errors."""
+    found = _find(name)
+    return found if isinstance(found, Card) else None
 
 
 def display_name(metric: Metric) -> str:
     """The metric's name in papers, such as ROUGE-L or chrF++; its text where the catalog knows none."""
-    card = _cards().get(metric.name)
+    card = find_card(metric.name)
     if card is None:
         return metric.text
     title = card.titles.get(metric.name) or card.title
     if metric.name == "chrf":
         return title + "+" * getattr(metric, "word_order", 0)
-    return title.format_map(vars(metric)) or metric.text
+    try:
+        return title.format_map(vars(metric)) or metric.text
+    except (AttributeError, LookupError, ValueError):  # Another package's card names what its metric does not have.
+        return metric.text
 
 
 def name_in_papers(metric: Metric) -> str:
@@ -85,10 +80,10 @@ def citation_keys(metric: Metric) -> list[str]:
     """The keys in `citations.bib` of what to cite for the metric and for metrics within it."""
     keys: dict[str, None] = {}
     for nested in iterate_nested(metric):
-        if isinstance(nested, Metric) and (card := _cards().get(nested.name)):
+        if isinstance(nested, Metric) and (card := find_card(nested.name)):
             keys |= dict.fromkeys(card.cite)
             for setting, setting_keys in card.cite_with.items():
-                if getattr(nested, setting) != getattr(type(nested), setting):
+                if getattr(nested, setting, None) != getattr(type(nested), setting, None):
                     keys |= dict.fromkeys(setting_keys)
     return list(keys)
 
@@ -148,7 +143,8 @@ def _one_line(text: str) -> str:
 
 def describe(metric: Metric, width: int = 88) -> str:
     """The card, facts, settings and signature of a metric as plain text."""
-    card = _cards().get(metric.name) or _from_docstring(metric)
+    found = _find(metric.name)
+    card = found if isinstance(found, Card) else _from_docstring(metric)
     direction = "none: it describes and does not judge"
     if metric.higher_is_better is not None:
         direction = "higher is better" if metric.higher_is_better else "lower is better"
@@ -158,25 +154,49 @@ def describe(metric: Metric, width: int = 88) -> str:
         "Needs": ", ".join(("output", *metric.needs)),
         "Direction": direction,
         "Bounds": "{:g} to {:g}".format(*metric.bounds),
+        **({"Licence": card.licence} if card.licence else {}),
         **({"Extra": install_command(metric.extra)} if metric.extra else {}),
     }
+    opening = {"Good for": card.good_for, "Beaten by": card.beaten_by, "Instead": card.instead}
     guidance = [
         f"  {entry.aspects}\n      {entry.use}\n{_indent(entry.why, width, indent=' ' * 6)}" for entry in card.guidance
     ]
+    learned = [f"{data.name}{data.use and f': {data.use}'} ({data.licence})" for data in card.training_data]
     blocks = [
         metric.text,
+        *_facts({title: text for title, text in opening.items() if text}, width),
+        *(_paragraph("The card cannot be used", str(found), width) if isinstance(found, MetristError) else []),
         *_paragraph("What it measures", card.measures, width),
         *_paragraph("Range", card.range, width),
         *_paragraph("How to read it", card.reading, width),
         *_paragraph("When not to trust it", card.distrust, width),
         *(["\n".join(["What to use for which aspect", *guidance])] if guidance else []),
-        *_agreement(metric, width),
-        "\n".join(_indent(fact, width, f"{title + ':':<11}", " " * 11) for title, fact in facts.items()),
+        *(_agreement(metric.name, card, width) if metric.text == metric.name else []),
+        *_paragraph("Training data, with licences", "; ".join(learned), width),
+        *_facts(facts, width),
         *_settings(metric, card, width),
         *_paragraph("Signature", _signature(metric), width),
         *_paragraph("Citation", card.citation, width),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def export_card(metric: Metric) -> Card:
+    """The card of a metric with what it needs as it is set, and with the published figures of one that ships."""
+    own = metric_card(metric)
+    published = tuple(export_agreement(metric.name, row) for row in list_agreements(metric.name))
+    return msgspec.structs.replace(
+        own,
+        needs=metric.needs,
+        better=direction_name(metric),
+        bounds=metric.bounds,
+        agreement=own.agreement or published,
+    )
+
+
+def direction_name(metric: Metric) -> Better:
+    """Which values of the metric are better, as a card says it."""
+    return "neither" if metric.higher_is_better is None else "higher" if metric.higher_is_better else "lower"
 
 
 def _signature(metric: Metric) -> str:
@@ -188,15 +208,27 @@ def _signature(metric: Metric) -> str:
         return f"not known here: {str(error).splitlines()[0]}"
 
 
-def _agreement(metric: Metric, width: int) -> Iterator[str]:
+def _agreement(name: str, card: Card, width: int) -> Iterator[str]:
     """How far the metric agreed with people, task by task, if it was measured with these settings."""
-    tasks = summarize_tasks(metric.name) if metric.text == metric.name else []
+    title = "Agreement with people, by task"
+    tasks: dict[str, list[Agreement]] = {}
+    for row in card.agreement:
+        tasks.setdefault(row.task, []).append(row)
+    if not tasks and (published := summarize_tasks(name)):
+        title += " (docs/research/tables.md has all baselines)"
+        for known in published:
+            tasks[f"{known.task}: {known.verdict}"] = [export_agreement(name, row) for row in known.rows]
     if tasks:
-        lines = ["Agreement with people, by task (docs/research/tables.md has all baselines)"]
-        for task in tasks:
-            lines.append(_indent(f"{task.task.replace('_', ' ')}: {task.verdict}", width))
-            lines += [_indent(format_agreement(metric.name, row), width, indent=" " * 6) for row in task.rows]
+        lines = [title]
+        for task, rows in tasks.items():
+            lines.append(_indent(task.replace("_", " "), width))
+            lines += [_indent(format_agreement(row), width, indent=" " * 6) for row in rows]
         yield "\n".join(lines)
+
+
+def _facts(facts: Mapping[str, str], width: int) -> Iterator[str]:
+    if facts:
+        yield "\n".join(_indent(fact, width, f"{title + ':':<11}", " " * 11) for title, fact in facts.items())
 
 
 def _paragraph(title: str, text: str, width: int) -> Iterator[str]:
@@ -232,48 +264,61 @@ def _from_docstring(metric: Metric) -> Card:
     docstring = inspect.getdoc(type(metric)) or ""
     # A dataclass without a docstring gets its signature as one, which explains nothing.
     generated = docstring.startswith(f"{type(metric).__name__}(")
-    return Card(measures="" if generated else _join_lines(docstring))
-
-
-@cache
-def _cards() -> Mapping[str, Card]:
-    folder = resources.files("metrist.metrics") / "cards"
-    shared = _read_toml(folder / _SHARED_SETTINGS)
-    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".toml"))
-    tables = {
-        key: table for name in names if name != _SHARED_SETTINGS for key, table in _read_toml(folder / name).items()
-    }
-    cards = {}
-    for key, own in tables.items():
-        table = own
-        if "like" in own:
-            parent = tables[own["like"]]
-            table = {**parent, **own, "settings": {**parent.get("settings", {}), **own.get("settings", {})}}
-        for name in own.get("names", [key]):
-            cards[name] = _parse_card(table, shared)
-    return cards
-
-
-def _read_toml(file: Any) -> dict[str, Any]:
-    return tomllib.loads(file.read_text(encoding="utf-8"))
-
-
-def _parse_card(table: Mapping[str, Any], shared: Mapping[str, str]) -> Card:
-    def join_values(texts: Mapping[str, str]) -> dict[str, str]:
-        return {key: _join_lines(text) for key, text in texts.items()}
-
-    structured = ("names", "like", "settings", "guidance", "titles", "cite", "cite_with")
-    texts = join_values({key: text for key, text in table.items() if key not in structured})
-    guidance = tuple(Advice(**join_values(entry)) for entry in table.get("guidance", []))
     return Card(
-        **texts,
-        titles=table.get("titles", {}),
-        cite=tuple(table.get("cite", ())),
-        cite_with=table.get("cite_with", {}),
-        settings=join_values({**shared, **table.get("settings", {})}),
-        guidance=guidance,
+        measures="" if generated else " ".join(docstring.split()),
+        needs=metric.needs,
+        better=direction_name(metric),
+        bounds=metric.bounds,
+        distrust="",
+        licence="",
     )
 
 
-def _join_lines(text: str) -> str:
-    return " ".join(text.split())
+# --- Files of cards
+
+
+def _find(name: str) -> Card | MetristError | None:
+    """The card of a metric of the catalog, or what is wrong with it."""
+    if shipped := _shipped_cards().get(name):
+        return shipped
+    # The names of metrics outside the catalog are import paths.
+    point = None if "." in name else registry.entry_point(name)
+    try:
+        return package_cards(point.module.partition(".")[0]).get(name) if point else None
+    except MetristError as error:
+        return error
+
+
+@cache
+def _shipped_cards() -> Mapping[str, Card | MetristError]:
+    settings = read_tables(_FOLDER / _SHARED_SETTINGS)
+    paths = sorted(path for path in _FOLDER.glob("*.toml") if path.name != _SHARED_SETTINGS)
+    return {name: card for path in paths for name, card in read_cards(path, settings).items()}
+
+
+@cache
+def package_cards(package: str) -> Mapping[str, Card | MetristError]:
+    """The cards of a top-level package, by metric; the package is not imported."""
+    if package == "metrist":
+        return _shipped_cards()
+    return {name: card for path in find_card_files(package) for name, card in read_cards(path).items()}
+
+
+def find_card_files(package: str) -> list[Path]:
+    """The files of cards in the folders of a top-level package."""
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError):
+        return []
+    folders = (spec.submodule_search_locations if spec else None) or []
+    return [path for folder in folders if (path := Path(folder, CARD_FILE)).is_file()]
+
+
+def read_cards(path: Path, settings: Mapping[str, str] | None = None) -> dict[str, Card | MetristError]:
+    """Read a file of cards: each metric's card, or what is wrong with it."""
+    cards = dict(parse_cards(read_tables(path), path, settings))
+    for name, card in cards.items():
+        keys = () if isinstance(card, MetristError) else (*card.cite, *(k for v in card.cite_with.values() for k in v))
+        if unknown := [key for key in keys if key not in _bibliography()]:
+            cards[name] = unknown_name(f"[{name}]: citation", unknown[0], _bibliography(), SpecError)
+    return cards

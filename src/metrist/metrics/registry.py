@@ -12,7 +12,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -29,60 +28,55 @@ MetricList = MetricLike | Mapping[str, MetricLike] | Iterable[MetricLike]
 ENTRY_POINTS = "metrist.metrics"
 _TRUSTED_ONLY = "accepted only from Python and the command line (metrist run: --allow-import)"
 
-
-@dataclass(frozen=True, slots=True)
-class _CatalogEntry:
-    module: str
-    attribute: str
-    preset: Mapping[str, Any] = field(default_factory=dict)
-
-
-_BUILTIN: Mapping[str, _CatalogEntry] = {
-    **{f"rouge{n}": _CatalogEntry("metrist.metrics.lexical.rouge", "RougeN", {"order": n}) for n in range(1, 10)},
-    "rougeL": _CatalogEntry("metrist.metrics.lexical.rouge", "RougeL"),
-    "rougeLsum": _CatalogEntry("metrist.metrics.lexical.rouge", "RougeLsum"),
-    "bleu": _CatalogEntry("metrist.metrics.lexical.bleu", "Bleu"),
-    "chrf": _CatalogEntry("metrist.metrics.lexical.chrf", "Chrf"),
-    "ter": _CatalogEntry("metrist.metrics.lexical.ter", "Ter"),
-    "meteor": _CatalogEntry("metrist.metrics.lexical.meteor", "Meteor"),
-    "exact": _CatalogEntry("metrist.metrics.lexical.match", "Exact"),
-    "token_f1": _CatalogEntry("metrist.metrics.lexical.match", "TokenF1"),
-    "answer": _CatalogEntry("metrist.metrics.lexical.answer", "Answer"),
-    "distinct": _CatalogEntry("metrist.metrics.lexical.descriptive", "Distinct"),
-    "length": _CatalogEntry("metrist.metrics.lexical.descriptive", "Length"),
-    "copy_rate": _CatalogEntry("metrist.metrics.lexical.descriptive", "CopyRate"),
-    "bertscore": _CatalogEntry("metrist.metrics.embedding.bertscore", "BertScore"),
-    "moverscore": _CatalogEntry("metrist.metrics.embedding.moverscore", "MoverScore"),
-    "embedding_cosine": _CatalogEntry("metrist.metrics.embedding.embedding", "EmbeddingCosine"),
-    "likelihood": _CatalogEntry("metrist.metrics.likelihood.likelihood", "Likelihood"),
-    "bartscore": _CatalogEntry("metrist.metrics.likelihood.likelihood", "BartScore"),
-    "bartscore_large": _CatalogEntry("metrist.metrics.likelihood.likelihood", "BartScoreLarge"),
-    "bartscore_cnn": _CatalogEntry("metrist.metrics.likelihood.likelihood", "BartScoreCnn"),
-    "bartscore_para": _CatalogEntry("metrist.metrics.likelihood.likelihood", "BartScorePara"),
-    "prism_style": _CatalogEntry("metrist.metrics.likelihood.likelihood", "PrismStyle"),
-    "gptscore": _CatalogEntry("metrist.metrics.likelihood.causal", "GptScore"),
-    "perplexity": _CatalogEntry("metrist.metrics.likelihood.causal", "Perplexity"),
-    "preference": _CatalogEntry("metrist.metrics.trained.preference", "Preference"),
-    "fluency": _CatalogEntry("metrist.metrics.trained.fluency", "Fluency"),
-    "translation_quality": _CatalogEntry("metrist.metrics.trained.translation_quality", "TranslationQuality"),
-    "consistency": _CatalogEntry("metrist.metrics.trained.consistency", "Consistency"),
-    "quality": _CatalogEntry("metrist.metrics.trained.quality", "Quality"),
-    "calibrated": _CatalogEntry("metrist.metrics.trained.calibrated", "Calibrated"),
-    "errors": _CatalogEntry("metrist.metrics.errors.combined", "Errors"),
-    "tigerscore": _CatalogEntry("metrist.metrics.errors.tigerscore", "TigerScore"),
-    "error_analysis": _CatalogEntry("metrist.metrics.errors.error_analysis", "ErrorAnalysis"),
-    "judge": _CatalogEntry("metrist.metrics.judge.judge", "Judge"),
-    "panel": _CatalogEntry("metrist.metrics.judge.panel", "Panel"),
-    "comet": _CatalogEntry("metrist.metrics.external.packages", "Comet"),
-    "bleurt": _CatalogEntry("metrist.metrics.external.packages", "Bleurt"),
-    "unieval": _CatalogEntry("metrist.metrics.external.packages", "UniEval"),
-    "external": _CatalogEntry("metrist.metrics.external.program", "Program"),
-    "by_score": _CatalogEntry("metrist.metrics.comparator", "ByScore"),
-    "judge_pair": _CatalogEntry("metrist.metrics.judge.pair", "JudgePair"),
-    "panel_pair": _CatalogEntry("metrist.metrics.judge.panel", "PanelPair"),
+#: The metrics that ship, by name: entry points as those of other packages, in code because the sources also run
+#: without being installed.
+_SHIPPED: Mapping[str, EntryPoint] = {
+    name: EntryPoint(name, f"metrist.metrics.{place}", ENTRY_POINTS)
+    for name, place in {
+        **{f"rouge{n}": "lexical.rouge:RougeN" for n in range(1, 10)},
+        "rougeL": "lexical.rouge:RougeL",
+        "rougeLsum": "lexical.rouge:RougeLsum",
+        "bleu": "lexical.bleu:Bleu",
+        "chrf": "lexical.chrf:Chrf",
+        "ter": "lexical.ter:Ter",
+        "meteor": "lexical.meteor:Meteor",
+        "exact": "lexical.match:Exact",
+        "token_f1": "lexical.match:TokenF1",
+        "answer": "lexical.answer:Answer",
+        "distinct": "lexical.descriptive:Distinct",
+        "length": "lexical.descriptive:Length",
+        "copy_rate": "lexical.descriptive:CopyRate",
+        "bertscore": "embedding.bertscore:BertScore",
+        "moverscore": "embedding.moverscore:MoverScore",
+        "embedding_cosine": "embedding.embedding:EmbeddingCosine",
+        "likelihood": "likelihood.likelihood:Likelihood",
+        "bartscore": "likelihood.likelihood:BartScore",
+        "bartscore_large": "likelihood.likelihood:BartScoreLarge",
+        "bartscore_cnn": "likelihood.likelihood:BartScoreCnn",
+        "bartscore_para": "likelihood.likelihood:BartScorePara",
+        "prism_style": "likelihood.likelihood:PrismStyle",
+        "gptscore": "likelihood.causal:GptScore",
+        "perplexity": "likelihood.causal:Perplexity",
+        "preference": "trained.preference:Preference",
+        "fluency": "trained.fluency:Fluency",
+        "translation_quality": "trained.translation_quality:TranslationQuality",
+        "consistency": "trained.consistency:Consistency",
+        "quality": "trained.quality:Quality",
+        "calibrated": "trained.calibrated:Calibrated",
+        "errors": "errors.combined:Errors",
+        "tigerscore": "errors.tigerscore:TigerScore",
+        "error_analysis": "errors.error_analysis:ErrorAnalysis",
+        "judge": "judge.judge:Judge",
+        "panel": "judge.panel:Panel",
+        "comet": "external.packages:Comet",
+        "bleurt": "external.packages:Bleurt",
+        "unieval": "external.packages:UniEval",
+        "external": "external.program:Program",
+        "by_score": "comparator:ByScore",
+        "judge_pair": "judge.pair:JudgePair",
+        "panel_pair": "judge.panel:PanelPair",
+    }.items()
 }
-
-
 #: The families of the catalog, with the beginnings of their modules' names.
 _FAMILIES: Mapping[str, tuple[str, ...]] = {
     "rouge": ("lexical.rouge",),
@@ -139,14 +133,14 @@ _FOREIGN_NAMES: Mapping[str, str] = {
 
 def names() -> list[str]:
     """All names that a spec can start with: metrist's own, then those that other packages add."""
-    return [*_BUILTIN, *(name for name in _find_entry_points() if name not in _BUILTIN)]
+    return [point.name for point in list_entry_points()]
 
 
 def family(name: str) -> str:
     """The family of a metric of the catalog; that of metrics from installed packages is 'other packages'."""
-    if name not in _BUILTIN:
+    if name not in _SHIPPED:
         return OTHER_FAMILY
-    module = _BUILTIN[name].module.removeprefix("metrist.metrics.")
+    module = _SHIPPED[name].module.removeprefix("metrist.metrics.")
     return next(family for family, modules in _FAMILIES.items() if module.startswith(modules))
 
 
@@ -158,7 +152,7 @@ def metric(text: str) -> Metric:
 def example(name: str) -> Metric:
     """The metric of that name or text, with example settings where a name alone requires some."""
     cls = _find_class(name, allow_import=True)[0] if name in names() else None
-    return build(getattr(cls, "catalog_example", None) or name)
+    return build((cls and cls.catalog_example) or name)
 
 
 def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: bool = False) -> Metric:
@@ -202,10 +196,7 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
     if spec.settings:
         settings |= _build_nested(cls, spec, allow_import, disable_risky_llms)
     check_settings(cls, spec.name, settings)
-    built = cls(**settings)
-    if not isinstance(built, Metric):
-        raise SpecError(f"{spec.name!r} is not a metric: it must be a class derived from metrist.Metric")
-    return built
+    return cls(**settings)
 
 
 def build_all(metrics: MetricList, *, allow_import: bool = True) -> tuple[Metric, ...]:
@@ -277,16 +268,10 @@ def _build_specs(value: Any, build_inner: Callable[[Spec], Any]) -> Any:
     return build_inner(value) if isinstance(value, Spec) else value
 
 
-def _find_class(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]:
-    if entry := _BUILTIN.get(name):
-        return getattr(importlib.import_module(entry.module), entry.attribute), entry.preset
-    if point := _find_entry_points().get(name):
-        try:
-            return point.load(), {}
-        except Exception as error:
-            package = f" of the package {point.dist.name}" if point.dist else ""
-            reason = f"{type(error).__name__}: {error}"
-            raise SpecError(f"cannot load the metric {name!r}{package}: {reason}") from error
+def _find_class(name: str, allow_import: bool) -> tuple[type[Metric], Mapping[str, Any]]:
+    if point := entry_point(name):
+        cls = _load(point)
+        return cls, cls.presets.get(name, {})
     if "." in name and allow_import:
         return _import_class(name), {}
     if "." in name:
@@ -298,11 +283,40 @@ def _find_class(name: str, allow_import: bool) -> tuple[type, Mapping[str, Any]]
     raise SpecError(f"no metric named {name!r}{hint}", code="unknown_name")
 
 
-def _find_entry_points() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+def entry_point(name: str) -> EntryPoint | None:
+    """Where the metric of that name is defined; None if neither metrist nor another package has one."""
+    return _SHIPPED.get(name) or _find_added().get(name)
 
 
-def _import_class(name: str) -> type:
+def list_entry_points() -> list[EntryPoint]:
+    """Where the metrics of the catalog are defined, in its order."""
+    return [*_SHIPPED.values(), *_find_added().values()]
+
+
+def package_name(point: EntryPoint) -> str:
+    """The name of the distribution that a metric comes from."""
+    return point.dist.name if point.dist else point.module.partition(".")[0]
+
+
+def _find_added() -> dict[str, EntryPoint]:
+    """The metrics that other packages add. metrist's own names cannot be taken over."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS) if point.name not in _SHIPPED}
+
+
+def _load(point: EntryPoint) -> type[Metric]:
+    """The class of a metric that a package registered; importing it may fail in any way."""
+    package = f" of the package {package_name(point)}"
+    try:
+        cls: type[Metric] = point.load()
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise SpecError(f"cannot load the metric {point.name!r}{package}: {reason}") from error
+    if not _is_subclass(cls, Metric):
+        raise SpecError(f"{point.name!r}{package} is not a metric: {point.value} must be a class of metrist.Metric")
+    return cls
+
+
+def _import_class(name: str) -> type[Metric]:
     module_name, _, attribute = name.rpartition(".")
     if os.getcwd() not in sys.path and "" not in sys.path:
         # An installed script does not search the current folder, where a user's own metric usually is.

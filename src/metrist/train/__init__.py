@@ -17,6 +17,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from metrist.settings import ReadingSettings
+
 if TYPE_CHECKING:
     from metrist.models.devices import Options
     from metrist.train.recipe import Recipe
@@ -43,14 +45,15 @@ def train_preference(
     same call resumes a stopped training.
 
     `data` are files of pairs (prompt, chosen, rejected), of ratings, or of `metrist build pairs`; `dev` is a file or a
-    share of the pairs. `settings` are those of a recipe (`epochs`, `batch`, `lr`, `seed`, …) and of a `PreferenceTask`.
+    share of the pairs. `settings` are those of a recipe (`epochs`, `batch`, `lr`, `seed`, …), of a `PreferenceTask` and
+    of how files are read (`fields`, `skip_bad`, …).
     """
     from metrist.models.devices import Options
     from metrist.train.answer_pairs import load_preference_pairs
     from metrist.train.fit import fit
     from metrist.train.preference import RECIPE, PreferenceTask, base_instructions
 
-    options = Options(model=base)
+    options, reading = Options(model=base), _take_reading(settings)
     recipe, others = split_settings(RECIPE, options, settings)
     pairs = load_preference_pairs(
         _list_paths(data),
@@ -59,6 +62,7 @@ def train_preference(
         learned=base_instructions(options),
         default_dev=HELD_OUT if _is_tuned(options) else None,
         criterion=criterion,
+        **reading,
     )
     task = PreferenceTask(
         train=pairs.train,
@@ -112,16 +116,17 @@ def train_consistency(
     its card. The same call resumes a stopped training.
 
     `data` are files of outputs with sources and with ratings of support (`aspect` names the rating) or errors with
-    their places; `dev` is a file or a share of the sources. `settings` are those of a recipe and of a
-    `ConsistencyTask`.
+    their places; `dev` is a file or a share of the sources. `settings` are those of a recipe, of a `ConsistencyTask`
+    and of how files are read (`fields`, `skip_bad`, …).
     """
     from metrist.models.devices import Options
     from metrist.train.consistency import RECIPE, ConsistencyTask, divide_examples, read_support_examples
     from metrist.train.fit import fit
 
+    reading = _take_reading(settings)
     recipe, others = split_settings(RECIPE, None, settings)
-    files = read_support_examples(_list_paths(data), aspect)
-    divided = divide_examples(files.examples, dev or HELD_OUT, recipe.seed, aspect)
+    files = read_support_examples(_list_paths(data), aspect, **reading)
+    divided = divide_examples(files.examples, dev or HELD_OUT, recipe.seed, aspect, **reading)
     task = ConsistencyTask(
         train=divided.train, dev=divided.dev, base=Options(model=base), out=Path(out), recipe=recipe, **others
     )
@@ -171,6 +176,11 @@ def train_error_analysis(
 
 def _list_paths(data: _Files) -> tuple[Path, ...]:
     return (Path(data),) if isinstance(data, str | os.PathLike) else tuple(map(Path, data))
+
+
+def _take_reading(settings: dict[str, Any]) -> dict[str, Any]:
+    """Take the settings of how files are read out of others."""
+    return {own.name: settings.pop(own.name) for own in fields(ReadingSettings) if own.name in settings}
 
 
 def _is_tuned(base: Options) -> bool:

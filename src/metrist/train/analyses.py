@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from metrist.data.error_analysis.metric_instruct import read_published_row
 from metrist.data.splits import hold_out, parse_share
 from metrist.errors import InputError, ModelError, format_count
+from metrist.io.batches import Skipped
 from metrist.io.fields import rename_rows
 from metrist.io.row_model import RowError
 from metrist.io.rows import open_source
@@ -62,9 +63,10 @@ class AnalysisData:
     dev_file: Mapping[str, Any] | None = None
     repeated: int = 0
     shared: int = 0
+    skipped: Skipped | None = None
 
     def remarks(self) -> list[str]:
-        remarks = []
+        remarks = self.skipped.describe() if self.skipped else []
         if self.repeated:
             remarks.append(f"{format_count(self.repeated, 'repeated analysis is', 'repeated analyses are')} ignored")
         if self.shared:
@@ -75,10 +77,12 @@ class AnalysisData:
         return remarks
 
 
-def read_analyses(path: str | Path, fields: Mapping[str, str] | None = None) -> list[Analysis]:
+def read_analyses(
+    path: str | Path, fields: Mapping[str, str] | None = None, skipped: Skipped | None = None
+) -> list[Analysis]:
     """Read a file of `metrist build error-analysis`, or any rows with a prompt and a completion, with chat messages,
     with instruction, source, output and completion, or in the layouts of MetricInstruct. `fields` maps fields to
-    columns of another name."""
+    columns of another name. The first bad row raises an error, unless `skipped` counts them."""
     source = open_source(path)
     analyses = []
     for line, row in rename_rows(source.read(), fields or {}, source.name):
@@ -87,7 +91,10 @@ def read_analyses(path: str | Path, fields: Mapping[str, str] | None = None) -> 
                 raise row
             analyses.append(_parse_row(parse_cells(row) if type(row) is Cells else row))
         except RowError as fault:
-            raise InputError(f"{source.location(line)}: {fault}") from None
+            message = f"{source.location(line)}: {fault}"
+            if skipped is None:
+                raise InputError(message) from None
+            skipped.add(message)
     if not analyses:
         raise InputError(
             f"{source.name}: has no analyses; expected rows as `metrist build error-analysis` writes them",
@@ -193,11 +200,13 @@ def load_analyses(
     tasks: Sequence[str] = (),
     channels: Sequence[str] = (),
     fields: Mapping[str, str] | None = None,
+    skip_bad: bool = False,
 ) -> AnalysisData:
     """Read the files and hold out a share of the items, or read held-out analyses from another file. Analyses that
     share an item, a source or an output stay on one side. `tasks` and `channels` select what is trained on, after the
     split, so that all selections are judged on the same held-out analyses."""
-    read = {path: read_analyses(path, fields) for path in data}
+    skipped = Skipped() if skip_bad else None
+    read = {path: read_analyses(path, fields, skipped) for path in data}
     everything = [analysis for analyses in read.values() for analysis in analyses]
     train = list(dict.fromkeys(everything))
     repeated = len(everything) - len(train)
@@ -206,7 +215,7 @@ def load_analyses(
     if share is not None:
         train, held_out = _split_off(train, share, seed)
     elif dev is not None:
-        held_out = list(dict.fromkeys(read_analyses(dev, fields)))
+        held_out = list(dict.fromkeys(read_analyses(dev, fields, skipped)))
         dev_file = _describe_file(Path(dev), held_out)
     for name, values in (("task", tasks), ("channel", channels)):
         train = _select(train, name, values)
@@ -221,6 +230,7 @@ def load_analyses(
         dev_file=dev_file,
         repeated=repeated,
         shared=shared,
+        skipped=skipped,
     )
 
 

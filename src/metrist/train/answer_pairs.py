@@ -19,6 +19,7 @@ from metrist.data.pairs import GoodBad, Shape, read_good_bad
 from metrist.data.rules import Aim, Rules
 from metrist.data.splits import parse_share, split_pairs
 from metrist.errors import InputError, agree, format_count
+from metrist.io.batches import Skipped
 from metrist.io.rows import open_source
 from metrist.models.batching import pad_rows
 from metrist.models.protocols import RewardScorer
@@ -87,16 +88,17 @@ def load_preference_pairs(
     learned: Mapping[str, str] | None = None,
     default_dev: str | None = None,
     criterion: str | None = None,
+    **options: Any,
 ) -> PreferenceData:
     """Read the pairs, or make them from judgments (see `read_preferences`).
 
     Development pairs are those with the split 'dev', those of another file, or a share of the training pairs that has
     no text in common with the rest; `default_dev` is that share if there are no others. Pairs with the split 'test' are
     never used. `learned` maps criteria to the instructions that the base knows. `criterion` is that of files that name
-    none.
+    none. `options` are those of `metrist.read_records`.
     """
     reading: list[str] = []
-    read = {path: read_preferences(path, reading, criterion) for path in data}
+    read = {path: read_preferences(path, reading, criterion, **options) for path in data}
     pairs = [pair for file_pairs in read.values() for pair in file_pairs]
     train, dev_pairs = _select(pairs, None, "train"), _select(pairs, "dev")
     if dev is None and not dev_pairs:
@@ -114,7 +116,7 @@ def load_preference_pairs(
                 f"`dev='{dev}'` is also `data`: its pairs with the split 'dev' are used anyway; leave out `dev`",
                 code="conflict",
             )
-        read[Path(dev)] = others = read_preferences(Path(dev), reading, criterion)
+        read[Path(dev)] = others = read_preferences(Path(dev), reading, criterion, **options)
         dev_pairs = _select(others, "dev") or _select(others, None)
         if not dev_pairs:
             raise InputError(f"{dev}: none of its {len(others):,} pairs has the split 'dev'; give development pairs")
@@ -137,16 +139,24 @@ def load_preference_pairs(
     )
 
 
-def read_preferences(path: Path, notes: list[str], criterion: str | None = None) -> list[GoodBad]:
+def read_preferences(path: Path, notes: list[str], criterion: str | None = None, **options: Any) -> list[GoodBad]:
     """Read a file of pairs as `metrist build pairs` writes it, or any file of ratings, preferences or choices, from
     which pairs are made as by that command's defaults. `criterion` is that of a file with a single aspect which metrist
-    does not know, such as 'preference'. What was made of the file is appended to `notes`."""
-    first = next((row for _, row in open_source(path).read()), None)
+    does not know, such as 'preference'. `options` are those of `metrist.read_records`. What was made of the file is
+    appended to `notes`."""
+    # Columns of other names and tables have ratings.
+    is_plain = not any(value for name, value in options.items() if name != "skip_bad")
+    first = next((row for _, row in open_source(path).read()), None) if is_plain else {}
     if first is None or (type(first) is dict and ("good" in first or "bad" in first)):
-        return read_good_bad(path)
+        skipped = Skipped() if options.get("skip_bad") else None
+        pairs = read_good_bad(path, skipped)
+        notes += skipped.describe() if skipped else []
+        return pairs
     try:
-        judgments = read_judgments([path])
+        judgments = read_judgments([path], **options)
     except InputError as fault:
+        if fault.code == "unknown_name":
+            raise
         raise InputError(
             f"{fault}. Training reads 'prompt', 'chosen' and 'rejected', or ratings; `metrist build pairs` has options "
             "for other columns, and writes pairs to train on"
@@ -162,6 +172,8 @@ def read_preferences(path: Path, notes: list[str], criterion: str | None = None)
     counts = Counter(pair.criterion for pair in pairs)
     made = ", ".join(f"{count:,} pair{'' if count == 1 else 's'} of {name!r}" for name, count in counts.items())
     notes += judgments.remarks
+    if judgments.skipped:
+        notes.append(f"{path}: {format_count(judgments.skipped, 'bad row')} skipped")
     notes.append(f"{path}: {made}; context: {' and '.join(context) or 'none'}")
     return pairs
 

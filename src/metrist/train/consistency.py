@@ -355,19 +355,21 @@ class SupportFiles(NamedTuple):
     notes: list[str]
 
 
-def read_support_examples(paths: Sequence[Path], aspect: str | None = None) -> SupportFiles:
+def read_support_examples(paths: Sequence[Path], aspect: str | None = None, **options: Any) -> SupportFiles:
     """Read outputs with their sources and judgments: ratings of support, and errors with their places.
 
     The ratings are those of `aspect`, or of the first known name of such an aspect. They are scaled to 0 to 1 by the
     lowest and the highest rating, unless they lie there already. If any output has errors about facts, those with
-    errors, or without a lower rating, are labelled sentence by sentence.
+    errors, or without a lower rating, are labelled sentence by sentence. `options` are those of `metrist.read_records`.
     """
     place = ", ".join(map(str, paths))
     rows: list[tuple[Record, float | None, tuple[CharacterSpan, ...]]] = []
     aspects: dict[str, None] = {}
     without_text = 0
+    notes = []
     for path in paths:
-        for entry in read_records(path).entries():
+        reader = read_records(path, **options)
+        for entry in reader.entries():
             aspects |= dict.fromkeys(rating.aspect for rating in entry.ratings)
             for record in entry.new:
                 own = [e.error for e in entry.errors if (e.item, e.system) == (record.item, record.system)]
@@ -375,6 +377,7 @@ def read_support_examples(paths: Sequence[Path], aspect: str | None = None) -> S
                     without_text += 1
                 else:
                     rows.append((record, find_rating(entry, record, aspect), find_places(own)))
+        notes += reader.skipped.describe()
     if aspect is not None and aspect not in aspects:
         raise InputError(f"{place}: has no rating {aspect!r}{did_you_mean(aspect, aspects)}", code="unknown_name")
     ratings = [rating for _, rating, _ in rows if rating is not None]
@@ -398,7 +401,6 @@ def read_support_examples(paths: Sequence[Path], aspect: str | None = None) -> S
                 source=record.source or "", output=record.output, label=label, errors=places if by_sentence else None
             )
         )
-    notes = []
     if ratings:
         notes.append(f"labels: {format_count(len(ratings), 'rating')}{f' of {low:g} to {high:g}' if scaled else ''}")
     if errors:
@@ -430,13 +432,13 @@ def find_places(errors: Sequence[Error]) -> tuple[CharacterSpan, ...]:
 
 
 def divide_examples(
-    examples: Sequence[SupportExample], dev: str | None, seed: int, aspect: str | None = None
+    examples: Sequence[SupportExample], dev: str | None, seed: int, aspect: str | None = None, **options: Any
 ) -> SupportData:
     """Training and development data: `dev` is a file, or the share of sources to hold out with all their outputs; None
-    and 0: there is no development data."""
+    and 0: there is no development data. `options` are those of `metrist.read_records`, for a file."""
     share = parse_share(dev)
     if dev is not None and share is None:
-        return SupportData(examples, read_support_examples([Path(dev)], aspect).examples)
+        return SupportData(examples, read_support_examples([Path(dev)], aspect, **options).examples)
     sources = list(dict.fromkeys(example.source for example in examples))
     count = round((share or 0) * len(sources))
     held = {sources[number] for number in np.random.default_rng([seed, 5]).permutation(len(sources))[:count]}

@@ -237,6 +237,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
 
     data: tuple[Path, ...]
     dev: str | None = "0.05"
+    skip_bad: bool = False
     fields: Mapping[str, str] = field(default_factory=dict)
     method: Method = "lora"
     alpha: float = 32.0
@@ -270,7 +271,13 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
 
     def load_data(self) -> AnalysisData:
         return load_analyses(
-            self.data, self.dev, seed=self.recipe.seed, tasks=self.tasks, channels=self.channels, fields=self.fields
+            self.data,
+            self.dev,
+            seed=self.recipe.seed,
+            tasks=self.tasks,
+            channels=self.channels,
+            fields=self.fields,
+            skip_bad=self.skip_bad,
         )
 
     def own_identity(self, weights: Weights, data: AnalysisData) -> dict[str, Any]:  # noqa: ARG002

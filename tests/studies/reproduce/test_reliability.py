@@ -134,6 +134,23 @@ def test_all_cells_of_the_papers_tables_equal_those_by_hand(
     assert len({epsilon for _, epsilon in thresholds}) == (1 if over == "all" else 2)
 
 
+def test_given_thresholds_are_used_everywhere(rows: list[dict[str, Any]], file: Path) -> None:
+    given: dict[str, Any] = {"rouge": {"EN": 0.25, "SV": 0.125}, "gold:correct": 1.0}
+    study = study_reliability([file], aspect="correct", class_column="kind", metrics=METRICS, epsilon=given)
+    expected = Study(rows, "correct", METRICS, {row["task"]: row["kind"] for row in rows}, "language")
+    expected.epsilons |= {("rouge", language): value for language, value in given["rouge"].items()}
+    expected.epsilons |= dict.fromkeys([("gold:correct", "EN"), ("gold:correct", "SV")], 1.0)
+    judges = {aspect: {name: f"{name.split(':')[0]}:{aspect}" for name in METRICS[:2]} for aspect in ASPECTS}
+    check_study(study, expected, judges)
+    assert sum("rouge, gold:correct" in note for note in study.notes) == 1
+    with raises_code(RunError, "missing_value", "SV"):
+        study_reliability([file], aspect="correct", epsilon={"rouge": {"EN": 0.25}})
+    with raises_code(RunError, "conflict", "rouge"):
+        study_reliability([file], aspect="correct", epsilon={"rouge": {"EN": 0.25}}, epsilon_over="all")
+    with raises_code(RunError, "unknown_name", "rogue"):
+        study_reliability([file], aspect="correct", epsilon={"rogue": 0.25})
+
+
 def test_without_a_column_tasks_are_classed_by_their_references(file: Path) -> None:
     study = study_reliability([file], aspect="correct", metrics=["rouge"])
     assert {part.task: part.length for part in study.parts} == {
@@ -194,6 +211,13 @@ def test_figures_show_the_numbers_of_the_cells(study: ReliabilityStudy) -> None:
     tip = re.search(rf"{cell.part.task} · SV: acc_eq ([\d.]+)", figures[METRICS.index("rouge")])
     assert tip is not None
     assert float(tip[1]) == pytest.approx(cell.accuracy.value, abs=5e-4)
+    # The drawing and its caption have the metric's threshold in each language.
+    description, caption = figures[METRICS.index("rouge")], [*draw_study(study)][METRICS.index("rouge")].caption
+    for language in ("EN", "SV"):
+        epsilon = f"{study.epsilon('rouge', language):.4f}"
+        assert f"at ε {epsilon}" in description
+        assert f"{epsilon} ({language})" in caption
+    assert description.index(">short answers<") < description.index(">long answers<")
     # Short tasks come first.
     order = re.findall(r"(task\d+) · EN: acc_eq", figures[0])
     assert [int(task[4:]) in LONG for task in dict.fromkeys(order)] == sorted(task in LONG for task in TASKS)
@@ -201,6 +225,8 @@ def test_figures_show_the_numbers_of_the_cells(study: ReliabilityStudy) -> None:
 
 def test_the_command_writes_tables_and_figures(file: Path, study: ReliabilityStudy, tmp_path: Path) -> None:
     command = ["reproduce", "--table", "reliability", str(file), "-a", "correct", "--class", "kind"]
+    given = CliRunner().invoke(app, [*command, "--epsilon", "rouge=.25"])
+    assert "ε of rouge: given" in given.output
     assert CliRunner().invoke(app, [*command, "-o", str(tmp_path / "s")]).exit_code == 0
     names = sorted(path.name for path in (tmp_path / "s").iterdir())
     assert names == [*(f"figure-{number}.svg" for number in range(1, 7)), "tables.json", "tables.md"]
@@ -230,13 +256,22 @@ def test_the_study_needs_one_aspect_and_scores(file: Path) -> None:
         study_reliability([file])
     with raises_code(RunError, "unknown_name"):
         study_reliability([file], aspect="fluent")
+    with raises_code(RunError, "unknown_name", "'rouge'"):
+        study_reliability([file], aspect="correct", metrics=["rouge-"])
     rows = [{"item": "1", "system": "a", "output": "x", "ratings": {"ok": [1]}}]
     with raises_code(RunError, "no_data"):
         study_reliability([rows])
 
 
 @pytest.mark.parametrize(
-    "arguments", [["data.jsonl"], ["--aspect", "correct"], ["--table", "002-table-5", "data.jsonl"]]
+    "arguments",
+    [
+        ["data.jsonl"],
+        ["--aspect", "correct"],
+        ["--table", "002-table-5", "data.jsonl"],
+        ["--table", "reliability", "data.jsonl", "--limit", "3"],
+        ["--table", "reliability", "data.jsonl", "--dry-run"],
+    ],
 )
 def test_files_belong_to_the_study_alone(arguments: list[str]) -> None:
     with raises_code(SpecError, "conflict"):

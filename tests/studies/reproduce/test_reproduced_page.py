@@ -19,7 +19,7 @@ from metrist.errors import RunError
 from metrist.metrics.base import Shard
 from metrist.studies.reproduce.figures import DataFolder, find_data_folder
 from metrist.studies.reproduce.page import WMT23_TABLE, format_page, make_wmt23_table, read_tables, reproduce
-from metrist.studies.reproduce.published import list_tables, read_table_file
+from metrist.studies.reproduce.published import PublishedBlock, list_tables, read_table_file
 from metrist.studies.reproduce.shipped import (
     LIKELIHOOD_TABLE,
     OWN,
@@ -136,6 +136,28 @@ def test_wmt23s_metrics_reach_the_values_known_from_mt_metrics_eval(data: Callab
     table = make_wmt23_table(DataFolder(data("wmt23.en-de").parent), draws=0)
     assert len(table.figures) == 43
     assert table.summary == "6 of the 6 values known from mt-metrics-eval agree to within 0.0001."
+
+
+def test_all_tables_are_listed_without_data() -> None:
+    answer = _run("--list", "--data", "nowhere")
+    assert answer.exit_code == 0
+    for name in (*list_tables(), "reliability"):
+        assert f"\n{name} " in answer.output
+
+
+def test_rows_of_learned_metrics_ask_for_models(tmp_path: Path) -> None:
+    for options in (["--metrics", "PRISM"], ["--dry-run"]):
+        with raises_code(RunError, "missing_value", "--models"):
+            _run("--table", "002-table-6", "--data", str(tmp_path), *options)
+
+
+def test_a_limit_is_that_of_stored_scores_too(tmp_path: Path) -> None:
+    rows = [factual(str(n), "a", "a b", n % 2) | {"scores": {"bert_score_r": n}} for n in range(6)]
+    write_data(tmp_path, "any", rows)
+    block = PublishedBlock(label="own", stored="bert_score_r", measures=("pearson",), printed={})
+    values = DataFolder(tmp_path, limit=4).values("any", block)
+    assert np.isfinite(values).tolist() == [True] * 4 + [False] * 2
+    assert np.isfinite(DataFolder(tmp_path).values("any", block)).all()
 
 
 def _run(*arguments: str) -> typer.testing.Result:

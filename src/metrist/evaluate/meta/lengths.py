@@ -14,6 +14,8 @@ from metrist.evaluate.meta.dataset import LENGTHS
 from metrist.metrics.lexical.tokenizers import tokenise
 
 _Counts = NDArray[Any]
+#: References of short answers have fewer words on average. The reliability study does not say where it divides them.
+SHORT_BELOW = 5
 
 
 def _count_words(texts: pa.ChunkedArray) -> _Counts:

@@ -15,6 +15,7 @@ from metrist.evaluate.meta import Figure, MetaEvaluation, advice
 from metrist.evaluate.meta.analyses import analyse
 from metrist.evaluate.meta.analyses.metrics import compute_curve
 from metrist.evaluate.meta.dataset import ALL, JudgedDataset, make_slices, resolve_column, system_means
+from metrist.evaluate.meta.lengths import SHORT_BELOW
 from metrist.evaluate.meta.notes import group_figures
 from metrist.evaluate.meta.results import HUMANS
 from metrist.evaluate.report.data import ReportData
@@ -45,7 +46,7 @@ _MAX_PANELS = 12
 #: Pictures of levels, of the best metrics and all aspects.
 _MAX_PICTURES = 12
 #: Mean words of the references of a task below which its answers are short, and items that are looked at.
-_SHORT, _MAX_ITEMS = 5, 200
+_MAX_ITEMS = 200
 #: Columns of tasks, which are ordered by the length of their references.
 _TASKS = ("task", "task+language")
 
@@ -368,7 +369,9 @@ def _describe_scale(data: ReportData, metric: str) -> str:
     scale = f"0 and 1 are the lowest and the highest rating; for {metric} {worst:.3g} and {best:.3g}, {origin}."
     if _level_column(data) not in _TASKS:
         return scale
-    classes = f"; short answers have fewer than {_SHORT} words on average" if data.options.task_class is None else ""
+    classes = (
+        f"; short answers have fewer than {SHORT_BELOW} words on average" if data.options.task_class is None else ""
+    )
     return f"{scale} Tasks are ordered by the length of their references, the shortest left{classes}."
 
 
@@ -382,7 +385,7 @@ def _find_class(data: ReportData, dataset: JudgedDataset, outputs: Codes) -> str
     items = (dataset.items.names[code] for code in np.unique(dataset.items.codes[outputs])[:_MAX_ITEMS])
     texts = data.texts.read([data.item_rows[item] for item in items if item in data.item_rows])
     words = [len(text.split()) for facts in texts.values() if facts.record for text in facts.record.references]
-    return "" if not words else "short answers" if np.mean(words) < _SHORT else "long answers"
+    return "" if not words else "short answers" if np.mean(words) < SHORT_BELOW else "long answers"
 
 
 def levels_figure(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,7 @@ class RougeN(_Rouge):
     order: int = 1
 
     in_name: ClassVar[tuple[str, ...]] = ("order",)
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {f"rouge{n}": {"order": n} for n in range(1, 10)}
 
     def __post_init__(self) -> None:
         if not 1 <= self.order <= 9:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import (
@@ -96,7 +97,7 @@ class DataFolder:
         """Return the score of each output of `judged(data)`; higher is better, NaN is missing."""
         judged = self.judged(data)
         if block.stored:
-            return judged.scores[block.stored].signed()
+            return np.where(self._is_selected(data, block), judged.scores[block.stored].signed(), np.nan)
         results, scores = self._score(data, block), self.score_block(data, block)
         values = scores.parts[block.part] if block.part else scores.values
         rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
@@ -172,6 +173,13 @@ class DataFolder:
         records = self._read_records(data, block.references, block.lines)
         items = set(list(dict.fromkeys(record.item for record in records))[: self.limit])
         return [record for record in records if record.item in items]
+
+    def _is_selected(self, data: str, block: PublishedBlock) -> NDArray[np.bool_]:
+        """Whether each output of `judged(data)` is among the records that a block scores."""
+        if self.limit is None:
+            return np.full(len(self.judged(data)), True)
+        keys = {(record.item, record.system) for record in self.select_block(data, block)}
+        return np.array([key in keys for key in list_outputs(self.judged(data))])
 
     def run_folder(self, data: str, block: PublishedBlock) -> str | None:
         """Return the run folder of a block's model on a data set, if there is a folder for scores."""

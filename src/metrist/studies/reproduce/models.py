@@ -119,6 +119,11 @@ class ModelNames:
         return f"transformers(model={model}, turns='none')" if key in _LLMS else model
 
 
+def needs_models(block: Mapping[str, Any]) -> bool:
+    """Whether a block of a table file names models."""
+    return bool(_KEY.search(block.get("metric", "")))
+
+
 def add_models(name: str, table: PublishedTable, names: ModelNames | None) -> PublishedTable:
     """Return the table with its learned metrics and the further rows of a file; without a file, without both."""
     plain = [block for block in table.blocks if not _KEY.search(block.metric)]

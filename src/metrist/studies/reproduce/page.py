@@ -13,13 +13,14 @@ from metrist.errors import RunError, check_known, format_count
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.results import Figure
 from metrist.metrics.agreement import DatasetAgreement
-from metrist.report.tables import Change, Column, Count, Estimate, Number, Table
+from metrist.report.tables import Change, Column, Count, Estimate, Number, Table, name_columns
 from metrist.studies.reproduce.agreement import METRICS_TABLE, AgreementTable, make_agreement_table
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find_data_folder, reproduce_block
-from metrist.studies.reproduce.models import ModelNames, add_models
+from metrist.studies.reproduce.models import ModelNames, add_models, needs_models
 from metrist.studies.reproduce.published import (
     MEAN,
     NO_DATA,
+    RELIABILITY,
     ComputedTable,
     PublishedBlock,
     PublishedTable,
@@ -95,6 +96,20 @@ def reproduce(
     return (_make_section(name, table, folder, keep, only) for name, table in published.items())
 
 
+def list_contents() -> Table:
+    """All tables, with their data sets and the rows that need a file of models."""
+    rows: list[list[Any]] = []
+    for name in list_tables():
+        content = read_table_file(name)
+        blocks = content.get("blocks", ())
+        data = {entry["data"] for entry in (content, *content.get("sets", ())) if "data" in entry}
+        data.update(data for block in blocks for data in block["printed"])
+        rows.append([name, content["title"], Count(len(data)), Count(sum(map(needs_models, blocks)))])
+    rows.append([RELIABILITY, "A reliability study of ratings and scores of your own", "", ""])
+    head = name_columns("table", "what it has", right=("data sets", "rows with models"))
+    return Table(title="Published tables", columns=head, rows=rows)
+
+
 def read_tables(
     names: Sequence[str], models: str | os.PathLike[str] | None, metrics: Sequence[str]
 ) -> dict[str, PublishedTable | None]:
@@ -106,7 +121,12 @@ def read_tables(
     tables = {name: add_models(name, read_published_table(name), model_names) for name in names if name in papers}
     if metrics:
         labels = {block.label: None for table in tables.values() for block in table.blocks}
+        learned = {
+            block["label"] for name in tables for block in read_table_file(name)["blocks"] if needs_models(block)
+        }
         for label in metrics:
+            if label in learned and label not in labels:
+                raise RunError(f"the row {label!r} needs a file of models, `models`", code="missing_value")
             check_known("row of these tables", label, labels, RunError)
         tables = {
             name: replace(table, blocks=tuple(block for block in table.blocks if block.label in metrics))
@@ -119,7 +139,12 @@ def read_tables(
 
 
 def format_page(sections: Iterable[PageSection]) -> str:
-    return "\n".join([_HEAD, *map(_format_section, sections)])
+    return f"{_HEAD}\n{format_sections(sections)}"
+
+
+def format_sections(sections: Iterable[PageSection]) -> str:
+    """The tables without the head of the page."""
+    return "\n".join(map(_format_section, sections))
 
 
 def _format_section(section: PageSection) -> str:

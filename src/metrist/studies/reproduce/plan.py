@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from metrist.errors import MetristError
+from metrist.errors import MetristError, RunError
 from metrist.report.tables import Count, Table, name_columns
 from metrist.run.estimate import estimate_run
 from metrist.studies.reproduce.figures import DataFolder, find_data_folder
@@ -24,6 +24,10 @@ def plan_tables(
     limit: int | None = None,
 ) -> Table:
     """Return a row for each learned metric and data set of these tables. No model is downloaded, no LLM is asked."""
+    if models is None:
+        raise RunError(
+            "only rows of learned metrics are planned: name a file of models, `models`", code="missing_value"
+        )
     folder = DataFolder(find_data_folder(data), scores, limit)
     rows: list[list[Any]] = [
         [name, *row]

@@ -9,13 +9,14 @@ uses that one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from metrist.errors import RunError, format_count
+from metrist.errors import RunError, SpecError, format_count
+from metrist.evaluate.epsilons import check_epsilons
 from metrist.evaluate.meta.analyses.systems import metrics_on_scale, system_levels
 from metrist.evaluate.meta.dataset import (
     JudgedDataset,
@@ -28,6 +29,7 @@ from metrist.evaluate.meta.dataset import (
 from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.evaluate import evaluate
 from metrist.evaluate.meta.join import join
+from metrist.evaluate.meta.lengths import SHORT_BELOW
 from metrist.evaluate.meta.results import Figure, MetaEvaluation
 from metrist.evaluate.plans import MetaPlan
 from metrist.evaluate.selection import holds_results
@@ -46,8 +48,8 @@ EpsilonOver = Literal["language", "all"]
 #: The class of all tasks.
 EVERY = "all"
 SHORT, LONG = "short", "long"
-#: References of short answers have fewer characters on average.
-_SHORT_BELOW = 30
+#: Classes of tasks need the lengths of references in words.
+_UNITS = ("words",)
 _MEASURES = ("acc_eq", "kendall_b", "spearman")
 #: The column of the cells' numbers.
 _CELL = "cell"
@@ -128,13 +130,15 @@ def study_reliability(
     class_column: str | None = None,
     metrics: Sequence[str] = (),
     epsilon_over: EpsilonOver = "language",
+    epsilon: Mapping[str, Any] | None = None,
     **reading: Any,
 ) -> ReliabilityStudy:
     """Repeat the study on these files and runs, which are joined by item and system.
 
     Gold is the majority of the raters. `metrics` that the data hold no scores of are computed; by default all that they
     hold are used. Tasks and languages come from the records, classes of tasks from `class_column` or, without one, from
-    the length of their references.
+    the length of their references. `epsilon` maps metrics to thresholds, or to one for each language, that are not
+    chosen.
     """
     dataset = _read(data, metrics, reading)
     aspect = _choose_aspect(dataset, aspect)
@@ -145,7 +149,9 @@ def study_reliability(
     parts = _list_parts(dataset, rated, lengths)
     if missing := len(rated) - sum(len(part.outputs) for part in parts):
         notes.append(f"Left out: {format_count(missing, 'output')} without a task or a language.")
-    figures = _measure_parts(dataset, aspect, names, parts, epsilon_over)
+    given = check_epsilons(epsilon or {}, "language" if epsilon_over == "language" else None)
+    check_names("metric", list(given), names)
+    figures = _measure_parts(dataset, aspect, names, parts, epsilon_over, given)
     evaluation = MetaEvaluation(dataset=dataset, plan=MetaPlan(), figures=tuple(figures))
     by_slice: dict[tuple[str, str], list[Figure]] = {}
     for figure in figures:
@@ -164,7 +170,7 @@ def study_reliability(
         judges=tuple(metrics_on_scale(evaluation, rated, (float(values.min()), float(values.max())))),
         parts=tuple(parts),
         cells=tuple(cells),
-        notes=(_describe_threshold(parts, epsilon_over), *notes, *dataset.notes),
+        notes=(*_describe_thresholds(parts, epsilon_over, names, given), *notes, *dataset.notes),
     )
 
 
@@ -173,14 +179,18 @@ def study_reliability(
 
 def _read(data: Sequence[Any], metrics: Sequence[str], reading: dict[str, Any]) -> JudgedDataset:
     """Join the sources; metrics without scores there are computed from the texts."""
-    dataset = join(list(data), metrics=metrics, **reading)
+    dataset = join(list(data), metrics=metrics, lengths=_UNITS, **reading)
     if missing := [name for name in metrics if name not in dataset.scores]:
         files = [source for source in data if not holds_results(source)]
         if not files:
             check_names("metric", missing, list(dataset.scores))
-        dataset = join(
-            [*data, score(files if len(files) > 1 else files[0], missing, **reading)], metrics=metrics, **reading
-        )
+        try:
+            computed = score(files if len(files) > 1 else files[0], missing, **reading)
+        except SpecError:
+            if dataset.scores:  # A stored score may be meant.
+                check_names("metric", missing, list(dataset.scores))
+            raise
+        dataset = join([*data, computed], metrics=metrics, lengths=_UNITS, **reading)
     if not dataset.scores:
         raise RunError("the data hold no scores: name metrics to compute (-m rougeL), or add a run", code="no_data")
     if dataset.weight is not None:
@@ -211,13 +221,13 @@ def _classify_tasks(dataset: JudgedDataset, column: str | None) -> tuple[Labels,
     """Return the class of each output's task, and how it came about."""
     if column is not None:
         return dataset.column(column), []
-    tasks, lengths = dataset.columns["task"], dataset.lengths.get("reference_length")
+    tasks, lengths = dataset.columns["task"], dataset.lengths.get("reference_length:words")
     if lengths is None or not np.isfinite(lengths).any():
         note = "Tasks have no class: there are no references to tell short answers from long ones."
         return Labels(codes=np.full(len(dataset), -1, dtype=np.intp), names=()), [note]
     means = [float(mean_of_known(lengths[tasks.codes == code].astype(float))) for code in range(len(tasks.names))]
-    codes = [-1 if math.isnan(mean) else int(mean >= _SHORT_BELOW) for mean in means]
-    note = f"Tasks are short where references have fewer than {_SHORT_BELOW} characters on average."
+    codes = [-1 if math.isnan(mean) else int(mean >= SHORT_BELOW) for mean in means]
+    note = f"Tasks are short where references have fewer than {SHORT_BELOW} words on average."
     return Labels(codes=np.array([*codes, -1], dtype=np.intp)[tasks.codes], names=(SHORT, LONG)), [note]
 
 
@@ -235,10 +245,15 @@ def _list_parts(dataset: JudgedDataset, rated: Codes, lengths: Labels) -> list[T
 
 
 def _measure_parts(
-    dataset: JudgedDataset, aspect: str, names: Sequence[str], parts: Sequence[TaskOutputs], epsilon_over: EpsilonOver
+    dataset: JudgedDataset,
+    aspect: str,
+    names: Sequence[str],
+    parts: Sequence[TaskOutputs],
+    epsilon_over: EpsilonOver,
+    given: Mapping[str, Any],
 ) -> list[Figure]:
-    """Return the figures of each part, whose number is the value of their slice; thresholds are chosen for the parts of
-    one language, or for all parts."""
+    """Return the figures of each part, whose number is the value of their slice; thresholds that are not given are
+    chosen for the parts of one language, or for all parts."""
     number = np.full(len(dataset), -1, dtype=np.intp)
     for code, part in enumerate(parts):
         number[part.outputs] = code
@@ -249,25 +264,41 @@ def _measure_parts(
     languages = dict.fromkeys(part.language for part in parts)
     apart = len(languages) > 1 and epsilon_over == "language"
     figures: list[Figure] = []
-    for conditions in [[f"language={language}"] for language in languages] if apart else [[]]:
-        own = filter_outputs(dataset, conditions)
+    for language in languages if apart else [next(iter(languages), "")]:
+        own = filter_outputs(dataset, [f"language={language}"] if apart else [])
         known = tuple(name for name in names if name in own.scores and np.isfinite(own.scores[name].values).any())
         plan = MetaPlan(
             aspects=(aspect,), measures=_MEASURES, group="none", slices=(_CELL,), gold="majority", draws=0, test="none"
         )
         if known:
-            figures += evaluate(own, replace(plan, metrics=known)).figures
+            epsilon = {name: _select_epsilon(name, given[name], language) for name in known if name in given}
+            figures += evaluate(own, replace(plan, metrics=known, epsilon=epsilon)).figures
     return figures
 
 
-def _describe_threshold(parts: Sequence[TaskOutputs], epsilon_over: EpsilonOver) -> str:
+def _select_epsilon(metric: str, given: float | Mapping[str, float], language: str) -> float:
+    if not isinstance(given, Mapping):
+        return given
+    if language not in given:
+        raise RunError(f"`epsilon` of {metric!r} has none for language={language}", code="missing_value")
+    return given[language]
+
+
+def _describe_thresholds(
+    parts: Sequence[TaskOutputs], epsilon_over: EpsilonOver, names: Sequence[str], given: Mapping[str, Any]
+) -> Iterator[str]:
+    if given:
+        yield f"ε of {', '.join(given)}: given; all tables use it."
+    if len(given) == len(names):
+        return
     several = len({part.language for part in parts}) > 1
     each, over = "metric", "tasks"
     if several:
         each, over = (
             ("metric and language", "its tasks") if epsilon_over == "language" else (each, "tasks of all languages")
         )
-    return f"ε: one per {each}, the best for the mean over {over}; all tables use it."
+    whose = f" of {', '.join(name for name in names if name not in given)}" if given else ""
+    yield f"ε{whose}: one per {each}, the best for the mean over {over}; all tables use it."
 
 
 # ---- Tables

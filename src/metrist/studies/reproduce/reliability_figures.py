@@ -16,8 +16,10 @@ from metrist.io.writer import atomic_write
 from metrist.report.figures import PlotValue
 from metrist.report.meta_figures import AgreementBar, LevelColumn, draw_agreement, draw_levels
 from metrist.report.svg import TEXT_WIDTH, Drawing
-from metrist.report.tables import escape_markdown
-from metrist.studies.reproduce.reliability import EVERY, LONG, ReliabilityStudy
+from metrist.report.tables import escape_markdown, format_number
+from metrist.studies.reproduce.reliability import EVERY, LONG, SHORT, ReliabilityStudy
+
+_HEADINGS = {SHORT: "short answers", LONG: "long answers"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,7 +36,8 @@ def draw_study(study: ReliabilityStudy, pair: Sequence[str] = ()) -> Iterator[St
         worst, best, origin = _find_scale(study, metric)
         caption = (
             f"{metric}: pairwise accuracy with people per task and language above, mean levels of both below. 0 and 1 "
-            f"are the worst and the best rating; for {metric} {worst:.3g} and {best:.3g}, {origin}."
+            f"are the worst and the best rating; for {metric} {worst:.3g} and {best:.3g}, {origin}. "
+            f"{_describe_epsilon(study, metric)}."
         )
         columns = list(_list_levels(study, metric, worst, best))
         drawing = draw_levels(columns, metric=metric, measure="acc_eq", aspect=study.aspect, style=TEXT_WIDTH)
@@ -70,7 +73,18 @@ def _list_levels(study: ReliabilityStudy, metric: str, worst: float, best: float
             people=(float(study.gold[both].mean()) - low) / (high - low) if high > low else math.nan,
             metric=(float(scores[both].mean()) - worst) / (best - worst) if best != worst else math.nan,
             outputs=len(both),
+            heading=_HEADINGS.get(cell.part.length, cell.part.length) if len(study.lengths) > 1 else "",
+            epsilon=cell.accuracy.epsilon,
         )
+
+
+def _describe_epsilon(study: ReliabilityStudy, metric: str) -> str:
+    """The threshold of each language, or the one of all."""
+    known = {language: format_number(study.epsilon(metric, language), 4) for language in study.languages}
+    known = {language: shown for language, shown in known.items() if study.select(metric, language)}
+    if len(set(known.values())) == 1:
+        return f"ε {next(iter(known.values()))}"
+    return f"ε {', '.join(f'{shown} ({language})' for language, shown in known.items())}"
 
 
 def _find_scale(study: ReliabilityStudy, metric: str) -> tuple[float, float, str]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from metrist.errors import MetristError, RunError, SpecError, did_you_mean
 from metrist.metrics.base import Metric, calls_llm, is_resident
+from metrist.metrics.cards import metric_card
 from metrist.metrics.comparator import ByScore, Comparator
 from metrist.metrics.registry import ALIASES, build_all
 from metrist.records import Pair, Record
@@ -58,6 +59,7 @@ class OfferedMetric:
         return {
             "name": self.label,
             "text": self.text,
+            "measures": metric_card(self.metric).measures,
             "signature": self.metric.signature,
             "needs": list(self.metric.needs),
             "higher_is_better": self.metric.higher_is_better,

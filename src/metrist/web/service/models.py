@@ -267,6 +267,7 @@ class ServedMetric(_Answer):
 
     name: str
     text: str
+    measures: str = Field(description="What the number measures, from the metric's card")
     signature: str
     needs: tuple[str, ...]
     higher_is_better: bool | None
