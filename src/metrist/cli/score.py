@@ -61,6 +61,13 @@ def score(
     ),
     tokens: bool = setting(False, "Store scores of single tokens, for `metrist heat`."),
     no_texts: bool = NO_TEXTS,
+    log: Names = setting(
+        (),
+        "Log scores with their intervals, and the report: mlflow[:URI], wandb[:PROJECT] or tensorboard[:FOLDER]; "
+        "repeatable.",
+        metavar="TRACKER",
+    ),
+    log_step: int | None = setting(None, "The step of a training that --log shows the scores at.", metavar="N", min=0),
     dry_run: bool = DRY_RUN,
     draws: int = DRAWS,
     seed: int = SEED,
@@ -68,6 +75,7 @@ def score(
     verbose: bool = setting(False, "Print the metrics' signatures below the text table, too.", "-v", "--verbose"),
     appearance: LayoutOptions,
 ) -> None:
+    from metrist.compat.tracking import check_trackers, log_results
     from metrist.report.scores import describe_total_failure
     from metrist.run import score as score_records
     from metrist.run.estimate import estimate_run
@@ -75,6 +83,7 @@ def score(
     from metrist.run.results import NothingScored
     from metrist.runtime import Runtime
 
+    check_trackers(log)
     layout = appearance.layout()
     chosen_executor = resolve_executor(executor, workers or None)
     reader = reading.read(inputs)
@@ -118,6 +127,11 @@ def score(
         print_table(table, form, layout)
     if error:
         raise error
+    if log:
+        with progress_bar("logging"):
+            places = log_results(results, *log, step=log_step, draws=draws, seed=seed)
+        for place in places:
+            print_note(f"logged to {place}")
     # `score` does not raise when the only record fails; the exit code must tell all the same.
     for text, block in results.scores.items():
         if block.failures and (message := describe_total_failure(text, block)):

@@ -1,0 +1,53 @@
+"""Scores in the files of Weights & Biases, which it writes offline and sends later: `make test-wandb`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import metrist
+from metrist.compat.tracking import log_results
+
+wandb = pytest.importorskip("wandb", reason="wandb is not installed (make test-wandb)")
+
+from wandb.proto import wandb_internal_pb2  # noqa: E402
+from wandb.sdk.internal.datastore import DataStore  # noqa: E402
+
+DEMO = Path(__file__).parents[2] / "demo" / "sample.jsonl"
+
+
+def read_records(folder: Path) -> list[Any]:
+    """The records of the only run that was written offline."""
+    (path,) = folder.glob("wandb/offline-run-*/*.wandb")
+    store = DataStore()
+    store.open_for_scan(str(path))
+    records = []
+    while (data := store.scan_data()) is not None:
+        records.append(wandb_internal_pb2.Record.FromString(data))
+    return records
+
+
+def test_an_offline_run_has_scores_signatures_and_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    results = metrist.score(DEMO, ["rougeL(stem=True)"])
+    log_results(results, "wandb:evaluation", step=7)
+    records = read_records(tmp_path)
+    kinds = [record.WhichOneof("record_type") for record in records]
+    history = next(record.history for record in records if record.WhichOneof("record_type") == "history")
+    values = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in history.item}
+    assert values["_step"] == 7
+    for score in results.system_scores():
+        name = f"{score.system}/{score.metric}"
+        assert values[name] == pytest.approx(score.value)
+        assert (values[f"{name}.low"], values[f"{name}.high"]) == pytest.approx((score.low, score.high))
+    run = next(record.run for record in records if record.WhichOneof("record_type") == "run")
+    assert run.project == "evaluation"
+    settings = [update.value_json for record in records for update in record.config.update]
+    settings += [update.value_json for update in run.config.update]
+    assert any(json.dumps(results.signatures["rougeL(stem=True)"])[1:-1] in text for text in settings)
+    assert "request" in kinds or "artifact" in kinds
+    assert wandb.run is None
