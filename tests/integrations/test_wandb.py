@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,25 @@ from metrist.compat.tracking import log_results
 wandb = pytest.importorskip("wandb", reason="wandb is not installed (make test-wandb)")
 
 from wandb.proto import wandb_internal_pb2  # noqa: E402
-from wandb.sdk.internal.datastore import DataStore  # noqa: E402
 
 DEMO = Path(__file__).parents[2] / "demo" / "sample.jsonl"
 
 
 def read_records(folder: Path) -> list[Any]:
-    """The records of the only run that was written offline."""
+    """The records of the only run that was written offline: after 7 bytes, blocks of 32 KiB with pieces of records,
+    each with a checksum, its length and its kind (1 whole, 2 first, 3 middle, 4 last), as in LevelDB's logs."""
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
-    store = DataStore()
-    store.open_for_scan(str(path))
-    records = []
-    while (data := store.scan_data()) is not None:
-        records.append(wandb_internal_pb2.Record.FromString(data))
+    data, place, pieces, records = path.read_bytes(), 7, b"", []
+    while place < len(data):
+        if (left := 32768 - place % 32768) < 7:
+            place += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, place)
+        pieces += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):
+            records.append(wandb_internal_pb2.Record.FromString(pieces))
+            pieces = b""
     return records
 
 
@@ -36,7 +43,6 @@ def test_an_offline_run_has_scores_signatures_and_the_report(tmp_path: Path, mon
     results = metrist.score(DEMO, ["rougeL(stem=True)"])
     log_results(results, "wandb:evaluation", step=7)
     records = read_records(tmp_path)
-    kinds = [record.WhichOneof("record_type") for record in records]
     history = next(record.history for record in records if record.WhichOneof("record_type") == "history")
     values = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in history.item}
     assert values["_step"] == 7
@@ -49,5 +55,4 @@ def test_an_offline_run_has_scores_signatures_and_the_report(tmp_path: Path, mon
     settings = [update.value_json for record in records for update in record.config.update]
     settings += [update.value_json for update in run.config.update]
     assert any(json.dumps(results.signatures["rougeL(stem=True)"])[1:-1] in text for text in settings)
-    assert "request" in kinds or "artifact" in kinds
     assert wandb.run is None
