@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from metrist.errors import InputError, MetristError, RunError
+from metrist.errors import InputError, MetristError, RunError, find_pip
 
 #: The variable that names the folder for copies; without it, the user's folder for caches.
 VARIABLE = "METRIST_REMOTE"
@@ -30,6 +30,8 @@ _WRAPPERS = frozenset(
         *("simplecache", "filecache", "blockcache", "cached", "data"),
     )
 )
+#: A data set of the Hugging Face hub, with its configuration where it has several: hf://USER/NAME/CONFIGURATION:SPLIT.
+_HUB_DATASET = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:/([\w.-]+))?:([\w.-]+)")
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
 #: The file beside a copy with the store's facts about the original, and the size and time of the copy.
 _STAMP = ".metrist-stamp"
@@ -83,6 +85,8 @@ def local_path(url: str) -> Path:
         raise InputError(
             f"{url}: expected a URL such as s3://bucket/file.jsonl, without '..' and '::'", code="invalid_value"
         )
+    if _HUB_DATASET.fullmatch(url):
+        parts[-1] += ".parquet"
     return local_folder().joinpath(re.sub(r"[^a-z0-9]", "-", scheme), *parts)
 
 
@@ -135,6 +139,8 @@ def retry(call: Callable[..., _T], *arguments: Any) -> _T:
 def fetch(url: str) -> Path:
     """Copy a remote file to its local place, unless the copy there is of the same version."""
     target = local_path(url)
+    if match := _HUB_DATASET.fullmatch(url):
+        return _fetch_dataset(url, target, *match.groups())
     store, path = open_store(url)
     try:
         digests: list[str] = []
@@ -150,6 +156,29 @@ def fetch(url: str) -> Path:
     raise InputError(
         f"{url}: it changed each time while it was read: try again when it is no longer written", code="changed"
     )
+
+
+def _fetch_dataset(url: str, target: Path, name: str, configuration: str | None, split: str) -> Path:
+    """Write a split of a data set as Parquet. The package datasets finds it: on the hub, or in its cache."""
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise InputError(f"{url}: needs a package: {find_pip()} install datasets", code="missing_dependency") from None
+    try:
+        dataset = load_dataset(name, configuration, split=split)
+    except Exception as error:  # Of the hub, of the network, of the data set.
+        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+    version, stamp_file = dataset._fingerprint, target.with_name(f"{target.name}{_STAMP}")
+    if target.is_file() and stamp_file.is_file() and stamp_file.read_text() == _describe_copy(version, target):
+        return target
+    part = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}.part")
+    with _writing(url, target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        dataset.to_parquet(part)
+        stamp = _describe_copy(version, part)
+        os.replace(part, target)
+        stamp_file.write_text(stamp, encoding="utf-8")
+    return target
 
 
 def find_copy(url: str, run: str) -> Path | None:

@@ -279,6 +279,9 @@ def frame_rows(source: Any) -> Callable[[], Iterator[Cells]] | None:
         return lambda: _name_values(source.columns, source.itertuples(index=False, name=None))
     if hasattr(source, "iter_rows") and hasattr(source, "columns"):
         return lambda: _name_values(source.columns, source.iter_rows())
+    if hasattr(source, "features") and hasattr(source, "with_format"):  # A data set of Hugging Face, also a stream.
+        tables = source.with_format("arrow")
+        return lambda: (Cells(row) for table in tables.iter(_BATCH) for row in table.to_pylist())
     if hasattr(source, "to_batches") and hasattr(source, "schema"):
         return lambda: (Cells(row) for batch in source.to_batches(max_chunksize=_BATCH) for row in batch.to_pylist())
     return None
