@@ -300,7 +300,9 @@ def _open_baseline(config: Config, metrics: Sequence[str]) -> Results | str | No
 
 def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
     checks, comparison = config.check or {}, config.compare or {}
-    for name in (*checks.get("min", ()), *checks.get("max", ()), *comparison.get("metrics", ())):
+    covered = checks.get("min_coverage")
+    covered = [name for name in covered if name != "*"] if isinstance(covered, dict) else []
+    for name in (*checks.get("min", ()), *checks.get("max", ()), *covered, *comparison.get("metrics", ())):
         metric = find_metric(metrics, name)
         known = metric.metric.aspect_parts if isinstance(metric, PartMetric) else {}
         if isinstance(metric, PartMetric) and metric.part not in known and (hint := did_you_mean(metric.part, known)):
