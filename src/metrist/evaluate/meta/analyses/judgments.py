@@ -121,9 +121,10 @@ def _count_marks(dataset: JudgedDataset, outputs: Mapping[str, Codes]) -> Rating
     rated = [dataset.ratings[aspect] for aspect in outputs]
     pairs = np.concatenate([np.stack([ratings.output, ratings.rater]) for ratings in rated], axis=1)
     wanted = np.isin(pairs[0], np.concatenate(list(outputs.values()))) & np.isin(pairs[1], np.unique(errors.rater))
-    looked = np.unique(pairs[:, wanted & (pairs[1] != UNKNOWN)], axis=1)
+    output, rater = np.unique(pairs[:, wanted & (pairs[1] != UNKNOWN)], axis=1)
     counts = Counter(zip(errors.output.tolist(), errors.rater.tolist(), strict=True))
-    return Ratings.of(*looked, [-counts[pair] for pair in zip(*looked.tolist(), strict=True)], len(dataset))
+    values = [-counts[pair] for pair in zip(output.tolist(), rater.tolist(), strict=True)]
+    return Ratings.of(output, rater, values, len(dataset))
 
 
 # ---- Preferences
