@@ -122,12 +122,14 @@ class ConfigResult:
         return self.report is None or self.report.passed
 
     def tables(self) -> list[Table]:
-        """The tables of all results, in the order of the work. What several have to remark is in the first."""
+        """The tables of all results, in the order of the work. Remarks and signatures of several are in the first."""
         parts = (self.results, self.comparison, self.report)
-        tables, remarks = list[Table](), set[str]()
+        tables, told = list[Table](), set[object]()
         for table in (part.table() for part in parts if part is not None):
-            tables.append(replace(table, remarks=[text for text in table.remarks if text not in remarks]))
-            remarks.update(table.remarks)
+            remarks = [text for text in table.remarks if text not in told]
+            signatures = [signature for signature in table.signatures if signature not in told]
+            tables.append(replace(table, remarks=remarks, signatures=signatures))
+            told.update(table.remarks, table.signatures)
         return tables
 
 
