@@ -146,7 +146,8 @@ class ServiceServer(Server):
         for accepted in waiting:
             accepted.setblocking(False)
             await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, accepted)
-        await asyncio.sleep(_ALL_CLOSED)
+        if self.config.workers > 1:
+            await asyncio.sleep(_ALL_CLOSED)
         self.config.loaded_app.closing = True
         await self._await_last_requests()
         await super().shutdown(sockets)
