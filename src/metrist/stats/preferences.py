@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -216,17 +216,30 @@ def bradley_terry(preferences: Preferences, names: Sequence[str] = ()) -> Bradle
 
 def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator) -> Floats:
     """Return strengths (draws, systems) on resamples of the items; a row is NaN if they are undetermined."""
+    return bootstrap_standings(preferences, draws, rng)[0]
+
+
+def bootstrap_standings(
+    preferences: Preferences, draws: int, rng: np.random.Generator, progress: Callable[[int], None] | None = None
+) -> tuple[Floats, Floats]:
+    """Return strengths and win rates (draws, systems) on the same resamples of the items. `progress` is called with the
+    draws done."""
     cells = _Cells.of(preferences)
     whole = cells.count_all()
     start = None if _find_problem(whole[0], ()) else _fit(whole)
-    chunks = [np.empty((0, preferences.systems))]
+    chunks = [np.empty((2, 0, preferences.systems))]
     for counts in cells.resample(draws, rng):
         determined = np.array([not _find_problem(draw, ()) for draw in counts], dtype=np.bool_)
         strengths = np.full((len(counts), preferences.systems), np.nan)
         if determined.any():
             strengths[determined] = _fit(counts[determined], start)[0]
-        chunks.append(strengths)
-    return np.concatenate(chunks)
+        wins, ties = counts[:, 0], counts[:, 1].sum(axis=2)
+        points = wins.sum(axis=2) + ties / 2
+        chunks.append(np.stack([strengths, divide(points, points + wins.sum(axis=1) + ties / 2)]))
+        if progress:
+            progress(len(counts))
+    strengths, rates = np.concatenate(chunks, axis=1)
+    return strengths, rates
 
 
 #: With more items, equal ones are drawn together; and the size of a matrix that is multiplied rather than summed.
