@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import RunError
 from metrist.evaluate.epsilons import check_epsilons, parse_epsilons
-from metrist.settings import MAX_DRAWS, check_settings, setting
+from metrist.settings import MAX_DRAWS, check_settings, parse_shares, setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,11 +101,13 @@ class CheckSettings:
         None, "Only these metrics, for --against and --min-coverage; repeatable.", "-m", "--metric", metavar="SPEC"
     )
     systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
-    min_coverage: float | None = setting(
+    min_coverage: float | Mapping[str, float] | None = setting(
         None,
-        "Smallest share of outputs that must have a score.",
+        "Smallest share of outputs that must have a score, by all metrics or by one; repeatable.",
+        metavar="[METRIC=]X",
         min=0,
         max=1,
+        parse=parse_shares,
         shown="1 for metrics with a limit; with --against, as in that run",
     )
     alpha: float = setting(0.05, "Largest p-value that counts as a loss.", min=0, max=1, open=True)
