@@ -61,6 +61,32 @@ class ComparisonSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderboardSettings:
+    """Arguments of `leaderboard`."""
+
+    by: str | None = setting(
+        None,
+        "Whose judgments count: an aspect of preferences, a comparator, a metric, or an aspect of ratings.",
+        metavar="NAME",
+        shown="what the data have",
+    )
+    systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
+    categories: Names = setting(
+        (), "Also for each value of this column, or class of lengths; repeatable.", "--category", metavar="COLUMN"
+    )
+    where: Names = setting((), "Only votes where language=en, …; repeatable.", metavar="CONDITION")
+    draws: int = setting(1000, "Resamples of the items behind the intervals; 0: none.", min=0, max=MAX_DRAWS)
+    seed: int = setting(0, "Seed of the resampling.", min=0)
+    confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
+
+    def __post_init__(self) -> None:
+        for name in ("systems", "categories", "where"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_names(getattr(self, name)))
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSettings:
     """Arguments of `check`."""
 
