@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data/.),)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-inspect-ai test-lm-eval test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-datasets test-inspect-ai test-lm-eval test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -115,6 +115,9 @@ $(VENV)-%/.ready: pyproject.toml
 	touch $@
 
 TEST_PACKAGE = $(VENV)-$(@:test-%=%)/bin/python -m pytest -W default -rs tests/integrations/test_$(subst -,_,$(@:test-%=%)).py
+test-datasets: $(VENV)-datasets/.ready  ## data sets of Hugging Face
+	$(TEST_PACKAGE)
+
 test-inspect-ai: $(VENV)-inspect-ai/.ready  ## the scorers in inspect_ai
 	$(TEST_PACKAGE)
 
