@@ -216,7 +216,7 @@ def resolve_sources(source: Any, form: FileFormat | None = None) -> tuple[RowSou
         return (RowSource(name=None, system=UNNAMED, read=lambda: enumerate(walk(), 1)),)
     if isinstance(source, (Mapping, Record, bytes)) or not isinstance(source, Iterable):
         hint = "; put a single row in a list" if isinstance(source, (Mapping, Record)) else ""
-        if hasattr(source, "column_names"):
+        if isinstance(source, Mapping) and hasattr(source, "column_names"):
             hint = f"; choose a split: {', '.join(source)}"
         raise InputError(
             f"records are read from a path, a list of paths, rows or a frame, not from {type(source).__name__}{hint}"
