@@ -32,7 +32,8 @@ def score_output(
         references=as_texts(references),
         instruction=instruction or None,
     )
-    return score_shard(metric, Shard([record]))[0]
+    (score,) = score_shard(metric, Shard([record]))
+    return score
 
 
 def explain_score(score: Score) -> str | None:
