@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from metrist.evaluate.compare.comparison import compare as compare
     from metrist.evaluate.explain.explain import explain as explain
     from metrist.evaluate.explain.worst import worst as worst
+    from metrist.evaluate.leaderboard import leaderboard as leaderboard
     from metrist.evaluate.meta import meta_evaluate as meta_evaluate
     from metrist.grid import Grid as Grid
     from metrist.io.reader import read_records as read_records
@@ -74,6 +75,7 @@ _NAMES = {
     "metrist.evaluate.compare.comparison": ("compare",),
     "metrist.evaluate.explain.explain": ("explain",),
     "metrist.evaluate.explain.worst": ("worst",),
+    "metrist.evaluate.leaderboard": ("leaderboard",),
     "metrist.evaluate.meta": ("meta_evaluate",),
     "metrist.grid": ("Grid",),
     "metrist.io.reader": ("read_records",),

@@ -26,7 +26,7 @@ class CheckOptions(TypedDict, total=False):
 
     min: Mapping[str, float]
     max: Mapping[str, float]
-    min_coverage: float
+    min_coverage: float | Mapping[str, float]
     alpha: float
     systems: Sequence[str]
     draws: int

@@ -347,6 +347,11 @@ def parse_numbers(pairs: list[str]) -> dict[str, float]:
     return values
 
 
+def parse_shares(texts: list[str]) -> dict[str, float]:
+    """Parse `[".95", "judge=.8"]` as `{"*": 0.95, "judge": 0.8}`."""
+    return parse_numbers([text if "=" in text else f"*={text}" for text in texts])
+
+
 def _check_new(name: str, known: Container[str]) -> None:
     if name in known:
         raise SpecError(f"is given twice for {name!r}")

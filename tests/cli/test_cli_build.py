@@ -66,6 +66,17 @@ def test_pairs_are_built_with_an_account_that_adds_up(metrist, rated: Path, tmp_
     assert leaks.code == 0, leaks.out
 
 
+def test_only_pairs_are_replaced(metrist, rated: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pairs.jsonl"
+    build = ("build", "pairs", rated, "-o", out, "--aspect", "fluency", "--criterion", "fluency")
+    assert metrist(*build).code == 0
+    assert metrist(*build).code == 0
+    out.write_text(other := '{"item": 1, "output": "mine"}\n')
+    refused = metrist(*build)
+    assert (refused.code, "holds no pairs" in refused.err) == (2, True)
+    assert out.read_text() == other
+
+
 def test_a_leaking_split_can_fail(metrist, rated: Path, tmp_path: Path) -> None:
     out = tmp_path / "pairs.jsonl"
     for way, code in (("position", 1), ("text", 0)):

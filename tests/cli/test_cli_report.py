@@ -50,6 +50,18 @@ def test_a_pull_request_is_printed(metrist, run: Path) -> None:
     assert "good beats bad" in answer.out
 
 
+@pytest.mark.parametrize("form", ["html", "pr"])
+def test_only_reports_are_replaced(metrist, run: Path, tmp_path: Path, form: str) -> None:
+    page = tmp_path / "page"
+    report = ("report", run, "--format", form, "--draws", 100, "-o", page)
+    assert metrist(*report).code == 0
+    assert metrist(*report).code == 0
+    page.write_text("<html><body>My metrist notes</body></html>")
+    refused = metrist(*report)
+    assert (refused.code, "holds no report" in refused.err) == (2, True)
+    assert "My metrist notes" in page.read_text()
+
+
 @pytest.mark.parametrize("scored", ["rows", "file", "run", "stored"])
 def test_skipped_rows_are_told_on_the_page_and_in_the_terminal(metrist, tmp_path: Path, scored: str) -> None:
     rows = [

@@ -126,6 +126,24 @@ def test_without_torch_the_error_names_the_command_that_installs_it(
     assert "needs an optional dependency: pip install 'metrist[" in answer.err
 
 
+@pytest.mark.parametrize("verb", ["likelihood", "preference", "consistency", "error-analysis"])
+def test_a_dry_run_names_the_missing_file_before_all_else_that_is_missing(
+    metrist, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    answer = metrist("train", verb, tmp_path / "none.jsonl", "--base", "no/such", "--dry-run")
+    assert (answer.code, "none.jsonl: no such file" in answer.err) == (2, True), answer.err
+
+
+def test_an_analyst_without_torch_is_told_what_to_install(
+    metrist, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    answer = metrist("train", "error-analysis", pairs, "--base", "x", "--dry-run")
+    assert answer.code == 2
+    assert "needs an optional dependency: pip install 'metrist[" in answer.err
+
+
 def test_the_command_is_a_module_too_and_reading_it_imports_no_torch() -> None:
     code = (
         "import runpy, sys, metrist.train.likelihood; assert 'torch' not in sys.modules; sys.argv[1:] = ['--version'];"

@@ -44,6 +44,7 @@ class Failing(Metric):
     assert "1.00" in next(line for line in answer.out.splitlines() if line.startswith("a "))
     which = ": no luck with 0" if count == 1 else ", such as: no luck with 0"
     assert answer.err == f"metrist: own_metrics.Failing failed on all {count} records{which}\n"
+    assert "not scored" not in answer.out
 
 
 @pytest.mark.parametrize("verb", ["score", "prefer"])

@@ -68,6 +68,27 @@ def test_a_missed_floor_fails_with_exit_code_1_and_a_junit_file(metrist, run: Pa
     assert len(suite.findall(".//failure")) == 1
 
 
+def test_coverage_is_asked_of_all_metrics_or_of_one(metrist, outputs: Path, tmp_path: Path) -> None:
+    # Every second item has no reference.
+    rows = [json.loads(line) for line in outputs.read_text().splitlines()]
+    some = tmp_path / "some.jsonl"
+    some.write_text(
+        "".join(json.dumps({**row, "references": []} if i % 4 > 1 else row) + "\n" for i, row in enumerate(rows))
+    )
+    assert metrist("score", some, "-m", "chrf,length", "-o", tmp_path / "half").code == 0
+    assert metrist("check", tmp_path / "half", "--min-coverage", ".9").code == 1
+    both = metrist("check", tmp_path / "half", "--min-coverage", ".9", "--min-coverage", "chrf=.5", "--format", "json")
+    assert both.code == 0
+    wanted = {(row["metric"], row["wanted"]) for row in json.loads(both.out)["rows"]}
+    assert wanted == {("chrf", ">= 50 % scored"), ("length", ">= 90 % scored")}
+    assert metrist("check", tmp_path / "half", "--min-coverage", "half").code == 2
+    settings = tmp_path / "settings.toml"
+    text = 'input = "some.jsonl"\nmetrics = "chrf,length"\n[check]\nmin_coverage = {{{}}}\n'
+    for table, code in (('"*" = 0.9, chrf = 0.5', 0), ("chrf = 0.6", 1), ("cherf = 0.5", 2)):
+        settings.write_text(text.format(table))
+        assert metrist("run", settings).code == code
+
+
 def test_a_system_that_got_significantly_worse_fails(metrist, run: Path, tmp_path: Path, outputs: Path) -> None:
     rows = [json.loads(line) for line in outputs.read_text().splitlines()]
     worse = tmp_path / "worse.jsonl"

@@ -256,3 +256,20 @@ def test_a_model_that_agrees_no_better_than_length_is_reported():
     assert near.startswith("it is not certain")
     assert compare_with_length("the labels", labels, labels, noise, sources) is None
     assert compare_with_length("people's ratings", np.full(60, np.nan), noise, labels, sources) is None
+
+
+def test_outputs_in_another_language_teach_only_a_base_that_may_know_it(tmp_path: Path) -> None:
+    german = "Der Preis beträgt zehn Euro im Monat und wird nicht mehr von der Bank erhoben."
+    english = "The price is ten euros a month and it is not raised by the bank any more."
+    rows = [
+        {"item": str(n), "system": "a", "source": text, "output": text, "ratings": {"consistency": [n % 2]}}
+        for n, text in enumerate([german, english, german, english])
+    ]
+    data = write(tmp_path / "mixed.jsonl", rows)
+    shipped = read_support_examples([data], base="metrist:english-small")
+    assert [example.output for example in shipped.examples] == [english, english]
+    assert shipped.notes[-1] == "2 outputs left out: metrist:english-small knows only English"
+    assert len(read_support_examples([data], base="own-model").examples) == 4
+    only = write(tmp_path / "german.jsonl", [rows[0], rows[2]])
+    with raises_code(InputError, "no_data", "metrist:english-small"):
+        read_support_examples([only])

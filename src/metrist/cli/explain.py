@@ -186,9 +186,13 @@ def heat(
     pieces: bool = setting(False, "Show the pieces of words that the model reads instead of words."),
     out: Path | None = setting(None, "Write one HTML page instead of printing.", "-o", metavar="PAGE"),
 ) -> None:
+    from metrist.io.rows import check_own
     from metrist.io.writer import atomic_write
+    from metrist.report.html import PAGE_MARK
     from metrist.run import load
 
+    if out is not None:
+        check_own(out, "page", mark=PAGE_MARK)
     page = load(run).heat(metric, item=item, system=system, limit=limit, pieces=pieces)
     if out is None:
         _print_page(page)

@@ -90,7 +90,9 @@ def report(
     reading: ReadingOptions,
 ) -> None:
     from metrist.evaluate.report import build_report
+    from metrist.io.rows import check_own
     from metrist.io.writer import atomic_write, check_distinct, check_writable
+    from metrist.report.html import PAGE_MARK
 
     reading.check_system(sources)
     if out is None and form == "html":
@@ -98,6 +100,7 @@ def report(
     if out is not None:
         check_writable(out)
         check_distinct(out, sources, "the report is")
+        check_own(out, "report", mark=PAGE_MARK)
     with progress_bar("reporting", "draws") as progress:
         page = build_report(
             *sources,

@@ -104,6 +104,12 @@ def score(
         results, error = nothing_scored.results, nothing_scored
     report_skipped(reader)  # Row by row, for which one note stands in the results.
     results = replace(results, notes=tuple(note for note in results.notes if note not in reader.skipped.describe()))
+    # `score` does not raise when the only record fails; the exit code must tell all the same.
+    failed = {
+        text: RunError(message)
+        for text, block in results.scores.items()
+        if block.failures and (message := describe_total_failure(text, block))
+    }
     if form == "bibtex":
         from metrist.metrics.cards import format_bibliography
 
@@ -115,13 +121,13 @@ def score(
         table = results.table(draws=draws, seed=seed)
         if form == "text" and not verbose:
             table = replace(table, signatures=())
+        if form == "text":  # The error says it once more.
+            told = tuple(f"{text}: {len(results):,} of " for text in failed)
+            table = replace(table, remarks=[remark for remark in table.remarks if not remark.startswith(told)])
         print_table(table, form, layout)
-    if error:
-        raise error
-    # `score` does not raise when the only record fails; the exit code must tell all the same.
-    for text, block in results.scores.items():
-        if block.failures and (message := describe_total_failure(text, block)):
-            raise RunError(message)
+    for failure in (error, *failed.values()):
+        if failure is not None:
+            raise failure
 
 
 def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> tuple[str, ...]:

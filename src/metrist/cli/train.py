@@ -77,10 +77,11 @@ def likelihood(
     from metrist.train.fit import plan_training
     from metrist.train.likelihood import LikelihoodPlan, LikelihoodTask
 
+    paths = merge_files(files, data)
     options = training.base_model(base, languages)
     dev, default_dev = training.development(options)
     task = LikelihoodTask(
-        data=tuple(merge_files(files, data)),
+        data=tuple(paths),
         dev=dev or default_dev,
         pairs=pairs,
         max_length=max_length,
@@ -254,10 +255,12 @@ def consistency(
 
     paths = data.paths(files, reading)
     if data.from_run is not None:
-        examples = read_judged_run(data.from_run, data.metric, texts=data.texts or (), aspect=aspect)
+        examples = read_judged_run(data.from_run, data.metric, texts=data.texts or (), aspect=aspect, base=base)
     else:
-        examples = read_support_examples(paths, aspect, **as_arguments(reading))
-    divided = divide_examples(examples.examples, training.held_out(), training.seed, aspect, **as_arguments(reading))
+        examples = read_support_examples(paths, aspect, base, **as_arguments(reading))
+    divided = divide_examples(
+        examples.examples, training.held_out(), training.seed, aspect, base, **as_arguments(reading)
+    )
     task = ConsistencyTask(
         train=divided.train,
         dev=divided.dev,

@@ -90,7 +90,11 @@ class SupportDataOptions(DataOptions):
 def merge_files(files: list[Path] | None, data: list[Path] | None) -> list[Path]:
     if not files and not data:
         raise SpecError("no training data is named; give a file: metrist train … FILE", code="missing_value")
-    return [*(files or []), *(data or [])]
+    from metrist.io.rows import open_source
+
+    for path in (paths := [*(files or []), *(data or [])]):
+        open_source(path)  # A file that does not exist is told before anything else that is missing.
+    return paths
 
 
 # ---- Training

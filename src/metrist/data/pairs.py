@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from metrist.errors import InputError, SpecError
@@ -14,7 +15,7 @@ from metrist.io.batches import Skipped
 from metrist.io.compression import uncompressed_name
 from metrist.io.fields import as_name, as_number, as_optional_text
 from metrist.io.row_model import RowError, format_value
-from metrist.io.rows import open_source
+from metrist.io.rows import check_own, open_source
 from metrist.io.table_rows import Cells
 from metrist.io.writer import atomic_write
 from metrist.records import CONTEXT_FIELDS, Record
@@ -194,9 +195,10 @@ def _parse_systems(value: Any) -> tuple[str, str] | None:
 
 
 def check_pairs_path(path: str | os.PathLike[str]) -> None:
-    """Raise an error if the pairs could not be read again under this name."""
+    """Raise an error if the pairs could not be read again under this name, or would replace another file."""
     if not uncompressed_name(path).lower().endswith(".jsonl"):
         raise SpecError(
             f"cannot write pairs to {os.fspath(path)}: expected a name that ends in .jsonl or .jsonl.xz",
             code="cannot_write",
         )
+    check_own(Path(path), "pairs", columns=[{"task", "good", "bad"}])

@@ -25,6 +25,7 @@ from metrist.metrics.judge.panel import Panel, PanelPair
 from metrist.metrics.judge.rubrics import ALL_ASPECTS
 from metrist.metrics.llm_metric import merge_usage
 from metrist.metrics.registry import build
+from metrist.metrics.trained.consistency import Consistency
 from metrist.metrics.trained.preference import SPREAD, Preference
 from metrist.models.devices import Options
 from metrist.records import Pair, hash_units
@@ -55,8 +56,10 @@ def read_judged_run(
     *,
     texts: Sequence[str | os.PathLike[str]] = (),
     aspect: str | None = None,
+    base: str = "",
 ) -> SupportFiles:
-    """Read the outputs of a run with their sources, labelled by one of its metrics, or one of its parts.
+    """Read the outputs of a run with their sources, labelled by one of its metrics, or one of its parts. Outputs in a
+    language that the model `base` does not know are left out.
 
     A score is scaled to 0 to 1 by the bounds of the metric, or by the lowest and highest score. Of a metric that
     reports errors with their places, those about facts label the sentences. Ratings of `aspect` by people, where
@@ -81,7 +84,7 @@ def read_judged_run(
     by_sentence = bool(scores.errors) and not isinstance(chosen, PartMetric)
     reader = read_inputs(run, texts)
     examples: list[SupportExample] = []
-    seen, without_source = 0, 0
+    seen, without_source, in_other_language, learner = 0, 0, 0, Consistency(model=base)
     for entry in reader.entries():
         for record in entry.new:
             if (record.item, record.system) not in labels:
@@ -90,6 +93,9 @@ def read_judged_run(
             seen += 1
             if not (record.source or "").strip() or not record.output.strip():
                 without_source += 1
+                continue
+            if learner.find_unknown_language(record):
+                in_other_language += 1
                 continue
             errors = find_places(scores.errors.get(number, ())) if by_sentence else None
             # A judge that lowers a score without marking anything says nothing about single sentences.
@@ -103,7 +109,8 @@ def read_judged_run(
                 )
             )
     if not examples:
-        found = f"none of {format_count(seen, 'scored output')} has a source"
+        what = f"in a language that {base} knows, with a source" if in_other_language else "with a source"
+        found = f"none of {format_count(seen, 'scored output')} is {what}"
         raise RunError(
             f"{run}: {found if seen else 'no scored output is in the files that were read'}; a consistency metric "
             "learns from outputs with their sources (`texts` names the records)",
@@ -113,6 +120,8 @@ def read_judged_run(
     notes += [f"{count:,} {reason} left out" for reason, count in left_out.items()]
     if without_source:
         notes.append(f"{format_count(without_source, 'output')} without a source left out")
+    if in_other_language:
+        notes.append(f"{format_count(in_other_language, 'output')} left out: {base} knows only English")
     return SupportFiles(examples, notes)
 
 

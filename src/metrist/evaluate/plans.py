@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import RunError
 from metrist.evaluate.epsilons import check_epsilons, parse_epsilons
-from metrist.settings import MAX_DRAWS, check_settings, setting
+from metrist.settings import MAX_DRAWS, check_settings, parse_shares, setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,6 +61,32 @@ class ComparisonSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderboardSettings:
+    """Arguments of `leaderboard`."""
+
+    by: str | None = setting(
+        None,
+        "Whose judgments count: an aspect of preferences, a comparator, a metric, or an aspect of ratings.",
+        metavar="NAME",
+        shown="what the data have",
+    )
+    systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
+    categories: Names = setting(
+        (), "Also for each value of this column, or class of lengths; repeatable.", "--category", metavar="COLUMN"
+    )
+    where: Names = setting((), "Only votes where language=en, …; repeatable.", metavar="CONDITION")
+    draws: int = setting(1000, "Resamples of the items behind the intervals; 0: none.", min=0, max=MAX_DRAWS)
+    seed: int = setting(0, "Seed of the resampling.", min=0)
+    confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
+
+    def __post_init__(self) -> None:
+        for name in ("systems", "categories", "where"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_names(getattr(self, name)))
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSettings:
     """Arguments of `check`."""
 
@@ -75,11 +101,13 @@ class CheckSettings:
         None, "Only these metrics, for --against and --min-coverage; repeatable.", "-m", "--metric", metavar="SPEC"
     )
     systems: Names | None = setting(None, "Only these systems.", metavar="A B …", shown="all")
-    min_coverage: float | None = setting(
+    min_coverage: float | Mapping[str, float] | None = setting(
         None,
-        "Smallest share of outputs that must have a score.",
+        "Smallest share of outputs that must have a score, by all metrics or by one; repeatable.",
+        metavar="[METRIC=]X",
         min=0,
         max=1,
+        parse=parse_shares,
         shown="1 for metrics with a limit; with --against, as in that run",
     )
     alpha: float = setting(0.05, "Largest p-value that counts as a loss.", min=0, max=1, open=True)

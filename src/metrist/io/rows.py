@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, cast
 
-from metrist.errors import InputError, did_you_mean
+from metrist.errors import InputError, RunError, did_you_mean
 from metrist.io.compression import (
     BYTE_ORDER_MARK,
     STANDARD_INPUT,
@@ -333,3 +333,24 @@ def _suggest_file(path: str) -> str:
         return did_you_mean(Path(path).name, os.listdir(Path(path).parent))
     except OSError:
         return f"; its folder {display_name(Path(path).parent)!r} does not exist either"
+
+
+def read_columns(path: Path) -> set[str]:
+    """The columns of a file's first row; none if it cannot be read, which whoever reads it as records reports."""
+    try:
+        return set(next((row for _, row in read_rows(path)), ()))
+    except InputError:
+        return set()
+
+
+def check_own(path: Path, what: str, columns: Iterable[set[str]] = (), mark: re.Pattern[bytes] | None = None) -> None:
+    """Refuse to replace a file of another kind, unless it is empty: one whose first row has none of these sets of
+    columns, or that does not have this mark."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    found = read_columns(path) if mark is None else set()
+    if not (any(found >= own for own in columns) or (mark and mark.search(path.read_bytes()))):
+        raise RunError(
+            f"cannot write {path}: there is a file that holds no {what}: name another one, or delete it",
+            code="cannot_write",
+        )

@@ -24,6 +24,8 @@ from metrist.report.output_card import MarkedText, clean_text, describe_error, s
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+#: What every page and every report in Markdown has, and no other file.
+PAGE_MARK = re.compile(rb'<body class="metrist">|^<sub>metrist ', re.MULTILINE)
 #: What data inside a script element must not have as it is: what could end the element or begin a comment, and
 #: characters that are shown as escapes, as in `static/elements.js`.
 _UNSAFE = re.compile("[<\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist import kernels
-from metrist.errors import InputError, RunError
-from metrist.io import read_rows
+from metrist.errors import RunError
 from metrist.io.compression import detect_compression, uncompressed_name
+from metrist.io.rows import check_own, read_columns
 from metrist.io.writer import atomic_write_bytes, csv_line, encodable
 from metrist.io.writer import check_writable as check_place
 from metrist.names import encode_names
@@ -103,27 +103,12 @@ def flat_suffix(path: Path) -> str | None:
 
 def is_flat_file(path: Path) -> bool:
     """Whether a path is a .jsonl file that a run wrote, and not one of records."""
-    return flat_suffix(path) == ".jsonl" and path.is_file() and _read_columns(path) >= _RESULT_COLUMNS
-
-
-def _read_columns(path: Path) -> set[str]:
-    """The columns of a file's first row; none if it cannot be read, which whoever reads it as records reports."""
-    try:
-        return set(next((row for _, row in read_rows(path)), ()))
-    except InputError:
-        return set()
+    return flat_suffix(path) == ".jsonl" and path.is_file() and read_columns(path) >= _RESULT_COLUMNS
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to replace a file that no run has written, unless it is empty."""
-    if not path.is_file() or not path.stat().st_size:
-        return
-    columns = _read_columns(path)
-    if not (columns >= _RESULT_COLUMNS or columns >= _PREFERENCE_COLUMNS):
-        raise RunError(
-            f"cannot write {path}: there is a file that holds no results: name another one, or delete it",
-            code="cannot_write",
-        )
+    """Refuse to replace a file that no run has written."""
+    check_own(path, "results", columns=(_RESULT_COLUMNS, _PREFERENCE_COLUMNS))
 
 
 def check_writable(path: Path) -> None:

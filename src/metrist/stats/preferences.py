@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from metrist.errors import RunError, format_count
 from metrist.stats import Codes, Floats
 from metrist.stats.measures import divide
 from metrist.stats.resampling import CHUNK, bootstrap_scores, interval, pool_rows, resample_counts
+from metrist.stats.samples import number_groups
 
 FIRST, SECOND, TIE = 1, -1, 0
 
@@ -22,13 +23,14 @@ FIRST, SECOND, TIE = 1, -1, 0
 class Preferences:
     """One entry per preference: the item, the codes of both systems, and the choice (1 first, -1 second, 0 tie).
 
-    Raters do not matter here; each preference has the same weight.
+    A choice between these numbers is graded: 0.5 counts as three quarters of a win and one quarter of a loss. Raters do
+    not matter here; each preference has the same weight.
     """
 
     item: Codes
     first: Codes
     second: Codes
-    choice: NDArray[np.int8]
+    choice: Floats
     items: int
     systems: int
 
@@ -42,7 +44,7 @@ class Preferences:
             item=items,
             first=firsts,
             second=seconds,
-            choice=np.asarray(choice, dtype=np.int8),
+            choice=np.asarray(choice, dtype=np.float64),
             items=int(items.max(initial=-1)) + 1,
             systems=systems,
         )
@@ -171,9 +173,12 @@ def pair_counts(tables: Floats) -> Floats:
 # All three are detected before fitting (the second by searching for a loop of preferences with more wins than ties).
 
 
-#: Newton steps double the correct digits: a fit that has not converged by then never will.
+#: Newton steps double the correct digits: after a step of this length, or less, the rest is rounding; and a fit that
+#: has not converged by then never will.
+_CONVERGED = 1e-7
 _STEPS = 100
-_CONVERGED = 1e-10
+#: A step that needs no check.
+_SHORT = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,7 +194,7 @@ class BradleyTerry:
 
 def bradley_terry(preferences: Preferences, names: Sequence[str] = ()) -> BradleyTerry:
     """Return the maximum-likelihood strengths; `names` of the systems are used in messages only."""
-    counts = _counts(preferences, np.ones((1, preferences.items)))
+    counts = _Cells.of(preferences).count_all()
     problem = _find_problem(counts[0], names)
     if problem:
         raise RunError(f"Bradley-Terry strengths are not determined: {problem}; leave these systems out")
@@ -211,47 +216,125 @@ def bradley_terry(preferences: Preferences, names: Sequence[str] = ()) -> Bradle
 
 def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator) -> Floats:
     """Return strengths (draws, systems) on resamples of the items; a row is NaN if they are undetermined."""
-    items, item = np.unique(preferences.item, return_inverse=True)
-    preferences = replace(preferences, item=item, items=len(items))
-    rows = max(1, CHUNK // max(1, len(items), 6 * preferences.systems**2))
-    chunks = []
-    for weights in resample_counts(preferences.items, draws, rng, rows):
-        counts = _counts(preferences, weights)
+    return bootstrap_standings(preferences, draws, rng)[0]
+
+
+def bootstrap_standings(
+    preferences: Preferences, draws: int, rng: np.random.Generator, progress: Callable[[int], None] | None = None
+) -> tuple[Floats, Floats]:
+    """Return strengths and win rates (draws, systems) on the same resamples of the items. `progress` is called with the
+    draws done."""
+    cells = _Cells.of(preferences)
+    whole = cells.count_all()
+    start = None if _find_problem(whole[0], ()) else _fit(whole)
+    chunks = [np.empty((2, 0, preferences.systems))]
+    for counts in cells.resample(draws, rng):
         determined = np.array([not _find_problem(draw, ()) for draw in counts], dtype=np.bool_)
-        strengths = np.full((len(weights), preferences.systems), np.nan)
+        strengths = np.full((len(counts), preferences.systems), np.nan)
         if determined.any():
-            strengths[determined] = _fit(counts[determined])[0]
-        chunks.append(strengths)
-    return np.concatenate(chunks) if chunks else np.empty((0, preferences.systems))
+            strengths[determined] = _fit(counts[determined], start)[0]
+        wins, ties = counts[:, 0], counts[:, 1].sum(axis=2)
+        points = wins.sum(axis=2) + ties / 2
+        chunks.append(np.stack([strengths, divide(points, points + wins.sum(axis=1) + ties / 2)]))
+        if progress:
+            progress(len(counts))
+    strengths, rates = np.concatenate(chunks, axis=1)
+    return strengths, rates
 
 
-def _counts(preferences: Preferences, weights: Floats) -> Floats:
-    """Return counts (draws, 2, systems, systems): how often i beat j, and how often they tied (in both triangles)."""
-    systems = preferences.systems
-    winner = np.where(preferences.choice >= TIE, preferences.first, preferences.second)
-    loser = np.where(preferences.choice >= TIE, preferences.second, preferences.first)
-    kind = (preferences.choice == TIE).astype(np.intp)
-    cells, cell = np.unique((kind * systems + winner) * systems + loser, return_inverse=True)
-    rows = np.zeros((preferences.items, len(cells)))
-    np.add.at(rows, (preferences.item, cell), 1.0)
-    flat = np.zeros((len(weights), 2 * systems * systems))
-    flat[:, cells] = weights @ rows
-    counts = flat.reshape(-1, 2, systems, systems)
-    counts[:, 1] += counts[:, 1].swapaxes(1, 2)
-    return counts
+#: With more items, equal ones are drawn together; and the size of a matrix that is multiplied rather than summed.
+_MANY_ITEMS, _MAX_MATRIX = 10_000, 1 << 22
+#: Draws are fitted as many at once as fit into the cache: this times squares of the number of systems.
+_ARRAYS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Cells:
+    """How often each item has each cell that occurs, one entry each. The cells (2, systems, systems) are how often i
+    beat j, and how often they tied, and `cells` are their flat numbers. Equal items are one with `times`."""
+
+    systems: int
+    cells: Codes
+    item: Codes
+    cell: Codes
+    count: Floats
+    times: Codes
+
+    @staticmethod
+    def of(preferences: Preferences) -> _Cells:
+        size, choice = preferences.systems, preferences.choice
+        first, second = preferences.first, preferences.second
+        share = np.where(choice == TIE, 1.0, (1 + choice) / 2)
+        forth, back = np.flatnonzero(share > 0), np.flatnonzero(share < 1)
+        kind = (choice[forth] == TIE).astype(np.intp)
+        flat = np.concatenate([(kind * size + first[forth]) * size + second[forth], second[back] * size + first[back]])
+        items, item = number_groups(preferences.item)
+        item = item[np.concatenate([forth, back])]
+        count = np.concatenate([share[forth], 1 - share[back]])
+        if items > _MANY_ITEMS and len(item) == items:
+            # One whole vote per item, as in an arena: those with the same outcome are alike.
+            cells, cell, times = np.unique(flat, return_inverse=True, return_counts=True)
+            ones, numbers = np.ones(len(cells)), np.arange(len(cells))
+            return _Cells(systems=size, cells=cells, item=numbers, cell=numbers, count=ones, times=times)
+        cells, cell = np.unique(flat, return_inverse=True)
+        times = np.ones(items, np.intp)
+        return _Cells(systems=size, cells=cells, item=item, cell=cell, count=count, times=times)
+
+    def count_all(self) -> Floats:
+        """Return the counts (1, 2, systems, systems); ties are in both triangles."""
+        return self._count(self.times[None].astype(np.float64))
+
+    def resample(self, draws: int, rng: np.random.Generator) -> Iterator[Floats]:
+        """Yield the counts (some draws, 2, systems, systems) on resamples of the items."""
+        items, kinds = int(self.times.sum()), len(self.times)
+        rows = max(1, CHUNK // max(1, kinds, _ARRAYS * self.systems**2))
+        if kinds == items:
+            yield from map(self._count, resample_counts(items, draws, rng, rows))
+            return
+        for start in range(0, draws, rows):
+            # Of so many items it does not matter that their number varies a little.
+            drawn = rng.poisson(self.times, size=(min(rows, draws - start), kinds))
+            yield self._count(drawn.astype(np.float64))
+
+    def _count(self, weights: Floats) -> Floats:
+        size = self.systems
+        if len(self.times) * len(self.cells) <= _MAX_MATRIX:
+            rows = np.zeros((len(self.times), len(self.cells)))
+            np.add.at(rows, (self.item, self.cell), self.count)
+            summed = weights @ rows
+        else:
+            sums = (np.bincount(self.cell, own[self.item] * self.count, len(self.cells)) for own in weights)
+            summed = np.stack(list(sums))
+        flat = np.zeros((len(weights), 2 * size * size))
+        flat[:, self.cells] = summed
+        counts = flat.reshape(-1, 2, size, size)
+        counts[:, 1] += counts[:, 1].swapaxes(1, 2)
+        return counts
 
 
 def _find_problem(counts: Floats, names: Sequence[str]) -> str:
     wins, ties = counts > 0
     if not wins.any():
         return "every preference is a tie" if ties.any() else "there are no preferences"
-    groups = _groups(wins | ties)
-    if len(groups) > 1:
+    if not _is_connected(wins | ties):
+        groups = _groups(wins | ties)
         listed = ["{" + ", ".join(names[i] if names else str(i) for i in group) + "}" for group in groups]
         return f"the systems fall into {len(groups)} groups without a win, or a tie, both ways: {' '.join(listed)}"
     if ties.any() and not _has_loop_of_wins(wins, ties):
         return "strength alone separates ties from wins"
     return ""
+
+
+def _is_connected(reaches: NDArray[np.bool_]) -> bool:
+    """Whether the first leads to all others, and these to it."""
+    for step in (reaches, reaches.T):
+        reached = np.arange(len(step)) == 0
+        while not reached.all():
+            further = reached | step[reached].any(axis=0)
+            if (further == reached).all():
+                return False
+            reached = further
+    return True
 
 
 def _groups(reaches: NDArray[np.bool_]) -> list[list[int]]:
@@ -265,6 +348,8 @@ def _groups(reaches: NDArray[np.bool_]) -> list[list[int]]:
 
 def _has_loop_of_wins(wins: NDArray[np.bool_], ties: NDArray[np.bool_]) -> bool:
     """Search by Bellman and Ford for a loop of negative length, where a win is a step of -1 and a tie one of +1."""
+    if (wins & wins.T).any():
+        return True
     step = np.where(wins, -1.0, np.where(ties, 1.0, np.inf))
     distance = np.zeros(len(step))
     for _ in range(len(step)):
@@ -275,48 +360,50 @@ def _has_loop_of_wins(wins: NDArray[np.bool_], ties: NDArray[np.bool_]) -> bool:
     return True
 
 
-def _fit(counts: Floats) -> tuple[Floats, Floats]:
+def _fit(counts: Floats, start: tuple[Floats, Floats] | None = None) -> tuple[Floats, Floats]:
     """Return the maximum for each draw: strengths (draws, systems) and log tie parameters (draws,), -inf if nothing
-    ties.
+    ties. `start` is a maximum (1, systems), (1,) nearby.
 
     A draw that has not converged is NaN.
     """
     with_ties = counts[:, 1].any(axis=(1, 2))
-    strengths = np.zeros((len(counts), counts.shape[2]))
-    log_tie = np.where(with_ties, 0.0, -np.inf)
-    value = _likelihood(counts, strengths, log_tie)
+    strengths, tie = np.zeros((len(counts), counts.shape[2])), 0.0
+    if start is not None and np.isfinite(start[0]).all():
+        strengths += start[0]
+        tie = float(start[1][0]) if np.isfinite(start[1][0]) else 0.0
+    log_tie = np.where(with_ties, tie, -np.inf)
     for _ in range(_STEPS):
         gradient, information = _derivatives(counts, strengths, log_tie)
         step: Floats = np.linalg.solve(information, gradient[..., None])[..., 0].astype(np.float64)
+        strengths, log_tie = _step(counts, strengths, log_tie, step)
         moving = np.abs(step).max(axis=1) >= _CONVERGED
         if not moving.any():
             break
-        strengths, log_tie, value = _step(counts, strengths, log_tie, step, value)
     centred = strengths - strengths.mean(axis=1, keepdims=True)
     return np.where(moving[:, None], np.nan, centred), log_tie
 
 
-def _step(
-    counts: Floats, strengths: Floats, log_tie: Floats, step: Floats, value: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Take one Newton step, halved for those draws where the full step would reduce the likelihood."""
+def _step(counts: Floats, strengths: Floats, log_tie: Floats, step: Floats) -> tuple[Floats, Floats]:
+    """Take one Newton step, halved for those draws where the full step would reduce the likelihood. A short step never
+    does: on its way no variance of the model changes by more than a third."""
     size = np.ones(len(counts))
-    for _ in range(_STEPS):
-        moved = strengths + size[:, None] * step[:, :-1], log_tie + size * step[:, -1]
-        reached = _likelihood(counts, *moved)
-        downhill = reached < value - 1e-9 * np.abs(value)
-        if not downhill.any():
-            break
-        size = np.where(downhill, size / 2, size)
-    return *moved, reached
+    if np.abs(step).max() > _SHORT:
+        value = _likelihood(counts, strengths, log_tie)
+        for _ in range(_STEPS):
+            reached = _likelihood(counts, strengths + size[:, None] * step[:, :-1], log_tie + size * step[:, -1])
+            downhill = reached < value - 1e-9 * np.abs(value)
+            if not downhill.any():
+                break
+            size = np.where(downhill, size / 2, size)
+    return strengths + size[:, None] * step[:, :-1], log_tie + size * step[:, -1]
 
 
 def _probabilities(strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
     """Return the probabilities (draws, systems, systems) that i beats j, and that they tie."""
     half = (strengths[:, :, None] - strengths[:, None, :]) / 2
     top = np.maximum(np.abs(half), log_tie[:, None, None])
-    win, lose, tie = np.exp(half - top), np.exp(-half - top), np.exp(log_tie[:, None, None] - top)
-    total = win + lose + tie
+    win, tie = np.exp(half - top), np.exp(log_tie[:, None, None] - top)
+    total = win + win.swapaxes(1, 2) + tie
     return win / total, tie / total
 
 

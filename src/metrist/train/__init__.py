@@ -125,8 +125,8 @@ def train_consistency(
 
     reading = _take_reading(settings)
     recipe, others = split_settings(RECIPE, None, settings)
-    files = read_support_examples(_list_paths(data), aspect, **reading)
-    divided = divide_examples(files.examples, dev or HELD_OUT, recipe.seed, aspect, **reading)
+    files = read_support_examples(_list_paths(data), aspect, base, **reading)
+    divided = divide_examples(files.examples, dev or HELD_OUT, recipe.seed, aspect, base, **reading)
     task = ConsistencyTask(
         train=divided.train, dev=divided.dev, base=Options(model=base), out=Path(out), recipe=recipe, **others
     )

@@ -20,6 +20,7 @@ from metrist.data.splits import parse_share
 from metrist.errors import InputError, ModelError, RunError, did_you_mean, format_count
 from metrist.io import read_records
 from metrist.io.row_model import ParsedRow
+from metrist.metrics.trained.consistency import Consistency
 from metrist.metrics.trained.support import HEAD, Support, SupportReader, SupportRow, SupportSettings
 from metrist.models.devices import Options, Placement
 from metrist.models.loading import load_text_encoder
@@ -355,17 +356,21 @@ class SupportFiles(NamedTuple):
     notes: list[str]
 
 
-def read_support_examples(paths: Sequence[Path], aspect: str | None = None, **options: Any) -> SupportFiles:
+def read_support_examples(
+    paths: Sequence[Path], aspect: str | None = None, base: str = _SHIPPED, **options: Any
+) -> SupportFiles:
     """Read outputs with their sources and judgments: ratings of support, and errors with their places.
 
     The ratings are those of `aspect`, or of the first known name of such an aspect. They are scaled to 0 to 1 by the
     lowest and the highest rating, unless they lie there already. If any output has errors about facts, those with
-    errors, or without a lower rating, are labelled sentence by sentence. `options` are those of `metrist.read_records`.
+    errors, or without a lower rating, are labelled sentence by sentence. Outputs in a language that the model `base`
+    does not know are left out. `options` are those of `metrist.read_records`.
     """
+    metric = Consistency(model=base)
     place = ", ".join(map(str, paths))
     rows: list[tuple[Record, float | None, tuple[CharacterSpan, ...]]] = []
     aspects: dict[str, None] = {}
-    without_text = 0
+    without_text = in_other_language = 0
     notes = []
     for path in paths:
         reader = read_records(path, **options)
@@ -375,6 +380,8 @@ def read_support_examples(paths: Sequence[Path], aspect: str | None = None, **op
                 own = [e.error for e in entry.errors if (e.item, e.system) == (record.item, record.system)]
                 if not (record.source or "").strip() or not record.output.strip():
                     without_text += 1
+                elif metric.find_unknown_language(record):
+                    in_other_language += 1
                 else:
                     rows.append((record, find_rating(entry, record, aspect), find_places(own)))
         notes += reader.skipped.describe()
@@ -383,6 +390,10 @@ def read_support_examples(paths: Sequence[Path], aspect: str | None = None, **op
     ratings = [rating for _, rating, _ in rows if rating is not None]
     errors = sum(len(places) for _, _, places in rows)
     if not ratings and not errors:
+        if in_other_language and not rows:
+            raise InputError(
+                f"{place}: all outputs are in another language, and {base} knows only English", code="no_data"
+            )
         other = f"; its ratings are {', '.join(aspects)}: name one with `aspect`" if aspects else ""
         raise InputError(
             f"{place}: no output with a source has a rating of support ({', '.join(_ASPECTS[:4])}, …) or an error "
@@ -407,6 +418,8 @@ def read_support_examples(paths: Sequence[Path], aspect: str | None = None, **op
         notes.append(f"labels of sentences: {format_count(errors, 'error')} about facts")
     if without_text:
         notes.append(f"{format_count(without_text, 'output')} without a source or text left out")
+    if in_other_language:
+        notes.append(f"{format_count(in_other_language, 'output')} left out: {base} knows only English")
     return SupportFiles(examples, notes)
 
 
@@ -432,13 +445,18 @@ def find_places(errors: Sequence[Error]) -> tuple[CharacterSpan, ...]:
 
 
 def divide_examples(
-    examples: Sequence[SupportExample], dev: str | None, seed: int, aspect: str | None = None, **options: Any
+    examples: Sequence[SupportExample],
+    dev: str | None,
+    seed: int,
+    aspect: str | None = None,
+    base: str = _SHIPPED,
+    **options: Any,
 ) -> SupportData:
     """Training and development data: `dev` is a file, or the share of sources to hold out with all their outputs; None
     and 0: there is no development data. `options` are those of `metrist.read_records`, for a file."""
     share = parse_share(dev)
     if dev is not None and share is None:
-        return SupportData(examples, read_support_examples([Path(dev)], aspect, **options).examples)
+        return SupportData(examples, read_support_examples([Path(dev)], aspect, base, **options).examples)
     sources = list(dict.fromkeys(example.source for example in examples))
     count = round((share or 0) * len(sources))
     held = {sources[number] for number in np.random.default_rng([seed, 5]).permutation(len(sources))[:count]}

@@ -17,7 +17,7 @@ import numpy as np
 
 from metrist.errors import InputError, ModelError, RunError, SpecError, agree, format_count
 from metrist.llm.messages import Turns
-from metrist.models.devices import Options, Placement
+from metrist.models.devices import Options, Placement, import_torch
 from metrist.models.gguf_export import GGUF_FILE, check_architecture, write_gguf
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
 from metrist.models.weights import Weights, find_adapter, find_weights
@@ -259,6 +259,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             self._adapter_settings()
 
     def _adapter_settings(self) -> LoraSettings:
+        import_torch("training an error analyst")
         from metrist.models.lora import LoraSettings
 
         return LoraSettings(

@@ -43,6 +43,22 @@ def test_precision_and_recall_are_those_of_the_printed_check(sign: int) -> None:
             assert limit.precision >= float(limit.purpose.split()[-1].rstrip("%")) / 100
 
 
+@pytest.mark.parametrize("name", ["length", "words=length"])
+def test_records_without_scores_of_the_metric_are_scored(tmp_path: Path, name: str) -> None:
+    rows = [{**row, "output": "word " * (number % 7 + 1)} for number, row in enumerate(make_rows())]
+    path = tmp_path / "rated.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = choose_limits(str(path), 4, name)
+    counted = [{**row, "scores": {"length": len(str(row["output"]).split())}} for row in rows]
+    wanted = choose_limits(counted, 4, "length")
+    assert [(limit.precision, limit.passed) for limit in found.limits] == [
+        (limit.precision, limit.passed) for limit in wanted.limits
+    ]
+    assert found.metric == name.partition("=")[0]
+    with raises_code(RunError, "unknown_name", "lenth"):
+        choose_limits(join(rows), 4, "lenth")
+
+
 def read_score(row: dict[str, object]) -> float:
     scores = row["scores"]
     assert isinstance(scores, dict)

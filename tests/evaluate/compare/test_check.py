@@ -85,6 +85,23 @@ def test_every_output_needs_a_score_by_what_is_checked_unless_a_coverage_is_give
     assert not check(run, against=run, systems=["b"], draws=50).passed
 
 
+def test_a_metric_may_have_its_own_coverage() -> None:
+    run = make_run(quality={"a": [0.5, 0.5, 0.5, None]}, errors={"a": [9.0, None, None, 9.0]}, size={"a": [1.0] * 4})
+    assert check(run, minimum={"quality": 0.1}, min_coverage={"quality": 0.75}).passed
+    report = check(run, min_coverage={"*": 0.9, "errors": 0.5})
+    assert [(verdict.metric, verdict.requirement, verdict.passed) for verdict in report.verdicts] == [
+        ("quality", ">= 90 % scored", False),
+        ("errors", ">= 50 % scored", True),
+        ("size", ">= 90 % scored", True),
+    ]
+    # The other metrics with a limit still need every score.
+    assert not check(run, minimum={"quality": 0.1, "errors": 1.0}, min_coverage={"quality": 0.75}).passed
+    with raises_code(RunError, "unknown_name", "qualty"):
+        check(run, min_coverage={"qualty": 0.5})
+    with raises_code(RunError, "invalid_value", "quality", "1.5"):
+        check(run, min_coverage={"quality": 1.5})
+
+
 def test_against_a_run_coverage_fails_only_where_it_falls() -> None:
     """Optional references: half of the items have none, in either run."""
     half = {"a": [value if number % 2 else None for number, value in enumerate(noisy(0.5, 1, 40))]}

@@ -382,6 +382,15 @@ def test_a_system_without_scores_has_no_letter() -> None:
     assert str(table.rows[4][1]).strip() == "n/a"
 
 
+def test_a_system_that_was_not_tested_has_no_letter() -> None:
+    """It has a score on the first item only, so that it shares too few items with any other."""
+    one = [0.9, *[None] * 79]
+    table = compare(make_run(quality={**FOUR, "e": one}), draws=200).system_table()
+    assert [(row[0], row[1].marks) for row in table.rows] == [("a", "a"), ("b", "b"), ("c", "b"), ("d", "c"), ("e", "")]
+    alone = compare(make_run(quality={"a": FOUR["a"], "e": one}), draws=200).system_table()
+    assert [row[1].marks for row in alone.rows] == ["", ""]
+
+
 def test_tables_of_a_comparison_hold_the_signatures_and_what_to_cite() -> None:
     comparison = compare(make_run(quality=FOUR), draws=200, test="bootstrap")
     assert comparison.table().signatures == comparison.system_table().signatures

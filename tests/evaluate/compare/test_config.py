@@ -130,6 +130,7 @@ def test_what_was_read_is_told_once(folder: Path) -> None:
     tables = run_config(write_config(folder, text)).tables()
     assert len(tables) == 3
     assert sum(remark.startswith("reading ") for table in tables for remark in table.remarks) == 1
+    assert [signature.name for table in tables for signature in table.signatures] == ["length"]
 
 
 def test_a_file_without_a_check_passes(folder: Path) -> None:

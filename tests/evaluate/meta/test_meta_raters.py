@@ -48,6 +48,24 @@ def test_raters_agree_on_the_characters_that_they_mark(marked: list[dict[str, An
     assert row["Dice"] == pytest.approx((0.5 + 0.0 + 1.0) / 3)
 
 
+def test_errors_marked_beside_ratings_are_in_the_agreement(tmp_path: Path) -> None:
+    """The same figures as from the marks alone, which are counted where a row has no ratings."""
+    counts = [(1, 1), (0, 2), (0, 0), (2, 1)]
+    rows = [
+        make_row(
+            str(number),
+            *[mark(rater, i, i + 1) for rater, count in zip(("ann", "ben"), own, strict=True) for i in range(count)],
+            raters=["ann", "ben"],
+            errors=[],
+        )
+        for number, own in enumerate(counts)
+    ]
+    alone = show(tmp_path, rows, "agreement")
+    both = show(tmp_path, [{**row, "ratings": {"fluency": [3, 4]}} for row in rows], "agreement")
+    assert {row["aspect"] for row in both} == {"fluency", "errors"}
+    assert [row for row in both if row["aspect"] == "errors"] == alone
+
+
 def test_marks_of_nobody_in_particular_agree_with_nobody(tmp_path: Path) -> None:
     rows = [make_row("1", mark("ann", 0, 4), raters=["ann"], ratings={"fluency": [1]})]
     with raises_code(RunError, "no_data"):

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import RunError
+from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta.dataset import JudgedDataset, check_names
-from metrist.evaluate.meta.join import join
+from metrist.evaluate.meta.join import has_runs, join
 from metrist.report.tables import Count, Share, Table, name_columns
+from metrist.run import score
 from metrist.stats import Floats
 from metrist.stats.gold import mean_gold
 
@@ -54,8 +55,16 @@ class RatedLimits:
 
 def choose_limits(data: Any, good: float, metric: str | None = None, aspect: str | None = None) -> RatedLimits:
     """Choose limits on a metric for outputs whose mean rating is at least `good`, or at most, where lower is better.
-    `data` is whatever `metrist meta` reads."""
+    `data` is whatever `metrist meta` reads. Records without scores of the metric are scored first."""
     dataset = join(data)
+    if metric is not None and metric not in dataset.scores and not has_runs(data):
+        try:
+            results = score(data, metric)
+        except SpecError:  # Perhaps a misspelt name of the data's own scores.
+            if not dataset.scores:
+                raise
+        else:
+            dataset, metric = join(results), results.metrics[0].label
     metric, aspect = _choose("metric", metric, list(dataset.scores)), _choose("aspect", aspect, list(dataset.ratings))
     scores, is_good, weights = _select_outputs(dataset, metric, aspect, good)
     count, share = len(scores), float(np.average(is_good, weights=weights)) if len(scores) else 0.0

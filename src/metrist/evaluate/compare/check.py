@@ -169,30 +169,32 @@ def check(
     against: Results | str | os.PathLike[str] | None = None,
     alpha: float = 0.05,
     systems: str | Sequence[str] | None = None,
-    min_coverage: float | None = None,
+    min_coverage: float | Mapping[str, float] | None = None,
     draws: int = 10_000,
     seed: int = 0,
     metrics: str | Sequence[str] | None = None,
 ) -> CheckReport:
     """Check each system: its scores against floors and ceilings by metric, or by a part of its scores such as
-    `judge:fluency`; the share of its outputs with a score by each metric against `min_coverage`; and whether it is
-    significantly worse than in the run `against`, or than the system of that name in this run. By default all systems
-    are checked, and one that only the run `against` has fails. A test that cannot find any loss, because the items are
-    too few, fails, and so does a run folder whose input has changed since it was scored.
+    `judge:fluency`; the share of its outputs with a score by each metric against `min_coverage`, a number or one by
+    metric, in which `*` stands for all others; and whether it is significantly worse than in the run `against`, or than
+    the system of that name in this run. By default all systems are checked, and one that only the run `against` has
+    fails. A test that cannot find any loss, because the items are too few, fails, and so does a run folder whose input
+    has changed since it was scored.
 
     `metrics` selects those that are tested against a run, and those of which `min_coverage` is asked; by default all.
     Without `min_coverage`, every output needs a score by the metrics with a limit; by those that are tested against a
     run, each output that has one there, or that is new and has what the metric needs. The run must be finished.
     """
     minimum, maximum = minimum or {}, maximum or {}
-    if not (minimum or maximum or against is not None or min_coverage is not None):
+    least = {"*": min_coverage} if isinstance(min_coverage, int | float) else dict(min_coverage or {})
+    if not (minimum or maximum or against is not None or least):
         raise RunError(
             "nothing to check: give a minimum, a maximum, a minimal coverage or a run to check against", code="no_data"
         )
-    _check_numbers(minimum, maximum, min_coverage, alpha, draws)
+    _check_numbers(minimum, maximum, least, alpha, draws)
     chosen_metrics = list_names(metrics)
     named = [*minimum, *maximum]
-    results = open_run(run, [*named, *(chosen_metrics or ())])
+    results = open_run(run, [*named, *(name for name in least if name != "*"), *(chosen_metrics or ())])
     chosen = select_systems(results.systems, systems)
     if not chosen:
         raise RunError("nothing to check: the run has no outputs", code="no_data")
@@ -212,9 +214,12 @@ def check(
         excused = {label: outputs for label, outputs in unscored.items() if label not in limited}
         checked += tested
     covered = [*checked, *(metric for metric in results.metrics if results.scores[metric.label].pending)]
-    if min_coverage is not None:
+    everywhere = least.pop("*", None)
+    own = [find_metric(results.metrics, name, results.unfinished) for name in least]
+    if everywhere is not None:
         covered, excused = select_metrics(results.metrics, chosen_metrics, results.unfinished), {}
-    uncovered = _check_coverage(results, chosen, covered, min_coverage, checked, excused)
+    shares = dict(zip((metric.label for metric in own), least.values(), strict=True))
+    uncovered = _check_coverage(results, chosen, [*covered, *own], everywhere, shares, checked, excused)
     if uncovered and min_coverage is None:
         notes.append("Every output needs a score, unless `min_coverage` allows less.")
     verdicts += uncovered
@@ -254,14 +259,17 @@ def _open_baseline(
 
 
 def _check_numbers(
-    minimum: Mapping[str, float], maximum: Mapping[str, float], coverage: float | None, alpha: float, draws: int
+    minimum: Mapping[str, float], maximum: Mapping[str, float], least: Mapping[str, float], alpha: float, draws: int
 ) -> None:
     for word, thresholds in (("minimum", minimum), ("maximum", maximum)):
         for name, value in thresholds.items():
             if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
                 raise RunError(f"the {word} of {name} must be a number, got {value!r}", code="invalid_value")
-    if coverage is not None and not 0 <= coverage <= 1:
-        raise RunError(f"the minimal coverage must be a share between 0 and 1, got {coverage!r}", code="invalid_value")
+    for name, share in least.items():
+        if not 0 <= share <= 1:
+            whose = "" if name == "*" else f" of {name}"
+            message = f"the minimal coverage{whose} must be a share between 0 and 1, got {share!r}"
+            raise RunError(message, code="invalid_value")
     check_draws(draws, alpha)
 
 
@@ -335,23 +343,25 @@ def _check_coverage(
     results: Results,
     systems: Sequence[str],
     metrics: Sequence[Metric],
-    least: float | None,
+    everywhere: float | None,
+    own: Mapping[str, float],
     checked: Sequence[Metric],
     excused: Mapping[str, NDArray[np.bool_]],
 ) -> list[Verdict]:
-    """A verdict per metric and system; without a minimal coverage only failures, but for `checked` metrics without any
-    score, which fail anyway. `excused` marks outputs that need no score, by metric."""
-    minimum = 1.0 if least is None else least
+    """A verdict per metric and system; without a minimal coverage, `own` of the metric or `everywhere`, only failures,
+    but for `checked` metrics without any score, which fail anyway. `excused` marks outputs that need no score."""
     checked_labels = {metric.label for metric in checked}
     verdicts = []
     for metric in {metric.label: metric for metric in metrics}.values():
-        failures = results[metric].scores.failures
+        failures, least = results[metric].scores.failures, own.get(metric.label, everywhere)
+        minimum = 1.0 if least is None else least
+        outputs = excused.get(metric.label) if least is None else None
         for system in systems:
-            _, coverage = _score_system(results, metric, system, excused.get(metric.label))
+            _, coverage = _score_system(results, metric, system, outputs)
             passed = coverage >= minimum and coverage > 0
             if least is None and (passed or (coverage == 0 and metric.label in checked_labels)):
                 continue
-            needing = " that need one" if metric.label in excused else ""
+            needing = "" if outputs is None else " that need one"
             why = f"only {Share(coverage)} of the outputs{needing} have a score"
             kinds = [failure.kind for row, failure in failures.items() if results.systems[row] == system]
             if unscored := kinds.count(FailureKind.pending):

@@ -122,12 +122,14 @@ class ConfigResult:
         return self.report is None or self.report.passed
 
     def tables(self) -> list[Table]:
-        """The tables of all results, in the order of the work. What several have to remark is in the first."""
+        """The tables of all results, in the order of the work. Remarks and signatures of several are in the first."""
         parts = (self.results, self.comparison, self.report)
-        tables, remarks = list[Table](), set[str]()
+        tables, told = list[Table](), set[object]()
         for table in (part.table() for part in parts if part is not None):
-            tables.append(replace(table, remarks=[text for text in table.remarks if text not in remarks]))
-            remarks.update(table.remarks)
+            remarks = [text for text in table.remarks if text not in told]
+            signatures = [signature for signature in table.signatures if signature not in told]
+            tables.append(replace(table, remarks=remarks, signatures=signatures))
+            told.update(table.remarks, table.signatures)
         return tables
 
 
@@ -300,7 +302,9 @@ def _open_baseline(config: Config, metrics: Sequence[str]) -> Results | str | No
 
 def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
     checks, comparison = config.check or {}, config.compare or {}
-    for name in (*checks.get("min", ()), *checks.get("max", ()), *comparison.get("metrics", ())):
+    covered = checks.get("min_coverage")
+    covered = [name for name in covered if name != "*"] if isinstance(covered, dict) else []
+    for name in (*checks.get("min", ()), *checks.get("max", ()), *covered, *comparison.get("metrics", ())):
         metric = find_metric(metrics, name)
         known = metric.metric.aspect_parts if isinstance(metric, PartMetric) else {}
         if isinstance(metric, PartMetric) and metric.part not in known and (hint := did_you_mean(metric.part, known)):

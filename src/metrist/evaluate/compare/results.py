@@ -264,18 +264,19 @@ def _mark_systems(
     metric: Metric, scores: Mapping[str, SystemScore], comparison: Comparison, marks: Marks
 ) -> dict[str, str] | None:
     """The marks of each system under a metric; None if letters do not suffice."""
-    contests = [contest for contest in comparison.contests if contest.metric is metric and contest.differs]
+    held = [contest for contest in comparison.contests if contest.metric is metric]
+    contests = [contest for contest in held if contest.differs]
     order = _order_systems(metric, scores)
     if marks == "letters":
+        # What was not tested does not differ either: a letter would say more than is known.
+        tested = {s for c in held if not any(map(np.isnan, c.adjusted.values())) for s in (c.first, c.second)}
+        order = [system for system in order if system in tested]
         different = np.zeros((len(order), len(order)), dtype=np.bool_)
         for contest in contests:
             first, second = order.index(contest.first), order.index(contest.second)
             different[first, second] = different[second, first] = True
         own = letters(different)
-        if own is None:
-            return None
-        # What was not tested does not differ either: a letter would say more than is known.
-        return {s: "" if np.isnan(scores[s].value) else marked for s, marked in zip(order, own, strict=True)}
+        return None if own is None else dict(zip(order, own, strict=True))
     if marks == "none" or metric.higher_is_better is None:
         return {}
     baseline = comparison.plan.baseline

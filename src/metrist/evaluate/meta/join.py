@@ -164,6 +164,11 @@ def _split_sources(data: Any) -> tuple[list[Any], list[_ScoredSource], list[list
     return records, runs, choices
 
 
+def has_runs(data: Any) -> bool:
+    """Whether a source, or one of several, has the scores of a run, or is joined already."""
+    return isinstance(data, JudgedDataset) or bool(_split_sources(data)[1])
+
+
 def _readers(sources: Sequence[Any], runs: Sequence[Run], **options: Any) -> Iterator[Reader]:
     """Yield one reader for all files, which checks rows across files, and one for each other source. Files that a run
     read are read as it did."""

@@ -42,6 +42,9 @@ _BACKLOG = 1024
 _KEEP_ALIVE = 75
 #: Workers that end this often within the time are not started again.
 _MAX_DEATHS, _DEATH_WINDOW = 5, 30.0
+#: Seconds in which all workers stop listening. Only then are connections closed: clients that open another one at once
+#: would fill the queue of a worker that is about to close it.
+_ALL_CLOSED = 0.2
 #: Seconds in which a request must come on a connection that is open when the server stops listening.
 _LAST_MOMENT = 1.0
 #: A thread waits this long for another to give up the interpreter: less than a request takes.
@@ -133,15 +136,19 @@ class ServiceServer(Server):
         """Accept what waits and close the listeners at once: closing resets the connections in a queue."""
         waiting = []
         for server, listener in zip(self.servers, sockets or [], strict=True):
-            with suppress(OSError):
-                while True:
-                    waiting.append(listener.accept()[0])
-            server.close()
-            listener.close()
-        self.config.loaded_app.closing = True
+            with listener.dup() as last:
+                server.close()
+                listener.close()
+                last.setblocking(False)
+                with suppress(OSError):  # Nothing may come between the last accept and the end of listening.
+                    while True:
+                        waiting.append(last.accept()[0])
         for accepted in waiting:
             accepted.setblocking(False)
             await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, accepted)
+        if self.config.workers > 1:
+            await asyncio.sleep(_ALL_CLOSED)
+        self.config.loaded_app.closing = True
         await self._await_last_requests()
         await super().shutdown(sockets)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -29,7 +30,7 @@ from metrist.report.tables import Count, Estimate, Share, Table, name_columns
 from metrist.stats import Codes
 from metrist.stats.agreement import COEFFICIENTS, agreement, needs_names
 from metrist.stats.error_spans import UNSTATED, ErrorColumns, error_agreement, reduction_shares
-from metrist.stats.gold import Ratings
+from metrist.stats.gold import UNKNOWN, Ratings
 from metrist.stats.preferences import (
     CHOICES,
     Preferences,
@@ -92,8 +93,9 @@ def agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
 
 
 def _iterate_ratings(evaluation: MetaEvaluation) -> Iterator[tuple[str, Ratings, Codes]]:
-    """Yield each aspect with its ratings of outputs and the outputs' items; of preferences, the choices of all raters
-    as ratings of pairs, on the levels second, tie, first in the order of the systems' names."""
+    """Yield each aspect with its ratings of outputs and the outputs' items, and so the number of marked errors; of
+    preferences, the choices of all raters as ratings of pairs, on the levels second, tie, first in the order of the
+    systems' names."""
     dataset, plan = evaluation.dataset, replace(evaluation.plan, gold="majority")
     if plan.preferences:
         for aspect in preference_aspects(dataset, plan.aspects):
@@ -107,6 +109,22 @@ def _iterate_ratings(evaluation: MetaEvaluation) -> Iterator[tuple[str, Ratings,
         for aspect, outputs in evaluation.outputs.items():
             ratings = dataset.ratings[aspect]
             yield aspect, ratings.take(np.isin(ratings.output, outputs)), dataset.items.codes
+        if "errors" not in dataset.ratings and (marks := _count_marks(dataset, evaluation.outputs)):
+            yield "errors", marks, dataset.items.codes
+
+
+def _count_marks(dataset: JudgedDataset, outputs: Mapping[str, Codes]) -> Ratings | None:
+    """Ratings by the raters who marked any error, of the outputs that they rated: minus the number of their errors."""
+    errors = dataset.errors
+    if errors is None or errors.rater is None or not (errors.rater != UNKNOWN).any():
+        return None
+    rated = [dataset.ratings[aspect] for aspect in outputs]
+    pairs = np.concatenate([np.stack([ratings.output, ratings.rater]) for ratings in rated], axis=1)
+    wanted = np.isin(pairs[0], np.concatenate(list(outputs.values()))) & np.isin(pairs[1], np.unique(errors.rater))
+    output, rater = np.unique(pairs[:, wanted & (pairs[1] != UNKNOWN)], axis=1)
+    counts = Counter(zip(errors.output.tolist(), errors.rater.tolist(), strict=True))
+    values = [-counts[pair] for pair in zip(output.tolist(), rater.tolist(), strict=True)]
+    return Ratings.of(output, rater, values, len(dataset))
 
 
 # ---- Preferences

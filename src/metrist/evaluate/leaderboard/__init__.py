@@ -1,0 +1,5 @@
+"""`leaderboard`: many systems in one order, from choices between their outputs or from scores."""
+
+from metrist.evaluate.leaderboard.board import Leaderboard, Standing, leaderboard
+
+__all__ = ["Leaderboard", "Standing", "leaderboard"]

@@ -1,0 +1,312 @@
+"""`leaderboard`: the strengths of systems from votes, with intervals over items, and how sure their order is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from metrist.errors import RunError, format_count
+from metrist.evaluate.leaderboard.votes import Votes, collect_votes
+from metrist.evaluate.meta.join import join
+from metrist.evaluate.plans import LeaderboardSettings, list_units
+from metrist.io.reader import check_keywords
+from metrist.report.cells import or_none
+from metrist.report.tables import Column, Count, Estimate, Table, name_columns
+from metrist.settings import checks_types, select_arguments
+from metrist.stats import Floats
+from metrist.stats.preferences import BradleyTerry, bootstrap_standings, bradley_terry, shares_won
+from metrist.stats.resampling import interval
+from metrist.stats.standings import rank_ranges, votes_needed
+
+_ABOUT = "Strength: Bradley and Terry's with ties (Davidson 1970), on the log scale, with mean 0; a tie is half a win."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One system's place. `best_rank` and `worst_rank` are the range of its rank in resamples of the items; `needed` is
+    how many more votes between it and the next system tell the two apart. What is not determined is NaN."""
+
+    system: str
+    rank: int
+    best_rank: float
+    worst_rank: float
+    strength: float
+    low: float
+    high: float
+    win_rate: float
+    win_low: float
+    win_high: float
+    won: int
+    tied: int
+    lost: int
+    needed: float = math.nan
+
+    def to_dict(self) -> dict[str, Any]:
+        """The standing as plain data; NaN is None."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {name: or_none(value) if isinstance(value, float) else value for name, value in values.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Leaderboard:
+    """Systems in order, the strongest first. `categories` has the boards of the votes with one value of a column, under
+    names such as `task=qa`."""
+
+    standings: tuple[Standing, ...]
+    settings: LeaderboardSettings
+    by: str
+    votes: int
+    items: int
+    tie: float = math.nan
+    categories: Mapping[str, Leaderboard] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    _fitted: BradleyTerry | None = None
+    _resampled: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    _systems: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.standings)
+
+    def __getitem__(self, system: str) -> Standing:
+        for standing in self.standings:
+            if standing.system == system:
+                return standing
+        raise KeyError(system)
+
+    def __repr__(self) -> str:
+        return f"Leaderboard({format_count(len(self), 'system')}, {format_count(self.votes, 'vote')}, by {self.by})"
+
+    def votes_needed(self, first: str, second: str) -> float:
+        """How many more votes between two systems tell them apart, if their strengths stay as they are: 0 where the
+        interval of the difference excludes 0 now, NaN where it is not determined."""
+        if self._fitted is None or math.isnan(self[first].low):
+            return math.nan
+        one, other = (self._systems.index(self[name].system) for name in (first, second))
+        return votes_needed(self._fitted, self._resampled, one, other, self.settings.confidence)
+
+    def table(self) -> Table:
+        """The systems in order."""
+        confidence, draws = self.settings.confidence, self.settings.draws
+        about = [
+            _ABOUT,
+            f"{confidence:.0%} intervals and ranges of ranks: {draws:,} bootstrap resamples of the items, "
+            f"seed {self.settings.seed}.",
+            "More votes: how many between a system and the next one would tell the two apart, if their strengths stay.",
+        ]
+        return Table(
+            title=f"Leaderboard by {self.by}",
+            columns=[
+                *name_columns("rank", right=()),
+                Column("system"),
+                *name_columns(right=("strength", "win rate", "won", "tied", "lost", "more votes")),
+            ],
+            rows=[_row(standing) for standing in self.standings],
+            notes=[*about, *self.notes],
+        )
+
+    def category_table(self) -> Table:
+        """Each system's strength, and its rank, in each category."""
+        rows = []
+        for standing in self.standings:
+            cells: list[Any] = [standing.system]
+            for board in self.categories.values():
+                own = next((other for other in board.standings if other.system == standing.system), None)
+                cells.append(None if own is None else f"{_show_strength(own)} #{own.rank}")
+            rows.append(cells)
+        counts = [f"{name}: {format_count(board.votes, 'vote')}" for name, board in self.categories.items()]
+        notes = ["Strength and rank of each system within a category.", f"{'; '.join(counts)}."]
+        if unsure := [name for name, board in self.categories.items() if math.isnan(board.tie)]:
+            notes.append(f"Win rates, where the votes do not determine strengths: {', '.join(unsure)}.")
+        return Table(title="Categories", columns=name_columns("system", right=self.categories), rows=rows, notes=notes)
+
+    def tables(self) -> list[Table]:
+        """All tables."""
+        return [self.table(), *([self.category_table()] if self.categories else [])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        board: dict[str, Any] = {
+            "by": self.by,
+            "votes": self.votes,
+            "items": self.items,
+            "tie": or_none(self.tie),
+            "standings": [standing.to_dict() for standing in self.standings],
+            "notes": list(self.notes),
+        }
+        if self.categories:
+            board["categories"] = {name: own.to_dict() for name, own in self.categories.items()}
+        return board
+
+    def to_json(self) -> str:
+        """The same as JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+@checks_types
+def leaderboard(
+    data: Any,
+    by: str | None = None,
+    *,
+    systems: str | Sequence[str] | None = None,
+    categories: str | Sequence[str] = (),
+    where: str | Sequence[str] = (),
+    draws: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+    progress: Callable[..., None] | None = None,
+    **reading: Any,
+) -> Leaderboard:
+    """Order systems by the choices between their outputs.
+
+    `data` is a file of preferences, a file or folder that `metrist prefer` wrote, a run folder or results (the better
+    score wins), rows, or a list of such sources. `by` names whose judgments count if there are several: an aspect of
+    preferences, a comparator, a metric, or an aspect of ratings. `categories` are columns: each of their values gets
+    an order of its own. `where` keeps the votes on outputs that meet conditions such as "language=en". `progress` is
+    called with the draws done and all of them. `reading` are options of `read_records`.
+    """
+    if reading:
+        check_keywords(leaderboard, reading)
+    settings = LeaderboardSettings(**select_arguments(LeaderboardSettings, locals()))
+    dataset = join(data, lengths=list_units([*settings.categories, *settings.where]), **reading)
+    votes = collect_votes(dataset, settings.by, categories=settings.categories, where=settings.where)
+    return rank_votes(votes.select(settings.systems), settings, progress)
+
+
+def rank_votes(votes: Votes, settings: LeaderboardSettings, progress: Callable[..., None] | None = None) -> Leaderboard:
+    """Return the order of the systems, over all votes and in each category."""
+    slices = dict(_slice_votes(votes))
+    done, total = 0, settings.draws * (1 + len(slices))
+
+    def report_draws(draws: int) -> None:
+        nonlocal done
+        done += draws
+        if progress:
+            progress(done, total)
+
+    categories = {name: _rank(part, settings, report_draws) for name, part in slices.items()}
+    return _rank(votes, settings, report_draws, categories)
+
+
+def _slice_votes(votes: Votes) -> Iterator[tuple[str, Votes]]:
+    for column, labels in votes.columns.items():
+        for code, name in enumerate(labels.names):
+            mask = labels.codes == code
+            if mask.any():
+                yield f"{column}={name}", votes.take(mask)
+
+
+def _rank(
+    votes: Votes,
+    settings: LeaderboardSettings,
+    progress: Callable[[int], None],
+    categories: Mapping[str, Leaderboard] | None = None,
+) -> Leaderboard:
+    """Return the order of the systems by strength, or by win rate where strengths are not determined."""
+    if not len(votes):
+        raise RunError("there are no votes between these systems", code="no_data")
+    preferences, items, notes = votes.preferences(), votes.count_items(), list(votes.notes)
+    fitted: BradleyTerry | None = None
+    try:
+        fitted = bradley_terry(preferences, votes.systems)
+    except RunError as error:
+        notes.insert(0, f"{error}; the order is that of the win rates.")
+    rng = np.random.default_rng(settings.seed)
+    resampled, rates = bootstrap_standings(preferences, settings.draws, rng, progress)
+    undetermined = np.isnan(resampled).any(axis=1).mean() if len(resampled) else 0.0
+    if fitted is not None and undetermined:
+        notes.append(f"{undetermined:.1%} of the resamples do not determine the strengths.")
+    is_sure = undetermined < (1 - settings.confidence) / 2
+    win_rates = shares_won(votes.first, votes.second, votes.choice, len(votes.systems))
+    strengths = np.full(len(votes.systems), np.nan) if fitted is None else fitted.strength
+    order = np.argsort(-(win_rates if fitted is None else strengths), kind="stable")
+    ranges = rank_ranges(rates if fitted is None else resampled, settings.confidence)
+    outcomes = _count_outcomes(votes)
+    standings = []
+    for rank, code in enumerate(order.tolist(), 1):
+        needed = math.nan
+        if is_sure and fitted is not None and rank < len(order):
+            needed = votes_needed(fitted, resampled, code, int(order[rank]), settings.confidence)
+        strength, win_rate = float(strengths[code]), float(win_rates[code])
+        low, high = interval(resampled[:, code], settings.confidence, items, strength)
+        win_low, win_high = interval(rates[:, code], settings.confidence, items, win_rate)
+        standings.append(
+            Standing(
+                system=votes.systems[code],
+                rank=rank,
+                best_rank=min(float(ranges[0, code]), rank),
+                worst_rank=max(float(ranges[1, code]), rank),
+                strength=strength,
+                low=low,
+                high=high,
+                win_rate=win_rate,
+                win_low=win_low,
+                win_high=win_high,
+                won=int(outcomes[0, code]),
+                tied=int(outcomes[1, code]),
+                lost=int(outcomes[2, code]),
+                needed=needed,
+            )
+        )
+    return Leaderboard(
+        standings=tuple(standings),
+        settings=settings,
+        by=votes.by,
+        votes=len(votes),
+        items=items,
+        tie=math.nan if fitted is None else fitted.tie,
+        categories=categories or {},
+        notes=tuple(notes),
+        _fitted=fitted,
+        _resampled=resampled,
+        _systems=votes.systems,
+    )
+
+
+def _count_outcomes(votes: Votes) -> Floats:
+    """Return how often each system won, tied and lost (3, systems); a graded choice counts for the side it is nearer
+    to."""
+    first, second, size = votes.first, votes.second, len(votes.systems)
+
+    def count(codes: Any) -> Any:
+        return np.bincount(codes, minlength=size)
+
+    won, lost, tied = votes.choice > 0, votes.choice < 0, votes.choice == 0
+    return np.stack(
+        [
+            count(first[won]) + count(second[lost]),
+            count(first[tied]) + count(second[tied]),
+            count(first[lost]) + count(second[won]),
+        ]
+    )
+
+
+def _row(standing: Standing) -> list[Any]:
+    rank = f"{standing.rank}"
+    if standing.best_rank < standing.worst_rank:
+        rank += f" ({standing.best_rank:.0f}–{standing.worst_rank:.0f})"
+    return [
+        rank,
+        standing.system,
+        Estimate(standing.strength, standing.low, standing.high, 2),
+        Estimate(standing.win_rate, standing.win_low, standing.win_high),
+        *(Count(standing.won), Count(standing.tied), Count(standing.lost)),
+        _show_needed(standing.needed),
+    ]
+
+
+def _show_strength(standing: Standing) -> str:
+    return f"{standing.strength:+.2f}" if math.isfinite(standing.strength) else f"{standing.win_rate:.3f}"
+
+
+def _show_needed(needed: float) -> str:
+    if math.isnan(needed):
+        return ""
+    return "∞" if math.isinf(needed) else f"{needed:,.0f}"
