@@ -90,7 +90,7 @@ format: $(VENV)/.tests  ## format the code with ruff
 PAGE ?= docs/reference/robustness.md
 torture: $(VENV)/.tests  ## kill -9, full disks, clock jumps, damaged files, fuzzing; prints a table after about 20 minutes
 	$(PIP) schemathesis
-	$(BIN)/python -m pytest -m torture tests/torture tests/run tests/web tests/metrics tests/train tests/stats tests/data -n 2 --dist loadfile \
+	$(BIN)/python -m pytest -m torture tests/torture tests/run tests/web tests/metrics tests/train tests/stats tests/data tests/models tests/compat -n 2 --dist loadfile \
 		$(addprefix --torture-page ,$(PAGE))
 
 test-cards: $(VENV)/.tests  ## agreement of the shipped models with people, as their cards say: minutes

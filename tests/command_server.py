@@ -6,6 +6,7 @@ The server has done nothing but import modules, so that a program finds what it 
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import runpy
@@ -13,18 +14,22 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-#: What most commands import when they run.
+#: What most commands import when they run; pyarrow imports pandas if it is installed.
 _MODULES = (
-    *("numpy.random", "pydantic.type_adapter"),
-    *("metrist.cli.app", "metrist.cli.progress", "metrist.run", "metrist.run.estimate", "metrist.report.tables"),
-    *("metrist.evaluate.compare.comparison", "metrist.evaluate.meta"),
+    *("numpy.random", "pandas", "duckdb", "jinja2", "pydantic.fields", "pydantic.type_adapter"),
+    *("metrist.cli.app", "metrist.cli.progress", "metrist.run", "metrist.run.estimate", "metrist.run.verify"),
+    *("metrist.evaluate.compare.comparison", "metrist.evaluate.meta.analyses", "metrist.evaluate.report"),
     *("metrist.metrics.lexical.bleu", "metrist.metrics.lexical.chrf", "metrist.metrics.lexical.rouge"),
+    *("metrist.metrics.lexical.ter", "metrist.metrics.lexical.descriptive"),
+    *("metrist.report.tables", "metrist.run.stored_pipeline", "metrist.io.layouts"),
 )
 _LIMIT_SECONDS = 600
 
@@ -38,7 +43,7 @@ class CommandServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.communicate()  # Closes its standard input, which ends it.
 
@@ -67,7 +72,7 @@ def serve() -> dict[str, Any] | None:
 
 
 def become_program(command: list[str], folder: str, environment: dict[str, str], output: str) -> None:
-    """Be what a new process with this command would be. Python ends it as it ends any program."""
+    """Be what a new process with this command would be."""
     signal.alarm(_LIMIT_SECONDS)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     opened = os.open(output, os.O_WRONLY | os.O_APPEND)
@@ -89,6 +94,25 @@ def become_program(command: list[str], folder: str, environment: dict[str, str],
         main()
 
 
+def run_to_the_end(request: dict[str, Any]) -> None:
+    """End as a program ends, except that modules stay in memory: to tear them down takes longer than most commands."""
+    code: Any = 0
+    try:
+        become_program(**request)
+    except SystemExit as stop:
+        code = stop.code or 0
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     import typer.main
 
@@ -101,4 +125,4 @@ if __name__ == "__main__":
     typer.main.get_command = lambda _: built  # type: ignore[assignment]
     del sys.path[0]  # The folder of this file.
     if request := serve():
-        become_program(**request)
+        run_to_the_end(request)

@@ -93,6 +93,7 @@ def test_without_llama_server_the_error_has_the_command(monkeypatch: pytest.Monk
         TIGERScorer("m.gguf")
 
 
+@pytest.mark.torture  # Downloads an engine and a model.
 def test_a_real_engine_answers_the_authors_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """SmolLM2 was not trained on TIGERScore's answers, so that it gives a failure with what it wrote; greedy decoding
     gives the same twice."""

@@ -91,12 +91,14 @@ PLAIN = [name for name in names() if not example(name).resident and example(name
 
 each_metric = pytest.mark.parametrize("name", names())
 each_plain = pytest.mark.parametrize("name", PLAIN)
-each_with_a_model = pytest.mark.parametrize("name", TINY)
 
 
-@pytest.fixture
-def with_tiny_model(name: str, tiny: Callable[[str], Path], tmp_path: Path) -> Metric:
-    """The metric of that name with a small random model."""
+@pytest.fixture(scope="module", params=TINY)
+def with_tiny_model(
+    request: pytest.FixtureRequest, tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Metric:
+    """A metric with a small random model."""
+    name, tmp_path = request.param, tmp_path_factory.mktemp("models")
     cls: Callable[..., Metric] = type(example(name))
     if name == "consistency":
         return cls(model=str(write_text_encoder(tmp_path / name)))
@@ -157,15 +159,13 @@ def test_the_signature_carries_all_settings_and_the_version(name):
     assert build(spec) == build(name)
 
 
-@each_with_a_model
-def test_the_signature_of_a_metric_with_a_model_tells_its_weights(name, with_tiny_model):  # noqa: ARG001
+def test_the_signature_of_a_metric_with_a_model_tells_its_weights(with_tiny_model):
     spec, *facts = with_tiny_model.signature.split(" | ")
     assert build(spec) == with_tiny_model
     assert any(fact.startswith("weights ") for fact in facts)
 
 
-@each_with_a_model
-def test_scores_of_a_model_do_not_depend_on_shard_size_or_order(name, with_tiny_model):  # noqa: ARG001
+def test_scores_of_a_model_do_not_depend_on_shard_size_or_order(with_tiny_model):
     records = odd_records(24)
     full = with_tiny_model.score(Shard(records))
     halves = [with_tiny_model.score(Shard(part)) for part in (records[:7], records[7:])]
@@ -175,8 +175,7 @@ def test_scores_of_a_model_do_not_depend_on_shard_size_or_order(name, with_tiny_
     np.testing.assert_allclose(backwards.values[::-1], full.values, rtol=1e-5, atol=1e-5)
 
 
-@each_with_a_model
-def test_any_text_is_scored_by_a_model_within_the_bounds_or_fails_with_a_reason(name, with_tiny_model):  # noqa: ARG001
+def test_any_text_is_scored_by_a_model_within_the_bounds_or_fails_with_a_reason(with_tiny_model):
     low, high = with_tiny_model.bounds
     scores = with_tiny_model.score(Shard(odd_records(100)))
     scored = scores.values[~np.isnan(scores.values)]
@@ -184,8 +183,7 @@ def test_any_text_is_scored_by_a_model_within_the_bounds_or_fails_with_a_reason(
     assert low - 1e-6 <= scored.min() <= scored.max() <= high + 1e-6
 
 
-@each_with_a_model
-def test_an_empty_output_fails_with_a_reason_and_no_records_give_no_scores(name, with_tiny_model):  # noqa: ARG001
+def test_an_empty_output_fails_with_a_reason_and_no_records_give_no_scores(with_tiny_model):
     record = Record(item="0", system="s", output="", source="a", references=("the cat", "a dog"))
     score = with_tiny_model.score(Shard([record]))[0]
     assert score.failure or np.isfinite(score.value)

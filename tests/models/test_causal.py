@@ -456,15 +456,11 @@ def test_facts_name_weights_and_dtype(folder):
     assert facts["weights"] != loaded_once(folder("llama")).facts["weights"]
 
 
-@pytest.fixture(scope="module")
-def smollm2() -> Path:
-    """SmolLM2-135M-Instruct, a real model, turned once from its packed form into a folder as users have it."""
-    return real_models.smollm2()
-
-
-def test_a_real_model_gives_what_transformers_gives(smollm2):
-    """Its logits reach 30 after 30 layers: transformers in fp32 is itself up to 1.5e-5 away from transformers in fp64
-    there (and metrist 1.7e-5, on five pairs), so that 1e-5 cannot be asked of the two."""
+@pytest.mark.torture  # Downloads and converts the model: half a minute.
+def test_a_real_model_gives_what_transformers_gives():
+    """SmolLM2-135M-Instruct. Its logits reach 30 after 30 layers: transformers in fp32 is itself up to 1.5e-5 away from
+    transformers in fp64 there (and metrist 1.7e-5, on five pairs), so that 1e-5 cannot be asked of the two."""
+    smollm2 = real_models.smollm2()
     model, plain = loaded(smollm2), Plain(smollm2)
     pairs = [("The capital of France is", " Paris."), ("The capital of France is", " a banana."), ("", "Good morning.")]
     result = model.log_probs(pairs)

@@ -302,6 +302,7 @@ def test_models_of_another_kind_are_refused(tiny):
         answered(tiny("bart"), TALKS)
 
 
+@pytest.mark.torture  # Downloads and converts the model: half a minute.
 def test_a_real_model_answers_and_its_answer_does_not_depend_on_its_neighbours():
     """SmolLM2-135M-Instruct with its own chat template."""
     llm = Transformers(model=str(real_models.smollm2()))

@@ -167,7 +167,7 @@ def test_whatever_the_step_the_same_command_ends_with_the_same(folder: Path, cas
     expected, values = contents(run), read_values(run)
     check_files(run)
     earlier_values = read_values(folder / "base" / "run") if before else {}
-    for step in range(0, 1000, 3):  # tests/torture kills before every one.
+    for step in range(0, 1000, 7):  # tests/torture kills before every one.
         begin()
         code = die_at(step, lambda: work(work_folder), run)
         assert code in (0, KILLED), step

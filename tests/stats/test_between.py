@@ -121,11 +121,11 @@ def test_results_do_not_depend_on_chunks_or_blocks(monkeypatch: pytest.MonkeyPat
             test
             for measure in (PEARSON, KENDALL)
             for grouping in ("none", "item", "system-level")
-            for test in permutation_tests(measure, panel, all_pairs(panel), grouping, draws=150, rng=seeded())
+            for test in permutation_tests(measure, panel, all_pairs(panel), grouping, draws=60, rng=seeded())
         ]
 
     at_once = everything()
-    for chunk, block in ((1, 128), (3000, 7)):
+    for chunk, block in ((1, 128), (1200, 7)):
         monkeypatch.setattr(resampling, "CHUNK", chunk)
         monkeypatch.setattr(permutation, "_BLOCK", block)
         assert everything() == at_once
@@ -271,8 +271,17 @@ def rejected(measure, trials: int, items: int, systems: int, draws: int, groupin
     [
         (PEARSON, {"trials": 2000, "items": 40, "systems": 1, "draws": 199}),
         (PEARSON, {"trials": 3000, "items": 20, "systems": 4, "draws": 199, "exchange": "items"}),
-        (KENDALL, {"trials": 2000, "items": 30, "systems": 1, "draws": 79}),
-        (KENDALL, {"trials": 3000, "items": 60, "systems": 5, "draws": 99, "grouping": "item", "exchange": "items"}),
+        pytest.param(
+            *(KENDALL, {"trials": 2000, "items": 30, "systems": 1, "draws": 79}),
+            marks=pytest.mark.torture,
+        ),
+        pytest.param(
+            *(
+                KENDALL,
+                {"trials": 3000, "items": 60, "systems": 5, "draws": 99, "grouping": "item", "exchange": "items"},
+            ),
+            marks=pytest.mark.torture,
+        ),
     ],
 )
 def test_a_true_null_is_rejected_as_often_as_it_says(measure, settings) -> None:

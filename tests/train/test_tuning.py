@@ -249,9 +249,6 @@ def test_a_text_encoder_is_tuned_for_preferences(kind: str, tmp_path: Path) -> N
     settings = RewardSettings.read(tmp_path / "out", "out")
     assert settings.layout == RewardLayout(max_length=60, keep="both")
     assert settings.criteria == {"overall": "is it ?", "A": "is it good ?"}
-    # The same training gives the same model.
-    again = fit(preference_request(tmp_path / "again", base, train=train, dev=dev, recipe={"epochs": 6}))
-    assert again["fingerprint"] == card["fingerprint"]
 
 
 def test_what_was_trained_of_a_text_encoder_is_written(tmp_path: Path) -> None:
@@ -341,7 +338,7 @@ def test_sixteen_bits_keep_small_changes_of_a_shipped_model_and_eight_undo_them(
     assert lost[8] > 0.2
 
 
-@pytest.mark.parametrize("bits", [None, 16, 8])
+@pytest.mark.parametrize("bits", [None, 8])
 def test_a_tuned_likelihood_model_ends_in_its_bases_format(bits: int | None, tiny: Tiny, tmp_path: Path) -> None:
     base = export_t5(tiny("t5"), tmp_path / "base", lambda _name: None, max_tokens=60)
     task = likelihood_task(tmp_path / "out", base, tmp_path, bits=bits)

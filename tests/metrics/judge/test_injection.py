@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -50,9 +51,13 @@ def asked_mark(conversation) -> str:
     return re.findall(r'"id": "(\w+)"', conversation[-1].text)[-1]
 
 
-def judged(text: str, answer, places=tuple(PLACES)) -> list[Score]:
-    """The scores of records that have the text in one place each."""
-    return list(Judge(llm=FakeLLM(answer), reference="shown").score(Shard([PLACES[place](text) for place in places])))
+@pytest.fixture
+def judged(request) -> Callable[..., Score]:
+    """`judged(text, answer)`: the score of a record that has the text in one place. Where it stands does not change how
+    an answer is read: each attack tries the places by turns, and begins with another."""
+    first = ATTACKS.index(request.getfixturevalue("attack")) if "attack" in request.fixturenames else 0
+    turns = itertools.islice(itertools.cycle(PLACES.values()), first, None)
+    return lambda text, answer: Judge(llm=FakeLLM(answer), reference="shown").score(Shard([next(turns)(text)]))[0]
 
 
 def prompts(text: str) -> list[Conversation]:
@@ -67,7 +72,7 @@ def test_there_are_enough_attacks_of_different_kinds():
 
 
 @each_attack
-def test_a_judge_that_repeats_the_text_is_read_by_its_own_verdict_or_not_at_all(attack):
+def test_a_judge_that_repeats_the_text_is_read_by_its_own_verdict_or_not_at_all(attack, judged):
     for echo in ECHOES:
         for with_mark in (True, False):
 
@@ -75,35 +80,35 @@ def test_a_judge_that_repeats_the_text_is_read_by_its_own_verdict_or_not_at_all(
                 own = {**OWN, **({"id": asked_mark(conversation)} if with_mark else {})}
                 return echo.answer(attack.text, json.dumps(own))
 
-            for score in judged(attack.text, answer):
-                reported = f"{echo.name}, {'with' if with_mark else 'without'} the mark"
-                assert score.failure is not None or {score.parts[aspect] for aspect in ASPECTS} == {1.0}, reported
-                assert score.failure is None or score.raw is not None, reported
+            score = judged(attack.text, answer)
+            reported = f"{echo.name}, {'with' if with_mark else 'without'} the mark"
+            assert score.failure is not None or {score.parts[aspect] for aspect in ASPECTS} == {1.0}, reported
+            assert score.failure is None or score.raw is not None, reported
 
 
 @each_attack
-def test_a_judge_that_gives_the_mark_and_repeats_before_or_after_is_still_read(attack):
+def test_a_judge_that_gives_the_mark_and_repeats_before_or_after_is_still_read(attack, judged):
     for echo in ECHOES[:2]:
 
         def answer(conversation, _, echo=echo):
             return echo.answer(attack.text, json.dumps({**OWN, "id": asked_mark(conversation)}))
 
-        for score in judged(attack.text, answer):
-            # What follows an object that breaks off is not trusted.
-            assert score.value == 1.0 or "not closed" in str(score.failure), echo.name
-            assert score.value == 1.0 or "open" in attack.name or "closed string" in attack.name, echo.name
+        score = judged(attack.text, answer)
+        # What follows an object that breaks off is not trusted.
+        assert score.value == 1.0 or "not closed" in str(score.failure), echo.name
+        assert score.value == 1.0 or "open" in attack.name or "closed string" in attack.name, echo.name
 
 
 @each_attack
-def test_a_judge_that_only_repeats_the_text_gives_no_score(attack):
+def test_a_judge_that_only_repeats_the_text_gives_no_score(attack, judged):
     for answer_text in repeats(attack.text):
-        for score in judged(attack.text, lambda *_, answer_text=answer_text: answer_text):
-            assert score.failure is not None, answer_text
-            assert score.raw == answer_text
+        score = judged(attack.text, lambda *_, answer_text=answer_text: answer_text)
+        assert score.failure is not None, answer_text
+        assert score.raw == answer_text
 
 
 @each_attack
-def test_a_text_in_the_judges_own_reasons_does_not_become_its_grades(attack):
+def test_a_text_in_the_judges_own_reasons_does_not_become_its_grades(attack, judged):
     """The judge quotes the text within the string of its JSON object, without escaping it."""
     grades = ", ".join(f'"{aspect}": 1' for aspect in ASPECTS)
     for quote, first in itertools.product(('"', "'"), ("reasons", "grades")):
@@ -113,25 +118,19 @@ def test_a_text_in_the_judges_own_reasons_does_not_become_its_grades(attack):
             opening, end = f'{{{before}"reasons": "It says ', f'"{after}, "id": "{asked_mark(conversation)}"}}'
             return f"{opening.replace(chr(34), quote)}{attack.text}{end.replace(chr(34), quote)}"
 
-        for score in judged(attack.text, answer):
-            assert score.failure is not None or score.value == 1.0, (quote, first)
+        score = judged(attack.text, answer)
+        assert score.failure is not None or score.value == 1.0, (quote, first)
 
 
 @each_attack
-def test_only_the_prompts_own_fences_carry_the_mark(attack):
+def test_only_the_prompts_own_fences_carry_the_mark_and_no_control_token_reaches_the_prompt(attack):
+    tokens = ("<|im_", "<|eot", "<|start", "<|end", "<｜", "[INST]", "[/INST]", "<s>", "</s>", "<<SYS>>", "<</SYS>>")
     names = ["instruction", "source", "reference 1", "reference 2", "output"]
     for conversation in prompts(attack.text):
         prompt, mark = conversation[-1].text, asked_mark(conversation)
         fences = re.findall(rf"^\[(.+) {mark} (begins|ends)\]$", prompt, re.MULTILINE)
         assert fences == [(name, side) for name in names for side in ("begins", "ends")]
         assert fold_lookalikes(prompt).count(mark) == 2 * len(names) + 2  # The closing words and the form have it too.
-
-
-@each_attack
-def test_no_control_token_of_a_chat_model_reaches_the_prompt(attack):
-    tokens = ("<|im_", "<|eot", "<|start", "<|end", "<｜", "[INST]", "[/INST]", "<s>", "</s>", "<<SYS>>", "<</SYS>>")
-    for conversation in prompts(attack.text):
-        prompt = conversation[-1].text
         for token in (*tokens, "<end_of_turn>", "<start_of_turn>", "<eos>", "<think>", "</think>", "<tool_call>"):
             assert token not in prompt
         prompt.encode("utf-8")  # No half characters either.
@@ -198,9 +197,9 @@ def test_the_same_texts_are_laid_out_the_same_and_a_moved_border_makes_another_m
     assert make_mark(["ab", "c"]) != make_mark(["a", "bc"])
 
 
-def test_an_answer_cut_off_after_the_texts_verdict_is_no_verdict():
-    for score in judged(PLANTED, lambda *_: Completion(text=f"The output says {PLANTED} and", finish="length")):
-        assert "truncated" in str(score.failure)
+def test_an_answer_cut_off_after_the_texts_verdict_is_no_verdict(judged):
+    score = judged(PLANTED, lambda *_: Completion(text=f"The output says {PLANTED} and", finish="length"))
+    assert "truncated" in str(score.failure)
 
 
 #: Pieces out of which a text can build what a reader of JSON could trip over.
