@@ -230,10 +230,11 @@ def _score_items(
 
     chosen, _ = choose_executor(executor, metrics, runtime)
     for result in chosen.map(metrics, tasks()):
+        blocks: list[Any] = [result.outcomes[metric.text].block for metric in metrics]
         start = 0
         for item in waiting.popleft():
             stop = start + len(item.records)
-            yield item, [result.outcomes[metric.text].block.block(start, stop) for metric in metrics]
+            yield item, [block.block(start, stop) for block in blocks]
             start = stop
 
 
@@ -312,7 +313,8 @@ def _standardise(values: Column) -> Column:
     if not len(scored):
         return values
     means, deviations = scored.mean(axis=0), scored.std(axis=0)
-    return (values - means) / np.where(deviations > 1e-12 * np.abs(means), deviations, np.inf)
+    standardised: Column = (values - means) / np.where(deviations > 1e-12 * np.abs(means), deviations, np.inf)
+    return standardised
 
 
 def _sort_down(values: Column) -> list[int]:
