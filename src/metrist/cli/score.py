@@ -28,6 +28,8 @@ from metrist.cli.progress import progress_bar
 from metrist.errors import RunError, SpecError
 from metrist.settings import ModelSettings, as_arguments, setting
 
+VERBOSE = setting(False, "Print the metrics' signatures below the text table, too.", "-v", "--verbose")
+
 
 def score(
     inputs: Inputs,
@@ -72,7 +74,7 @@ def score(
     draws: int = DRAWS,
     seed: int = SEED,
     form: PaperFormat = PAPER_FORMAT,
-    verbose: bool = setting(False, "Print the metrics' signatures below the text table, too.", "-v", "--verbose"),
+    verbose: bool = VERBOSE,
     appearance: LayoutOptions,
 ) -> None:
     from metrist.compat.tracking import check_trackers, log_results
@@ -171,13 +173,17 @@ def run(
         "Trust the file: it may name code to run (import paths, programs), environment variables that hold "
         "keys, servers that get texts, and places outside its folder to write to.",
     ),
+    verbose: bool = VERBOSE,
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.evaluate.compare.config import run_config
 
     with progress_bar("scoring") as progress:
         outcome = run_config(config, allow_import=allow_import, progress=progress)
-    print_tables(outcome.tables(), form)
+    tables = outcome.tables()
+    if form == "text" and not verbose:
+        tables = [replace(table, signatures=()) for table in tables]
+    print_tables(tables, form)
     if not outcome.passed:
         raise typer.Exit(1)
 
