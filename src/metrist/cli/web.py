@@ -218,7 +218,7 @@ def _print_status(answers: Answers, form: Format) -> None:
 
 
 def _list_means(answers: Answers) -> list[Table]:
-    from metrist.report.tables import Column, Estimate, Table
+    from metrist.report.tables import Estimate, Table, name_columns
     from metrist.web.annotation.estimates import MEANS_NOTE, describe_worth, estimate_ratings
 
     means = [mean for mean in estimate_ratings(answers) if mean.rated]
@@ -227,11 +227,7 @@ def _list_means(answers: Answers) -> list[Table]:
     return [
         Table(
             title="Mean ratings",
-            columns=[
-                Column("question"),
-                Column("system"),
-                *(Column(name, "right") for name in ("mean", "rated", "of")),
-            ],
+            columns=name_columns("question", "system", right=("mean", "rated", "of")),
             rows=[
                 [
                     mean.question,

@@ -149,7 +149,8 @@ def predict_residuals(values: Floats, scores: Floats, *, signed: bool = False) -
     if not squares > 0 or not mean > 0:
         return np.ones(len(values))
     slope = (deviations[known] * residuals).sum() / squares
-    return np.clip(1 + slope / mean * deviations, _SMALLEST, 1 / _SMALLEST)
+    sizes: Floats = np.clip(1 + slope / mean * deviations, _SMALLEST, 1 / _SMALLEST)
+    return sizes
 
 
 def draw_priorities(sizes: Floats, rng: np.random.Generator) -> Floats:

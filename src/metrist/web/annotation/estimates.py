@@ -87,9 +87,8 @@ def describe_worth(means: Sequence[MeanRating]) -> list[str]:
     rated, worth = (sum(getattr(mean, name) for mean in known) for name in ("rated", "worth"))
     if worth <= rated:
         return []
-    return [
-        f"{rated:,} ratings give intervals as narrow as about {worth:,.0f} in random order without scores of metrics do."
-    ]
+    plain = f"about {worth:,.0f} in random order without scores of metrics"
+    return [f"{rated:,} ratings give intervals as narrow as {plain} do."]
 
 
 def weigh_tasks(tasks: Sequence[AnnotationTask], rated: Codes) -> tuple[Floats, Floats]:

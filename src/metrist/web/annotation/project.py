@@ -51,8 +51,9 @@ _ERROR_FIELDS = ("aspect", "severity", "penalty", "explanation", "revision", "te
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationTask:
-    """What a rater sees at once. `scores` are those of the project's metrics, of a pair their differences. `errors` are those that an analysis lists, for the questionnaire. `expected` is the
-    known answer of an attention item, None for all others."""
+    """What a rater sees at once. `scores` are those of the project's metrics, of a pair their differences. `errors` are
+    those that an analysis lists, for the questionnaire. `expected` is the known answer of an attention item, None for
+    all others."""
 
     id: str = ""
     records: tuple[Record, ...]
