@@ -30,8 +30,7 @@ def test_means_and_intervals_are_those_of_a_plain_sample_of_the_outputs(tmp_path
         for rater in project.raters:
             for own in rater.assignments[:18]:
                 for question in project.schema.questions:
-                    value = grade(rater.name, own.task)
-                    click(rater.name, own.task, "set", name=question.name, value=value)
+                    click(rater.name, own.task, "set", name=question.name, value=grade(rater.name, own.task))
         numbers = answers.mean_numbers("correctness")
         means = {mean.system: mean for mean in estimate_ratings(answers) if mean.question == "correctness"}
     by_system = defaultdict(list)
