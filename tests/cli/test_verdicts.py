@@ -148,7 +148,8 @@ def test_a_note_of_compare_names_the_option_of_score(metrist, tmp_path: Path) ->
     assert "item_key" not in answer.out
 
 
-def test_what_is_not_verified_is_told_with_its_option(metrist, outputs: Path, tmp_path: Path) -> None:
-    metrist("score", outputs, "-m", "judge(llm=fake(answers='{}'))", "-o", tmp_path / "judged")
+def test_what_is_not_verified_is_told_with_its_option(metrist, tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text('{"item": "1", "system": "a", "output": "x"}\n')
+    metrist("score", tmp_path / "one.jsonl", "-m", "judge(llm=fake(answers='{}'))", "-o", tmp_path / "judged")
     answer = metrist("verify", tmp_path / "judged")
     assert "--llm scores it again" in answer.out
