@@ -78,7 +78,7 @@ def score(
     appearance: LayoutOptions,
 ) -> None:
     from metrist.compat.tracking import check_trackers, log_results
-    from metrist.report.scores import describe_total_failure
+    from metrist.report.scores import describe_missing_scores, describe_total_failure
     from metrist.run import score as score_records
     from metrist.run.estimate import estimate_run
     from metrist.run.executors import resolve_executor
@@ -133,8 +133,8 @@ def score(
         if form == "text" and not verbose:
             table = replace(table, signatures=())
         if form == "text":  # The error says it once more.
-            told = tuple(f"{text}: {len(results):,} of " for text in failed)
-            table = replace(table, remarks=[remark for remark in table.remarks if not remark.startswith(told)])
+            told = [remark for text in failed for remark in describe_missing_scores(text, results.scores[text])]
+            table = replace(table, remarks=[remark for remark in table.remarks if remark not in told])
         print_table(table, form, layout)
     for failure in (error, *failed.values()):
         if failure is not None:
