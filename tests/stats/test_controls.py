@@ -124,6 +124,19 @@ def test_errors_are_those_of_the_jackknife_over_items(baseline: bool) -> None:
     assert drawn == pytest.approx(np.sqrt(np.diagonal(fit.covariance)), rel=0.03)
 
 
+def test_a_weight_counts_as_so_many_equal_votes() -> None:
+    votes, covariates = simulate([0.4, 0.0, -0.5], [0.8], 120, seed=3)
+    times = np.random.default_rng(1).integers(1, 4, size=120)
+    columns = (votes.item, votes.first, votes.second, votes.choice)
+    weighted = fit_controlled(Preferences.of(*columns, 3, times.astype(float)), covariates)
+    item, first, second, choice = (np.repeat(column, times) for column in columns)
+    repeated = fit_controlled(Preferences.of(item, first, second, choice, 3), np.repeat(covariates, times, axis=0))
+    assert weighted.fitted.strength == pytest.approx(repeated.fitted.strength)
+    assert weighted.win_rates == pytest.approx(repeated.win_rates)
+    assert weighted.coefficients == pytest.approx(repeated.coefficients)
+    assert weighted.covariance == pytest.approx(repeated.covariance, rel=0.01)
+
+
 def test_what_cannot_be_told_apart_is_refused() -> None:
     votes, covariates = simulate([0.3, 0.0, -0.3], [0.5], 120)
     always_wins = votes.choice[:, None]

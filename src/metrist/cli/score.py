@@ -28,6 +28,8 @@ from metrist.cli.progress import progress_bar
 from metrist.errors import RunError, SpecError
 from metrist.settings import ModelSettings, as_arguments, setting
 
+VERBOSE = setting(False, "Print the metrics' signatures below the text table, too.", "-v", "--verbose")
+
 
 def score(
     inputs: Inputs,
@@ -72,11 +74,11 @@ def score(
     draws: int = DRAWS,
     seed: int = SEED,
     form: PaperFormat = PAPER_FORMAT,
-    verbose: bool = setting(False, "Print the metrics' signatures below the text table, too.", "-v", "--verbose"),
+    verbose: bool = VERBOSE,
     appearance: LayoutOptions,
 ) -> None:
     from metrist.compat.tracking import check_trackers, log_results
-    from metrist.report.scores import describe_total_failure
+    from metrist.report.scores import describe_missing_scores, describe_total_failure
     from metrist.run import score as score_records
     from metrist.run.estimate import estimate_run
     from metrist.run.executors import resolve_executor
@@ -131,8 +133,8 @@ def score(
         if form == "text" and not verbose:
             table = replace(table, signatures=())
         if form == "text":  # The error says it once more.
-            told = tuple(f"{text}: {len(results):,} of " for text in failed)
-            table = replace(table, remarks=[remark for remark in table.remarks if not remark.startswith(told)])
+            told = [remark for text in failed for remark in describe_missing_scores(text, results.scores[text])]
+            table = replace(table, remarks=[remark for remark in table.remarks if remark not in told])
         print_table(table, form, layout)
     for failure in (error, *failed.values()):
         if failure is not None:
@@ -171,13 +173,17 @@ def run(
         "Trust the file: it may name code to run (import paths, programs), environment variables that hold "
         "keys, servers that get texts, and places outside its folder to write to.",
     ),
+    verbose: bool = VERBOSE,
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.evaluate.compare.config import run_config
 
     with progress_bar("scoring") as progress:
         outcome = run_config(config, allow_import=allow_import, progress=progress)
-    print_tables(outcome.tables(), form)
+    tables = outcome.tables()
+    if form == "text" and not verbose:
+        tables = [replace(table, signatures=()) for table in tables]
+    print_tables(tables, form)
     if not outcome.passed:
         raise typer.Exit(1)
 

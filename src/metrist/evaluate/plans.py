@@ -92,6 +92,26 @@ class LeaderboardSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RerankSettings:
+    """Arguments of `rerank`."""
+
+    weights: Mapping[str, float] = setting(
+        {},
+        "The weight of a metric where several choose, whose scores are standardised within an item; repeatable.",
+        "--weight",
+        metavar="METRIC=X",
+        shown="1",
+    )
+    k: int = setting(1, "Outputs to choose of each item.", "-k", "--best", metavar="K", min=1)
+    draws: int = setting(1000, "Resamples of the items behind the intervals; 0: none.", min=0, max=MAX_DRAWS)
+    seed: int = setting(0, "Seed of the resampling.", min=0)
+    confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSettings:
     """Arguments of `check`."""
 

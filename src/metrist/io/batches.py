@@ -339,6 +339,12 @@ class Block:
         self.entries = [e if isinstance(e, RatedRow) else drop_repeated(e, seen) for _, e in self.parsed]
         return failure
 
+    def keep_all(self, source: SourceRows) -> None:
+        """Keep all records, also several of one item and system, and no judgments."""
+        for _, message in sorted(self.errors):
+            source.observed.skipped.add(message)
+        self.columns = RecordColumns.of(self.records)
+
 
 def drop_repeated(entry: ParsedRow, seen: set[int]) -> ParsedRow:
     """Return the row without judgments that repeat an earlier row exactly."""

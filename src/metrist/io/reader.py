@@ -151,8 +151,12 @@ class Reader:
     encoding: str | None = None
     sheet: str | None = None
     announce: Callable[[str], None] | None = None
+    #: Whether a system may have several outputs of an item, as samples of one model are; `entries` then yields nothing.
+    keep_repeats: bool = False
     #: The number of the source that the latest record came from.
     source_number: int = field(default=0, init=False)
+    #: Whether its rows have another layout than a record each, or come from another tool.
+    is_converted: bool = field(default=False, init=False)
     _fields_by_column: dict[str, str] = field(default_factory=dict, init=False)
     #: What columns and formats were recognised, by file; empty where all is in metrist's own names.
     _readings: dict[str, str] = field(default_factory=dict, init=False)
@@ -376,6 +380,7 @@ class Reader:
             self.source_number = file
             name = source.name or "the input"
             rows = self._open(file, judgments, checks)
+            self.is_converted = rows.is_converted
             good, skipped = 0, observed.skipped.count
             is_open = True
             while is_open:
@@ -385,7 +390,10 @@ class Reader:
                     is_open = rows.fill(block, size, judgments)
                 except InputError as error:  # What comes before it is read first.
                     failure = error
-                failure = block.keep_new(rows, keys, seen, self._describe_conflict) or failure
+                if self.keep_repeats:
+                    block.keep_all(rows)
+                else:
+                    failure = block.keep_new(rows, keys, seen, self._describe_conflict) or failure
                 observed.add(block, compare_sources=len(self.sources) > 1)
                 good += block.good
                 any_record = any_record or bool(block.columns)

@@ -110,8 +110,13 @@ def open_store(url: str, *, is_shared: bool = True) -> tuple[Any, str]:
     except TypeError:  # Such as GitHub's, which takes an organisation and a repository.
         raise InputError(f"{url}: {scheme}:// needs settings that a URL does not have", code="unsupported") from None
     except Exception as error:  # Some stores connect at once, and each has exceptions of its own.
-        raise InputError(f"{url}: cannot be reached: {type(error).__name__}: {error}") from None
+        raise InputError(f"{url}: cannot be reached: {_describe_failure(error)}") from None
     return store, path
+
+
+def _describe_failure(error: Exception) -> str:
+    """A store's exception in one line: that of HDFS lists all places in which it looked for Java."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def describe_stamp(info: dict[str, Any]) -> str:
@@ -152,7 +157,7 @@ def fetch(url: str) -> Path:
     except MetristError:
         raise
     except Exception as error:
-        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+        raise InputError(f"{url}: cannot be read: {_describe_failure(error)}") from error
     raise InputError(
         f"{url}: it changed each time while it was read: try again when it is no longer written", code="changed"
     )
@@ -167,7 +172,7 @@ def _fetch_dataset(url: str, target: Path, name: str, configuration: str | None,
     try:
         dataset = load_dataset(name, configuration, split=split)
     except Exception as error:  # Of the hub, of the network, of the data set.
-        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+        raise InputError(f"{url}: cannot be read: {_describe_failure(error)}") from error
     version, stamp_file = dataset._fingerprint, target.with_name(f"{target.name}{_STAMP}")
     if target.is_file() and stamp_file.is_file() and stamp_file.read_text() == _describe_copy(version, target):
         return target
@@ -263,7 +268,7 @@ def expand(url: str) -> list[str]:
     try:
         urls = retry(find)
     except Exception as error:
-        raise InputError(f"{url}: cannot be read: {type(error).__name__}: {error}") from error
+        raise InputError(f"{url}: cannot be read: {_describe_failure(error)}") from error
     if not urls:
         raise InputError(f"{url}: no file matches this pattern", code="missing_file")
     return urls
@@ -277,7 +282,7 @@ def call_store(action: str, call: Callable[..., _T], *arguments: Any) -> _T:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, MetristError):
         raise
     except Exception as error:
-        raise RunError(f"cannot {action}: {type(error).__name__}: {error}") from error
+        raise RunError(f"cannot {action}: {_describe_failure(error)}") from error
 
 
 def put_file(local: Path, url: str) -> None:

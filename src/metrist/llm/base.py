@@ -177,7 +177,7 @@ def build_llm(llm: str | Spec | LLM) -> LLM:
     if not isinstance(spec, Spec):
         raise SpecError(f"expected an LLM, or its text such as openai(model='gpt-4o-mini'), got {llm!r:.60}")
     if spec.name not in _BUILTIN:
-        raise SpecError(_describe_unknown(spec.name), code="unknown_name")
+        raise _unknown_llm(spec.name, "to ask a server with OpenAI's protocol, write openai(model='…', url='…')")
     module, attribute = _BUILTIN[spec.name]
     cls: type[LLM] = getattr(importlib.import_module(module), attribute)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -201,7 +201,8 @@ def build_llm(llm: str | Spec | LLM) -> LLM:
 def parse_llm(text: str) -> Spec:
     """Parse an LLM spec. The bare name of a model, a common mistake, is answered with a suggestion."""
     if "(" not in text and text.strip() not in _BUILTIN:
-        raise SpecError(_describe_unknown(text.strip()), code="unknown_name")
+        name = text.strip()
+        raise _unknown_llm(name, f"to name a model, write openai(model={name!r}) or transformers(model={name!r})")
     try:
         return parse(text)
     except SpecError as error:
@@ -209,10 +210,11 @@ def parse_llm(text: str) -> Spec:
         raise SpecError(f"{message} (write strings in quotes, as in {_EXAMPLE})") from None
 
 
-def _describe_unknown(name: str) -> str:
+def _unknown_llm(name: str, remedy: str) -> SpecError:
     near = did_you_mean(name, _BUILTIN)
-    model = "" if near else f"; to name a model, write openai(model={name!r}) or transformers(model={name!r})"
-    return f"no LLM named {name!r}{near} (available: {', '.join(_BUILTIN)}){model}"
+    listed = ", ".join(_BUILTIN)
+    message = f"no LLM named {name!r}{near} (available: {listed}){'' if near else f'; {remedy}'}"
+    return SpecError(message, code="unknown_name")
 
 
 #: How many completions this process has stored in the cache.

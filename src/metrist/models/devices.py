@@ -122,12 +122,7 @@ def _resolve_device(torch: Any, name: str) -> Any:
     if name in ("auto", MAP):
         best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device(best)
-    try:
-        device = torch.device(name)
-    except (RuntimeError, ValueError):
-        raise ModelError(
-            f"device must be 'auto', 'map' or a torch device such as 'cuda:1', got {name!r}", code="invalid_value"
-        ) from None
+    device = torch.device(name)
     if device.type == "cuda":
         count = int(torch.cuda.device_count())
     else:

@@ -56,10 +56,12 @@ def fit_controlled(preferences: Preferences, covariates: Floats, names: Sequence
     """Return the maximum of the likelihood; `covariates` (votes, covariates) are differences between the first and the
     second output. `names` of the systems are used in messages only."""
     uncontrolled = bradley_terry(preferences, names)
-    scales = covariates.std(axis=0)
+    weight = np.ones(len(covariates)) if preferences.weight is None else preferences.weight
+    variances = np.average((covariates - np.average(covariates, axis=0, weights=weight)) ** 2, axis=0, weights=weight)
+    scales: Floats = np.sqrt(variances)
     if not scales.all():
         raise RunError("what is controlled for has the same difference in all votes")
-    model = _Model.of(preferences, np.tanh(covariates / scales))
+    model = _Model.of(preferences, np.tanh(covariates / scales), weight)
     parameters, eases = model.fit(uncontrolled)
     size, controls = preferences.systems, len(scales)
     win_rates, inverse, covariance = model.estimate_covariance(parameters, eases)
@@ -86,12 +88,13 @@ def fit_controlled(preferences: Preferences, covariates: Floats, names: Sequence
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Expected:
-    """What the model expects of each vote: the points of the first system and their variance, the chance of a tie, and
-    the covariance of points and ties."""
+    """What the model expects of each vote: the points of the first system and the chance of a tie; times its weight,
+    the variances of these, and their covariance."""
 
     points: Floats
-    variance: Floats
     tie: Floats
+    variance: Floats
+    tie_variance: Floats
     joint: Floats
 
 
@@ -105,6 +108,7 @@ class _Model:
     columns: Codes
     values: Floats
     choice: Floats
+    weight: Floats
     item: Codes
     items: int
     #: The ease of an item counts by 1 or -1 for the first system. Without a baseline there is one ease, which is 0.
@@ -113,7 +117,7 @@ class _Model:
     sign: Floats
 
     @staticmethod
-    def of(preferences: Preferences, covariates: Floats) -> _Model:
+    def of(preferences: Preferences, covariates: Floats, weight: Floats) -> _Model:
         votes, controls = covariates.shape
         sides = np.stack([preferences.first, preferences.second], axis=1)
         numbers = np.broadcast_to(preferences.systems + np.arange(controls), (votes, controls))
@@ -126,6 +130,7 @@ class _Model:
             columns=np.concatenate([sides, numbers], axis=1),
             values=np.concatenate([np.tile([1.0, -1.0], (votes, 1)), covariates], axis=1),
             choice=preferences.choice,
+            weight=weight,
             item=item,
             items=items,
             ease=item if baseline is not None else np.zeros(votes, np.intp),
@@ -142,8 +147,8 @@ class _Model:
         value = self._likelihood(parameters, eases)
         for _ in range(_STEPS):
             expected = self._expect(parameters, eases)
-            surprise = (1 + self.choice) / 2 - expected.points
-            gradient = self._sum(surprise, (self.choice == TIE) - expected.tie)
+            surprise, tie_surprise = self._subtract(expected)
+            gradient = self._sum(surprise, tie_surprise)
             of_eases = np.bincount(self.ease, self.sign * surprise, self.eases) - eases
             information, cross, own = self._inform(expected)
             if np.linalg.cond(information) > _SINGULAR:
@@ -171,8 +176,9 @@ class _Model:
         there = self._expect(equal, eases)
         sides = self.columns[:, :2]
         points = np.stack([there.points, 1 - there.points], axis=1)
-        votes = np.bincount(sides.ravel(), minlength=self.systems)
-        win_rates = np.bincount(sides.ravel(), points.ravel(), self.systems) / votes
+        weights = np.repeat(self.weight, 2).reshape(-1, 2)
+        votes = np.bincount(sides.ravel(), weights.ravel(), self.systems)
+        win_rates = np.bincount(sides.ravel(), (weights * points).ravel(), self.systems) / votes
         # How the sum of a system's points at equal covariates changes with the parameters, eases following them.
         slopes: Floats = np.zeros((self.systems, self.size))
         by_ease: Floats = np.zeros((self.systems, self.eases))
@@ -189,9 +195,9 @@ class _Model:
                 [slopes @ inverse / votes[:, None], np.diag(1 / votes)],
             ]
         )
-        surprise = (1 + self.choice) / 2 - expected.points
+        surprise, tie_surprise = self._subtract(expected)
         entries = np.column_stack(
-            [self.values * surprise[:, None], (self.choice == TIE) - expected.tie, points - win_rates[sides]]
+            [self.values * surprise[:, None], tie_surprise, weights * (points - win_rates[sides])]
         )
         ties = np.full((len(sides), 1), self.size - 1)
         meat = self._multiply(np.concatenate([self.columns, ties, self.size + sides], axis=1), entries, len(bread))
@@ -216,7 +222,13 @@ class _Model:
         total = win + lose + tie
         win, tie = win / total, tie / total
         points = win + tie / 2
-        return _Expected(points=points, variance=win + tie / 4 - points**2, tie=tie, joint=tie * (0.5 - points))
+        return _Expected(
+            points=points,
+            tie=tie,
+            variance=self.weight * (win + tie / 4 - points**2),
+            tie_variance=self.weight * tie * (1 - tie),
+            joint=self.weight * tie * (0.5 - points),
+        )
 
     def _halve(self, parameters: Floats, eases: Floats) -> Floats:
         """Half the difference of the two sides of each vote."""
@@ -225,9 +237,14 @@ class _Model:
 
     def _likelihood(self, parameters: Floats, eases: Floats) -> float:
         half, log_tie = self._halve(parameters, eases), parameters[-1]
-        ties = np.count_nonzero(self.choice == TIE)
+        ties = self.weight[self.choice == TIE].sum()
         logs = self.choice * half - np.logaddexp(np.logaddexp(half, -half), log_tie)
-        return float(logs.sum() + (ties * log_tie if ties else 0.0) - eases @ eases / 2)
+        return float(self.weight @ logs + (ties * log_tie if ties else 0.0) - eases @ eases / 2)
+
+    def _subtract(self, expected: _Expected) -> tuple[Floats, Floats]:
+        """Return what each vote has in points, and as a tie, above what the model expects, times its weight."""
+        surprise = self.weight * ((1 + self.choice) / 2 - expected.points)
+        return surprise, self.weight * ((self.choice == TIE) - expected.tie)
 
     def _sum(self, weights: Floats, tied: Floats) -> Floats:
         """Return the columns of the matrix, weighted by vote and summed, and the sum for the tie parameter."""
@@ -249,7 +266,7 @@ class _Model:
         information: Floats = flat.reshape(self.size, self.size)
         cross: Floats = flat_cross.reshape(self.eases, self.size)
         cross[:, -1] = np.bincount(self.ease, self.sign * expected.joint, self.eases)
-        information[-1] = information[:, -1] = self._sum(expected.joint, expected.tie * (1 - expected.tie))
+        information[-1] = information[:, -1] = self._sum(expected.joint, expected.tie_variance)
         if not expected.tie.any():
             information[-1, -1] = 1.0
         # Strengths are determined up to a shift, which this fixes.

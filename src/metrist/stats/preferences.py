@@ -24,7 +24,7 @@ class Preferences:
     """One entry per preference: the item, the codes of both systems, and the choice (1 first, -1 second, 0 tie).
 
     A choice between these numbers is graded: 0.5 counts as three quarters of a win and one quarter of a loss. Raters do
-    not matter here; each preference has the same weight.
+    not matter here. `weight` is how often each preference counts, with a mean of 1; None if all count alike.
     """
 
     item: Codes
@@ -33,9 +33,17 @@ class Preferences:
     choice: Floats
     items: int
     systems: int
+    weight: Floats | None = None
 
     @staticmethod
-    def of(item: ArrayLike, first: ArrayLike, second: ArrayLike, choice: ArrayLike, systems: int) -> Preferences:
+    def of(
+        item: ArrayLike,
+        first: ArrayLike,
+        second: ArrayLike,
+        choice: ArrayLike,
+        systems: int,
+        weight: Floats | None = None,
+    ) -> Preferences:
         """Make preferences from long columns."""
         items, firsts, seconds = (np.asarray(column, dtype=np.intp) for column in (item, first, second))
         if itself := int(np.count_nonzero(firsts == seconds)):
@@ -47,6 +55,7 @@ class Preferences:
             choice=np.asarray(choice, dtype=np.float64),
             items=int(items.max(initial=-1)) + 1,
             systems=systems,
+            weight=None if weight is None else weight / weight.mean(),
         )
 
 
@@ -71,13 +80,16 @@ def orient_choices(first: Sequence[str], second: Sequence[str], choice: ArrayLik
     return np.where(np.asarray(first, np.str_) > np.asarray(second, np.str_), -choices, choices)
 
 
-def shares_won(first: ArrayLike, second: ArrayLike, choice: ArrayLike, size: int) -> Floats:
+def shares_won(
+    first: ArrayLike, second: ArrayLike, choice: ArrayLike, size: int, weight: Floats | None = None
+) -> Floats:
     """Return the share of its preferences that each side won, by code (of systems, or of outputs); NaN without
     preferences."""
     sides = np.concatenate([np.asarray(first, dtype=np.intp), np.asarray(second, dtype=np.intp)])
     points = (1 + np.asarray(choice, dtype=np.float64)) / 2
-    won = np.bincount(sides, weights=np.concatenate([points, 1 - points]), minlength=size)
-    return divide(won, np.bincount(sides, minlength=size))
+    weights = np.ones(len(points)) if weight is None else weight
+    won = np.bincount(sides, weights=np.concatenate([weights * points, weights * (1 - points)]), minlength=size)
+    return divide(won, np.bincount(sides, weights=np.tile(weights, 2), minlength=size))
 
 
 def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, confidence: float = 0.95) -> WinRates:
@@ -85,8 +97,9 @@ def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, co
     # For each system and item, the points won and the number of preferences.
     rows = np.zeros((preferences.systems, preferences.items, 2))
     points = (1 + preferences.choice) / 2
+    weight = np.ones_like(points) if preferences.weight is None else preferences.weight
     for side, won in ((preferences.first, points), (preferences.second, 1 - points)):
-        np.add.at(rows, (side, preferences.item), np.stack([won, np.ones_like(won)], axis=1))
+        np.add.at(rows, (side, preferences.item), np.stack([weight * won, weight], axis=1))
 
     def win_rate(sums: Floats) -> Floats:
         return divide(sums[..., 0], sums[..., 1])
@@ -97,7 +110,8 @@ def win_rates(preferences: Preferences, draws: int, rng: np.random.Generator, co
     rates = pool_rows(rows, win_rate)
     limits = [interval(resampled[:, s], confidence, rows.shape[1], float(rate)) for s, rate in enumerate(rates)]
     low, high = np.array(limits, dtype=np.float64).reshape(-1, 2).T
-    games: Codes = rows[..., 1].sum(axis=1).astype(np.intp)
+    sides = np.concatenate([preferences.first, preferences.second])
+    games: Codes = np.bincount(sides, minlength=preferences.systems)
     return WinRates(value=rates, low=low, high=high, games=games)
 
 
@@ -271,7 +285,9 @@ class _Cells:
         items, item = number_groups(preferences.item)
         item = item[np.concatenate([forth, back])]
         count = np.concatenate([share[forth], 1 - share[back]])
-        if items > _MANY_ITEMS and len(item) == items:
+        if preferences.weight is not None:
+            count *= preferences.weight[np.concatenate([forth, back])]
+        elif items > _MANY_ITEMS and len(item) == items:
             # One whole vote per item, as in an arena: those with the same outcome are alike.
             cells, cell, times = np.unique(flat, return_inverse=True, return_counts=True)
             ones, numbers = np.ones(len(cells)), np.arange(len(cells))

@@ -10,7 +10,6 @@ import numpy as np
 from metrist.stats import Floats
 from metrist.stats.preferences import BradleyTerry
 
-
 #: Strengths that differ by less are equal but for rounding.
 _EQUAL = 1e-9
 

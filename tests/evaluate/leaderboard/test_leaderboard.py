@@ -21,7 +21,8 @@ from error_codes import raises_code
 from metrist.errors import MetristError, RunError
 from metrist.evaluate.leaderboard.votes import collect_votes
 from metrist.evaluate.meta.join import join
-from metrist.stats.preferences import BradleyTerry
+from metrist.evaluate.meta.preferences import compare_systems
+from metrist.stats.preferences import BradleyTerry, win_rates
 from metrist.stats.standings import rank_ranges, votes_needed
 from real_records import rows as read_rows
 
@@ -118,6 +119,29 @@ def test_strengths_and_intervals_of_real_preferences_are_those_of_scipy(data: Ca
         for value in next(iter(row["ratings"].values()))[:1]
     ]
     check_against_scipy(votes, draws=3)
+
+
+def test_a_vote_counts_as_often_as_its_sampling_weight_says() -> None:
+    """A vote of weight 3 is that of three raters, in the tables of `meta`, too."""
+    votes = simulate({"a": 0.4, "b": 0.0, "c": -0.3}, 120)
+    times = [1 + number % 3 for number in range(len(votes))]
+    rows = rows_of(votes)
+    weighted = [{**row, "sampling_weight": 2.5 * count} for row, count in zip(rows, times, strict=True)]
+    repeated = [row for row, count in zip(rows, times, strict=True) for _ in range(count)]
+    board, expected = (metrist.leaderboard(own, draws=40) for own in (weighted, repeated))
+    for standing in expected.standings:
+        for name in ("strength", "low", "high", "win_rate", "win_low", "win_high", "best_rank", "worst_rank"):
+            assert getattr(board[standing.system], name) == pytest.approx(getattr(standing, name), abs=1e-6)
+    assert board.votes == len(votes)
+    assert any("sampling_weight" in note for note in board.notes)
+    datasets = [join(own) for own in (weighted, repeated)]
+    by_weight, by_votes = (
+        win_rates(compare_systems(dataset, dataset.preferences["better"])[0], 40, np.random.default_rng(0))
+        for dataset in datasets
+    )
+    assert by_weight.value == pytest.approx(by_votes.value)
+    assert by_weight.low == pytest.approx(by_votes.low)
+    assert by_weight.games.sum() == 2 * len(votes)
 
 
 def test_win_rates_and_counts_are_those_by_counting() -> None:

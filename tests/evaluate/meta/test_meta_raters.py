@@ -66,6 +66,11 @@ def test_errors_marked_beside_ratings_are_in_the_agreement(tmp_path: Path) -> No
     assert [row for row in both if row["aspect"] == "errors"] == alone
 
 
+def test_marks_beside_ratings_without_names_are_left_out_of_the_agreement(tmp_path: Path) -> None:
+    rows = [make_row(str(n), mark("ann", 0, 4), ratings={"fluency": [n, n + 1]}) for n in range(3)]
+    assert {row["aspect"] for row in show(tmp_path, rows, "agreement")} == {"fluency"}
+
+
 def test_marks_of_nobody_in_particular_agree_with_nobody(tmp_path: Path) -> None:
     rows = [make_row("1", mark("ann", 0, 4), raters=["ann"], ratings={"fluency": [1]})]
     with raises_code(RunError, "no_data"):

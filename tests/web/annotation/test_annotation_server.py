@@ -102,6 +102,7 @@ def test_a_click_is_stored_before_it_is_acknowledged_and_counts_once(tmp_path: P
         assert [answer["number"] for answer in answers] == [1, 1, 1]
         assert answers[0]["answer"]["values"] == {"naturalness": 2.0}
         assert len(read_clicks(project)) == 1
+        assert ask(server, project.owner_token, "/api/overview").json()["means"] == []
         undo = {"id": "u1", "rater": rater.name}
         for _ in range(2):
             assert ask(server, rater.token, "/api/undo", undo).json()["answer"]["values"] == {}

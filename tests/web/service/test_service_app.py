@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,6 +151,17 @@ def test_compare_is_that_of_metrist_compare() -> None:
     assert (one_system.status, twice.status, unknown.status) == (422, 422, 422)
     assert twice.json()["error"]["field"] == "records[90]"
     assert unknown.code == "not_comparable"
+
+
+def test_the_guide_shows_what_the_service_answers() -> None:
+    """Each request by curl in docs/guides/serve.md, with the JSON below it, in which … stands for any text."""
+    guide = (Path(__file__).parents[3] / "docs/guides/serve.md").read_text(encoding="utf-8")
+    calls = re.findall(r"^curl localhost:8600(\S+) .*? -d '(.*?)'\n```\n(.*?)^```json\n(.*?)\n```", guide, re.M | re.S)
+    assert [path for path, *_ in calls] == ["/v1/score", "/v1/prefer", "/v1/compare"]
+    with serving() as service:
+        for path, body, _, shown in calls:
+            answer = ask(service, path, json.loads(body)).body.decode()
+            assert re.fullmatch(re.escape(shown).replace("…", ".*"), answer), f"{path} answers\n{answer}"
 
 
 def test_explain_gives_errors_and_reasons() -> None:

@@ -290,7 +290,7 @@ def _rank(
     if fitted is not None and undetermined:
         notes.append(f"{undetermined:.1%} of the resamples do not determine the strengths.")
     is_sure = undetermined < (1 - settings.confidence) / 2
-    win_rates = shares_won(votes.first, votes.second, votes.choice, len(votes.systems))
+    win_rates = shares_won(votes.first, votes.second, votes.choice, len(votes.systems), votes.weight)
     strengths = np.full(len(votes.systems), np.nan) if fitted is None else fitted.strength
     order = np.argsort(-(win_rates if fitted is None else strengths), kind="stable")
     ranges = rank_ranges(rates if fitted is None else resampled, settings.confidence)

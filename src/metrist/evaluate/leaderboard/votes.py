@@ -19,6 +19,7 @@ from metrist.evaluate.meta.dataset import (
     filter_outputs,
     resolve_column,
 )
+from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.preferences import Preferences
 from metrist.stats.samples import number_groups
@@ -28,8 +29,9 @@ from metrist.stats.samples import number_groups
 class Votes:
     """One entry per vote: its item, the codes of both systems, and the choice from 1 (the first) to -1 (the second).
 
-    `columns` are what votes are sliced by; `covariates` are differences between the first and the second output, such
-    as that of their lengths.
+    `weight` is in proportion to how many votes each stands for, None if all stand for equally many. `columns` are what
+    votes are sliced by; `covariates` are differences between the first and the second output, such as that of their
+    lengths.
     """
 
     item: Codes
@@ -38,6 +40,7 @@ class Votes:
     choice: Floats
     systems: tuple[str, ...]
     by: str = ""
+    weight: Floats | None = None
     columns: Mapping[str, Labels] = field(default_factory=dict)
     covariates: Mapping[str, Floats] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -57,6 +60,7 @@ class Votes:
             second=second,
             choice=self.choice[mask],
             systems=tuple(self.systems[code] for code in present),
+            weight=None if self.weight is None else self.weight[mask],
             columns={name: column.at(mask) for name, column in self.columns.items()},
             covariates={name: values[mask] for name, values in self.covariates.items()},
         )
@@ -69,7 +73,7 @@ class Votes:
         return self.take(np.isin(self.first, chosen) & np.isin(self.second, chosen))
 
     def preferences(self) -> Preferences:
-        return Preferences.of(self.item, self.first, self.second, self.choice, len(self.systems))
+        return Preferences.of(self.item, self.first, self.second, self.choice, len(self.systems), self.weight)
 
     def count_items(self) -> int:
         return number_groups(self.item)[0]
@@ -93,11 +97,15 @@ def collect_votes(
     }
     name = _choose_judge(kinds, by)
     kind = next(kind for kind, known in kinds.items() if name in known)
+    weight, notes = None, list(dataset.notes)
     if kind in ("preferences", "choices"):
         chosen = {**dataset.choices, **dataset.preferences}[name]
         values = chosen.choice if chosen.graded is None else chosen.graded
         chosen, choice = chosen.take(~np.isnan(values)), values[~np.isnan(values)]
-        first, second = chosen.first, chosen.second
+        first, second, weight = chosen.first, chosen.second, chosen.weight
+        if weight is not None:
+            ratio = weight.max() / weight.min()
+            notes.append(f"Pairs count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other.")
     else:
         scores = dataset.scores[name].signed() if kind == "scores" else compute_gold(dataset, name, "mean")
         first, second = _pair_outputs(dataset.items.codes, scores)
@@ -112,9 +120,10 @@ def collect_votes(
         choice=choice,
         systems=dataset.systems.names,
         by=name,
+        weight=weight,
         columns={category: _share_column(dataset, category, first, second) for category in categories},
         covariates={own: _subtract(dataset, own, first, second) for own in control},
-        notes=dataset.notes,
+        notes=tuple(notes),
     )
     return votes.take(np.ones(len(choice), np.bool_))
 

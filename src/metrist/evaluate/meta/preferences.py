@@ -161,7 +161,8 @@ def compare_systems(dataset: JudgedDataset, choices: Choices) -> tuple[Preferenc
     systems, inverse = np.unique(both, return_inverse=True)
     first, second = inverse.reshape(both.shape)
     items = dataset.items.codes[choices.first]
-    return Preferences.of(items, first, second, choices.choice.astype(np.intp), len(systems)), systems
+    choice = choices.choice.astype(np.intp)
+    return Preferences.of(items, first, second, choice, len(systems), choices.weight), systems
 
 
 # ---- Gold values from preferences

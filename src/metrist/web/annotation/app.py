@@ -25,6 +25,7 @@ from metrist.io.writer import json_line
 from metrist.ratings import Error
 from metrist.web.annotation.answers import ALPHA_NOTE, Answers, check_click
 from metrist.web.annotation.disputes import Dispute, Disputes, describe_dispute, give_answer
+from metrist.web.annotation.estimates import MEANS_NOTE, describe_worth, estimate_ratings
 from metrist.web.annotation.export import (
     attention_share,
     export_disputes,
@@ -234,6 +235,7 @@ class Pages:
                 person |= {"attention": attention if attention[1] else None}
                 raters.append({**person, "last": self.answers.last_times.get(rater.name)})
             disputes = self._disputes.find()
+            means = [mean for mean in estimate_ratings(self.answers) if mean.rated]
             shown = [self._describe_dispute(dispute) for dispute in disputes[:_SHOWN_DISPUTES]]
             content = {
                 "schema": self.project.schema.name,
@@ -244,6 +246,8 @@ class Pages:
                 "tasks": sum(task.expected is None for task in self.project.tasks.values()),
                 "attention": sum(task.expected is not None for task in self.project.tasks.values()),
                 "raters": raters,
+                "means": [mean.to_dict() for mean in means],
+                "means_note": " ".join([MEANS_NOTE, *describe_worth(means)]),
                 "agreement": self.answers.agreement(),
                 "alpha": ALPHA_NOTE,
                 "disputes": {"count": len(disputes), "shown": shown},

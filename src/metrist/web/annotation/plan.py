@@ -39,7 +39,8 @@ class ProjectPlan:
     )
     run: str | None = setting(
         None,
-        "A run folder, for --pick disagreement and for the explanations that the questionnaire asks about.",
+        "A run folder: scores that narrow the intervals of mean ratings, for --pick disagreement, and the "
+        "explanations that the questionnaire asks about.",
         metavar="RUN",
     )
     metrics: Names = setting((), "The metrics of the run to use; repeatable.", "-m", "--metric", metavar="SPEC")

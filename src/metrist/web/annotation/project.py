@@ -3,7 +3,7 @@
 project.json   the schema, the raters with their links, the order of each rater's tasks; readable by its owner only. It
                is replaced as a whole when a rater comes later; nothing else ever changes. It has checksums of itself
                and of the tasks
-tasks.jsonl    the texts of each task with its sampling weight
+tasks.jsonl    the texts of each task with its sampling weight and metrics' scores
 clicks.sqlite  every click
 clicks.count   how many clicks there are
 """
@@ -51,12 +51,14 @@ _ERROR_FIELDS = ("aspect", "severity", "penalty", "explanation", "revision", "te
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationTask:
-    """What a rater sees at once. `errors` are those that an analysis lists, for the questionnaire. `expected` is the
-    known answer of an attention item, None for all others."""
+    """What a rater sees at once. `scores` are those of the project's metrics, of a pair their differences. `errors` are
+    those that an analysis lists, for the questionnaire. `expected` is the known answer of an attention item, None for
+    all others."""
 
     id: str = ""
     records: tuple[Record, ...]
     weight: float = 1.0
+    scores: tuple[float | None, ...] = ()
     errors: tuple[Error, ...] = ()
     expected: Mapping[str, Any] | None = None
 
@@ -97,6 +99,7 @@ class Project:
     inputs: tuple[str, ...] = ()
     show_references: bool = False
     guidelines: str = ""
+    metrics: tuple[str, ...] = ()
 
     @cached_property
     def raters_by_name(self) -> Mapping[str, Rater]:
@@ -106,6 +109,11 @@ class Project:
     def assigned(self) -> Mapping[tuple[str, str], Assignment]:
         """Assignments by rater and task."""
         return {(rater.name, own.task): own for rater in self.raters for own in rater.assignments}
+
+    @cached_property
+    def sampled_tasks(self) -> tuple[AnnotationTask, ...]:
+        """The tasks that are no attention items."""
+        return tuple(task for task in self.tasks.values() if task.expected is None)
 
     def markable_texts(self, rater: str, task_id: str) -> dict[str, str]:
         """Return the texts in which a rater marks errors, by side: those of a pair are left and right, as shown."""
@@ -148,7 +156,12 @@ def make_tasks(
     """Return a task for each unit, then the attention items, all numbered from 1."""
     errors = analyses or {}
     tasks = [
-        AnnotationTask(records=unit.records, weight=unit.weight, errors=errors.get((unit.item, unit.systems[0]), ()))
+        AnnotationTask(
+            records=unit.records,
+            weight=unit.weight,
+            scores=unit.scores,
+            errors=errors.get((unit.item, unit.systems[0]), ()),
+        )
         for unit in units
     ]
     return [replace(task, id=f"t{number}") for number, task in enumerate([*tasks, *attention], 1)]
@@ -309,6 +322,7 @@ def create_project(
     inputs: Sequence[str] = (),
     show_references: bool = False,
     guidelines: str = "",
+    metrics: Sequence[str] = (),
 ) -> Project:
     """Write a project into a new or empty folder and return it."""
     path = Path(folder)
@@ -330,6 +344,7 @@ def create_project(
         "inputs": list(inputs),
         "show_references": show_references,
         "guidelines": guidelines,
+        "metrics": list(metrics),
         "owner_token": secrets.token_urlsafe(18),
         "raters": [_new_rater(name, assigned) for name, assigned in assignments.items()],
     }
@@ -405,6 +420,7 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
             tasks={task.id: task for task in tasks},
             raters=tuple(map(_rater_from_dict, content["raters"])),
             inputs=tuple(content["inputs"]),
+            metrics=tuple(content.get("metrics", ())),
             **{name: content[name] for name in _SETTINGS},
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -419,6 +435,8 @@ def _rater_from_dict(content: Mapping[str, Any]) -> Rater:
 
 def _task_to_dict(task: AnnotationTask) -> dict[str, Any]:
     content: dict[str, Any] = {"id": task.id, "weight": task.weight, "records": [*map(record_to_dict, task.records)]}
+    if task.scores:
+        content["scores"] = task.scores
     if task.errors:
         content["errors"] = [{name: getattr(error, name) for name in _ERROR_FIELDS} for error in task.errors]
     if task.expected is not None:
@@ -439,6 +457,7 @@ def _task_from_dict(content: Mapping[str, Any]) -> AnnotationTask:
     return AnnotationTask(
         id=content["id"],
         weight=content["weight"],
+        scores=tuple(content.get("scores", ())),
         records=tuple(_record_from_dict(dict(row)) for row in content["records"]),
         # Projects made before penalties were kept have none.
         errors=tuple(Error(**{"penalty": None, **row}) for row in content.get("errors", ())),

@@ -122,6 +122,8 @@ def _count_marks(dataset: JudgedDataset, outputs: Mapping[str, Codes]) -> Rating
     pairs = np.concatenate([np.stack([ratings.output, ratings.rater]) for ratings in rated], axis=1)
     wanted = np.isin(pairs[0], np.concatenate(list(outputs.values()))) & np.isin(pairs[1], np.unique(errors.rater))
     output, rater = np.unique(pairs[:, wanted & (pairs[1] != UNKNOWN)], axis=1)
+    if not len(output):  # The ratings are by other raters, or by nobody in particular.
+        return None
     counts = Counter(zip(errors.output.tolist(), errors.rater.tolist(), strict=True))
     values = [-counts[pair] for pair in zip(output.tolist(), rater.tolist(), strict=True)]
     return Ratings.of(output, rater, values, len(dataset))

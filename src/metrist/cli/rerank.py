@@ -1,0 +1,64 @@
+"""`metrist rerank`: the best of several outputs of an item."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metrist.cli.options import TABLE_FORMAT, Format, Inputs, LLMOptions, Names, ReadingOptions
+from metrist.cli.output import print_table, report_skipped
+from metrist.cli.progress import progress_bar
+from metrist.errors import SpecError
+from metrist.evaluate.plans import RerankSettings
+from metrist.settings import ModelSettings, as_arguments, setting
+
+
+def rerank(
+    inputs: Inputs,
+    *,
+    mbr: Names = setting(
+        (),
+        "Choose the output that is closest to all outputs of its item by this metric: chrf, rougeL, bertscore, …; "
+        "repeatable.",
+        metavar="SPEC",
+    ),
+    metrics: Names = setting((), "Choose by the score of this metric; repeatable.", "-m", "--metric", metavar="SPEC"),
+    settings: RerankSettings,
+    report: Names = setting(
+        (), "Also tell what was gained by this metric; repeatable.", "--report-metric", metavar="SPEC"
+    ),
+    out: str | None = setting(
+        None, "Write the rows of the chosen outputs here: a .jsonl, .csv or .tsv file.", "-o", metavar="PATH"
+    ),
+    reading: ReadingOptions,
+    models: ModelSettings,
+    llms: LLMOptions,
+    workers: int = setting(
+        0, "Processes to score with; 0: all cores, or one process per GPU for models; 1: only this process.", min=0
+    ),
+    executor: str | None = setting(
+        None, "Where to score: serial, processes, ray or ray:ADDRESS.", metavar="NAME", shown="the fastest here"
+    ),
+    form: Format = TABLE_FORMAT,
+) -> None:
+    if not (mbr or metrics):
+        raise SpecError(
+            "nothing to choose by: name a metric, such as --mbr chrf or -m consistency", code="missing_value"
+        )
+    from metrist.evaluate.rerank import rerank as rerank_records
+    from metrist.run.executors import resolve_executor
+
+    reader = reading.read(inputs)
+    options: dict[str, Any] = {**as_arguments(settings), **as_arguments(models), **as_arguments(llms)}
+    with progress_bar("reranking", "outputs") as progress:
+        reranked = rerank_records(
+            reader,
+            metrics,
+            mbr=mbr,
+            report=report,
+            out=out,
+            executor=resolve_executor(executor, workers or None),
+            progress=progress,
+            **options,
+        )
+    report_skipped(reader)
+    print_table(reranked.table(), form)

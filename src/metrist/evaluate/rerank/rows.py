@@ -1,0 +1,116 @@
+"""The outputs of an item as they are read, with their rows, and the rows of the best ones as they are written."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from metrist.errors import RunError
+from metrist.io.compression import uncompressed_name
+from metrist.io.json_rows import Row
+from metrist.io.reader import Reader
+from metrist.io.rows import RowSource
+from metrist.io.writer import atomic_write, json_line
+from metrist.records import TEXT_FIELDS, Record
+
+#: The column that is added to each row.
+COLUMN = "rerank"
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_LINES = (".jsonl", ".ndjson")
+
+
+@dataclass(slots=True)
+class Item:
+    """The outputs of one item, in the order of the input, and their rows where these are kept."""
+
+    records: list[Record] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+
+def read_items(reader: Reader, *, keep_rows: bool) -> Iterator[Item]:
+    """Yield items with their outputs, an item as soon as its last output was read.
+
+    A file is read once before to count the outputs of each item, so that only items that are not complete are in
+    memory: a few where the rows of an item are together.
+    """
+    reader = replace(reader, keep_repeats=True)
+    left: Counter[str] | None = None
+    if reader.names and reader.is_repeatable:
+        left = Counter[str]()
+        for batch in replace(reader, announce=None).batches(judgments=False):
+            left.update(batch.records.items)
+    rows: dict[int, Row] = {}
+    if keep_rows:
+        reader = replace(reader, sources=tuple(_watch_rows(source, rows) for source in reader.sources))
+    items: dict[str, Item] = {}
+    for batch in reader.batches(judgments=False):
+        for record, line in zip(batch.records, batch.lines, strict=True):
+            item = items.setdefault(record.item, Item())
+            item.records.append(record)
+            if keep_rows:
+                item.rows.append(make_row(record) if reader.is_converted or line not in rows else rows[line])
+            if left is not None:
+                left[record.item] -= 1
+                if not left[record.item]:
+                    yield items.pop(record.item)
+        rows.clear()
+    yield from items.values()
+
+
+def _watch_rows(source: RowSource, rows: dict[int, Row]) -> RowSource:
+    """The source, which puts a copy of each row that is read into `rows`, by its line."""
+
+    def read() -> Iterator[tuple[int, Any]]:
+        for line, row in source.read():
+            if isinstance(row, dict):
+                rows[line] = dict(row)
+            yield line, row
+
+    return replace(source, read=read)
+
+
+def make_row(record: Record) -> Row:
+    """The record as a row in metrist's own names."""
+    texts = {name: value for name in TEXT_FIELDS if (value := getattr(record, name)) is not None}
+    references = {"references": list(record.references)} if record.references else {}
+    return {**texts, **references, **record.extra}
+
+
+@contextmanager
+def open_writer(path: Path) -> Iterator[Callable[[Row], None]]:
+    """A function that writes a row to a JSONL, CSV or TSV file, which appears when the block ends."""
+    suffix = PurePath(uncompressed_name(path)).suffix.lower()
+    if suffix not in (*_LINES, *_DELIMITERS):
+        expected = ", ".join((*_LINES, *_DELIMITERS))
+        raise RunError(f"{path}: rows are written to {expected} files, also compressed", code="cannot_write")
+    with atomic_write(path) as file:
+        if suffix in _LINES:
+            yield lambda row: print(json_line(row), file=file)
+            return
+        table: Any = None
+
+        def write(row: Row) -> None:
+            nonlocal table
+            if table is None:
+                table = csv.DictWriter(file, list(row), delimiter=_DELIMITERS[suffix])
+                table.writeheader()
+            if new := row.keys() - set(table.fieldnames):
+                raise RunError(
+                    f"{path}: a row has a column that the first has not, {min(new)!r}: name the file .jsonl",
+                    code="cannot_write",
+                )
+            table.writerow({name: _format_cell(value) for name, value in row.items()})
+
+        yield write
+
+
+def _format_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,240 @@
+"""The best of several outputs. Choices by minimum Bayes risk are compared with loops over all pairs of outputs with
+sacreBLEU and rouge-score, and sums of scores with numpy."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+import metrist
+from error_codes import raises_code
+from metrist import Record
+from metrist.errors import RunError, SpecError
+
+_WORDS = ["a", "the", "cat", "dog", "sat", "ran", "on", "in", "mat", "house", "big", "small", "red", "fast", "was"]
+
+
+def make_records(items: int = 6, outputs: int = 7, seed: int = 0) -> list[Record]:
+    """Outputs of one system that resemble each other, some of them equal and one empty."""
+    rng = random.Random(seed)
+    records = []
+    for item in range(items):
+        base = rng.choices(_WORDS, k=9)
+        for _ in range(outputs):
+            text = " ".join(word if rng.random() < 0.7 else rng.choice(_WORDS) for word in base[: rng.randint(4, 9)])
+            records.append(Record(item=f"i{item}", system="s", output=text, references=(" ".join(base),)))
+    records[1] = records[0]
+    records.append(Record(item="i0", system="s", output="", references=("a cat",)))
+    return [replace(record, extra={"n": n}) for n, record in enumerate(records)]
+
+
+def score_apart(records: Sequence[Record], *metrics: str) -> Any:
+    """Scores of `score`, to which each output is that of another system."""
+    return metrist.score([replace(record, system=str(n)) for n, record in enumerate(records)], metrics)
+
+
+def rouge(name: str) -> Callable[[str, str], float]:
+    scorer = RougeScorer([name])
+    return lambda output, reference: scorer.score(reference, output)[name].fmeasure
+
+
+def sentence(metric: Any) -> Callable[[str, str], float]:
+    return lambda output, reference: metric.sentence_score(output, [reference]).score
+
+
+UTILITIES: dict[str, Callable[[str, str], float]] = {
+    "chrf": sentence(CHRF()),
+    "chrf(word_order=2)": sentence(CHRF(word_order=2)),
+    "bleu": sentence(BLEU(effective_order=True)),
+    "ter": sentence(TER()),
+    "rouge1(tokenizer='rouge-score')": rouge("rouge1"),
+    "rouge2(tokenizer='rouge-score')": rouge("rouge2"),
+    "rougeL(tokenizer='rouge-score')": rouge("rougeL"),
+}
+
+
+def choose_by_loops(outputs: Sequence[str], utility: Callable[[str, str], float], sign: int) -> tuple[int, float]:
+    means = [np.mean([utility(output, reference) for reference in outputs]) for output in outputs]
+    rounded = np.round(sign * np.array(means), 9)
+    best = int(rounded.argmax())
+    return best, float(means[best])
+
+
+@pytest.mark.parametrize("spec", UTILITIES)
+def test_choices_by_minimum_bayes_risk_are_those_of_a_loop_over_pairs(spec: str) -> None:
+    records = make_records()
+    reranked = metrist.rerank(records, mbr=spec)
+    for choice in reranked:
+        outputs = [record.output for record in records if record.item == choice.record.item]
+        best, mean = choose_by_loops(outputs, UTILITIES[spec], -1 if spec == "ter" else 1)
+        assert (choice.record.output, choice.of) == (outputs[best], len(outputs))
+        assert choice.score == pytest.approx(mean, abs=1e-9)
+    assert len(reranked) == 6
+
+
+def test_of_equally_good_outputs_the_earlier_one_is_chosen() -> None:
+    outputs = ["red cat", "cat red", "blue dog", "dog blue"]  # Each shares both words with one other output.
+    records = [Record(item="1", system=str(n), output=text) for n, text in enumerate(outputs)]
+    for rows in (records, records[::-1]):
+        ranked = metrist.rerank(rows, mbr="rouge1", k=4)
+        assert [choice.record for choice in ranked] == rows
+        assert [choice.rank for choice in ranked] == [1, 2, 3, 4]
+
+
+def test_a_utility_that_sees_single_records_and_the_source() -> None:
+    class Near(metrist.Metric):
+        needs = ("source", "references")
+
+        def score_record(self, record: Record) -> float:
+            (reference,) = record.references
+            return -abs(len(record.output) - len(reference)) * len(record.source or "")
+
+    records = [Record(item="1", system="s", output="x" * n, source="ab") for n in (1, 2, 3, 9, 20)]
+    (choice,) = metrist.rerank(records, mbr=Near())
+    assert (choice.record.output, choice.score) == ("xxx", -2 * (2 + 1 + 0 + 6 + 17) / 5)
+    sourceless = [Record(item="2", system="s", output="y")]
+    reranked = metrist.rerank([*records, *sourceless], mbr=Near())
+    assert (reranked.items, len(reranked)) == (2, 1)
+
+
+def test_several_metrics_choose_by_the_weighted_sum_of_standardised_scores() -> None:
+    records = make_records(items=4)
+    reranked = metrist.rerank(records, ["ter", "chrf"], mbr="rougeL", weights={"chrf": 0.3, "rougeL": 2}, k=99)
+    results = score_apart(records, "ter", "chrf")
+    risks = {choice.record.extra["n"]: choice.score for choice in metrist.rerank(records, mbr="rougeL", k=99)}
+    for item in ("i0", "i3"):
+        at = [n for n, record in enumerate(records) if record.item == item]
+        columns = np.array([[risks[n], -results["ter"].values[n], results["chrf"].values[n]] for n in at])
+        sums = (columns - columns.mean(axis=0)) / columns.std(axis=0) @ [2, 1, 0.3]
+        own = [choice for choice in reranked if choice.record.item == item]
+        assert [choice.score for choice in own] == pytest.approx(sorted(sums, reverse=True))
+        assert own[0].lead is None
+        assert own[0].scores["ter"] == -columns[sums.argmax(), 1]
+
+
+def test_the_lead_is_over_the_best_output_that_was_not_chosen() -> None:
+    records = [
+        Record(item="1", system="s", output=text, references=("a b c d",)) for text in ("a", "a b c d", "a b", "a b c")
+    ]
+    scores = [choice.score for choice in metrist.rerank(records, "ter", k=4)]
+    assert scores == [0, 25, 50, 75]
+    assert [choice.lead for choice in metrist.rerank(records, "ter", k=2)] == [50, 25]
+
+
+def test_gains_are_means_over_items_of_the_chosen_outputs_and_of_all() -> None:
+    records = make_records()
+    reranked = metrist.rerank(records, mbr="chrf", report=["rougeL", "ter"], k=2)
+    scores = score_apart(records, "rougeL")["rougeL"].values
+    chosen = {choice.record.extra["n"] for choice in reranked}
+    items = sorted({record.item for record in records})
+    before = [np.mean([v for r, v in zip(records, scores, strict=True) if r.item == item]) for item in items]
+    after = [np.mean([scores[n] for n in chosen if records[n].item == item]) for item in items]
+    used, gain, lower = reranked.gains
+    assert (gain.metric, gain.used, used.used, gain.items) == ("rougeL", False, True, 6)
+    assert (gain.before, gain.after) == pytest.approx((np.mean(before), np.mean(after)))
+    assert gain.low < gain.difference < gain.high
+    assert lower.higher_is_better is False
+    assert used.after > used.before
+
+
+def test_a_rise_of_the_chosen_metric_alone_is_noted() -> None:
+    # The metric counts words, and longer outputs have no more words of the reference.
+    class Long(metrist.Metric):
+        def score_record(self, record: Record) -> float:
+            return len(record.output.split())
+
+    outputs = ["the cat", "the cat and some more words", "the cat and one"]
+    records = [
+        Record(item=str(n), system=str(s), output=text, references=("the cat",))
+        for n in range(20)
+        for s, text in enumerate(outputs)
+    ]
+    by_length = metrist.rerank(records, Long(), report="rougeL")
+    assert not by_length.gains[1].is_better
+    assert any("rougeL" in note and "overrates" in note for note in by_length.notes)
+    by_both = metrist.rerank(records, "chrf", report="rougeL")
+    assert by_both.gains[1].is_better
+    assert not any("overrates" in note for note in by_both.notes)
+
+
+def test_a_file_is_written_in_its_own_columns(tmp_path: Path) -> None:
+    lines = [
+        {"id": "b", "answer": "the cat sat", "model": "m", "meta": {"n": 1}},
+        {"id": "a", "answer": "dogs", "model": "m", "meta": None},
+        {"id": "b", "answer": "the cat", "model": "m", "meta": {"n": 2}},
+        {"id": "b", "answer": "no", "model": "m", "meta": {"n": 3}},
+        {"id": "a", "answer": "dogs bark", "model": "m", "meta": None},
+        {"id": "a", "answer": "dogs bark", "model": "m", "meta": None},
+    ]
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    reranked = metrist.rerank(source, mbr="chrf", out=out)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    told = [row.pop("rerank") for row in rows]
+    assert rows == [lines[0], lines[4]]
+    assert [(entry["rank"], entry["of"]) for entry in told] == [(1, 3), (1, 3)]
+    assert (len(reranked), reranked.items, reranked.outputs) == (2, 2, 6)
+    assert not reranked.choices
+    assert [row["rerank"] for row in metrist.rerank(source, mbr="chrf").rows()] == told
+
+
+def test_a_table_keeps_its_cells(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    cells = [["item", "output", "note"], ["1", "- a, b", "x\ry"], ["1", "- a, b\nc", ""], ["1", "zzz", '"q"']]
+    with source.open("w", newline="") as file:
+        csv.writer(file).writerows(cells)
+    metrist.rerank(source, mbr="chrf", k=2, out=out)
+    with out.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    assert header == [*cells[0], "rerank"]
+    assert sorted(row[:3] for row in rows) == sorted(cells[1:3])
+    assert json.loads(rows[1][3])["rank"] == 2
+
+
+def test_rows_with_an_output_per_system_become_rows_of_one(tmp_path: Path) -> None:
+    source, out = tmp_path / "wide.csv", tmp_path / "out.jsonl"
+    source.write_text("id,a_output,b_output,c_output\n1,the cat,a cat sat,the cat sat\n2,no,yes,yes\n")
+    metrist.rerank(source, mbr="chrf", out=out, outputs="*_output")
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["item"], row["system"], row["output"]) for row in rows] == [
+        ("1", "c", "the cat sat"),
+        ("2", "b", "yes"),
+    ]
+
+
+def test_choices_do_not_depend_on_the_executor_or_on_how_the_input_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = make_records(items=9)
+    alone = [choice.to_row() for choice in metrist.rerank(records, "ter", mbr="chrf", k=3)]
+    monkeypatch.setattr("metrist.evaluate.rerank.choose.SHARD_SIZE", 1)
+    monkeypatch.setattr("metrist.evaluate.rerank.mbr._PAIRS_AT_ONCE", 1)
+    for executor in ("serial", "processes"):
+        reranked = metrist.rerank(records, "ter", mbr="chrf", k=3, executor=executor)
+        assert [choice.to_row() for choice in reranked] == alone
+
+
+def test_what_cannot_choose_is_refused(tmp_path: Path) -> None:
+    records = make_records(items=2)
+    with raises_code(RunError, "missing_value"):
+        metrist.rerank(records)
+    with raises_code(RunError, "unsupported", "length"):
+        metrist.rerank(records, "length")
+    with raises_code(SpecError, "invalid_value", "fluency"):
+        metrist.rerank(records, mbr="fluency")
+    with raises_code(RunError, "unknown_name", "rougeL"):
+        metrist.rerank(records, "chrf", weights={"rougeL": 1.0})
+    with raises_code(RunError, "invalid_value", "k"):
+        metrist.rerank(records, "chrf", k=0)
+    with raises_code(RunError, "cannot_write", "out.xlsx"):
+        metrist.rerank(records, "chrf", out=tmp_path / "out.xlsx")
+    single = [Record(item=str(n), system="s", output="a") for n in range(3)]
+    assert any("item_key" in note for note in metrist.rerank(single, mbr="chrf").notes)
