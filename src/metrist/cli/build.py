@@ -59,8 +59,8 @@ def heap(
     from metrist.data.splits import split_by_position
     from metrist.io.writer import check_distinct
 
-    check_pairs_path(out)
     check_distinct(out, files, "the data set is")
+    check_pairs_path(out)
     pairs = read_data_set(data_set, *files, wording=read_instructions(instructions) if instructions else wording)
     if split == "positional":
         pairs = split_by_position(pairs)
@@ -106,10 +106,10 @@ def pairs(
     from metrist.data.pairs import check_pairs_path, write_good_bad
     from metrist.io.writer import check_distinct
 
+    check_distinct(out, inputs, "the judgments are")
     check_pairs_path(out)
     shares = None if split is None else _parse_shares(split)
     splitting = Splitting(shares=shares, by=split_by, **as_arguments(overlap)) if shares else None
-    check_distinct(out, inputs, "the judgments are")
     judgments = read_judgments(inputs, **reading.keywords())
     # Before anything can fail: missing rows are often the reason.
     for message in judgments.remarks:
@@ -141,9 +141,9 @@ def split(
     from metrist.data.splits import Split, split_by_position, split_pairs
     from metrist.io.writer import check_distinct
 
+    check_distinct(out, [source], "the pairs are")
     check_pairs_path(out)
     parts = _parse_shares(shares)
-    check_distinct(out, [source], "the pairs are")
     pairs = read_good_bad(source)
     if split_by == "position":
         result = Split(pairs=split_by_position(pairs, parts), left_out=[])

@@ -203,7 +203,7 @@ class StoredPipeline(Pipeline):
             manifest = ingest.finish()
             self._kept = kept if keeps else None
         if is_new and self._texts and reader.announce:
-            reader.announce(f"{self._store.name}/ stores the texts of the records: --no-texts leaves them out")
+            reader.announce(f"{self._store.name}/ stores the texts of the records: `texts=False` leaves them out")
         self._own_inputs = ingest.numbers
         self.notes += ingest.notes
         self._run = Run(self._store, manifest)

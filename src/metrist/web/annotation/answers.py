@@ -274,7 +274,7 @@ class Answers:
         schema, tasks = self.project.schema, self.project.tasks
         numbers = {task: number for number, task in enumerate(tasks)}
         found = []
-        for name in [*(question.name for question in schema.questions), *([ERRORS] if schema.marks_errors else [])]:
+        for name in self.question_names:
             rows = [
                 (numbers[own.task], code, value)
                 for code, rater in enumerate(self.project.raters)
@@ -295,6 +295,25 @@ class Answers:
                 }
             )
         return found
+
+    @property
+    def question_names(self) -> list[str]:
+        """The names of the questions, and of the number of errors where errors are marked."""
+        schema = self.project.schema
+        return [*(question.name for question in schema.questions), *([ERRORS] if schema.marks_errors else [])]
+
+    def complete_tasks(self) -> set[str]:
+        """Return the tasks that some rater has completed or skipped."""
+        return {task for rater, task in self._answers if self.is_complete(rater, task)}
+
+    def mean_numbers(self, name: str) -> dict[str, float]:
+        """Return the mean over raters of their answers to a question as numbers, by task, without attention items."""
+        numbers: dict[str, list[float]] = {}
+        for rater, task in self._answers:
+            if self.project.tasks[task].expected is None and self.counts(rater, task):
+                value = self.number(rater, task, name)
+                numbers.setdefault(task, []).extend([] if value is None else [value])
+        return {task: sum(values) / len(values) for task, values in numbers.items() if values}
 
     def number(self, rater: str, task: str, name: str) -> float | None:
         """Return an answer as a number, None if there is none: the grade, the number of errors, or, of a pair, 1 for
