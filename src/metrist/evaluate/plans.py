@@ -30,8 +30,8 @@ MetricTest = Literal["auto", "permutation", "bootstrap", "sign", "williams", "no
 Correction = Literal["holm", "benjamini-hochberg", "none"]
 
 Names = tuple[str, ...]
-#: What a length is counted in besides characters: `output_length:words`.
-LENGTH_UNITS = ("words", "tokens")
+#: What a length is counted in besides characters: `output_length:words`. The last three are parts of Markdown.
+LENGTH_UNITS = ("words", "tokens", "headers", "list_items", "bold")
 GROUPS = ("item", "none", "system", "system-level")
 EPSILON_OVER = ("all", "slice", "crossfit")
 
@@ -74,13 +74,18 @@ class LeaderboardSettings:
     categories: Names = setting(
         (), "Also for each value of this column, or class of lengths; repeatable.", "--category", metavar="COLUMN"
     )
+    control: Names = setting(
+        (),
+        "Compare systems where this is equal: output_length, another number of outputs, or a score; repeatable.",
+        metavar="COLUMN",
+    )
     where: Names = setting((), "Only votes where language=en, …; repeatable.", metavar="CONDITION")
     draws: int = setting(1000, "Resamples of the items behind the intervals; 0: none.", min=0, max=MAX_DRAWS)
     seed: int = setting(0, "Seed of the resampling.", min=0)
     confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
 
     def __post_init__(self) -> None:
-        for name in ("systems", "categories", "where"):
+        for name in ("systems", "categories", "control", "where"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_names(getattr(self, name)))
         check_settings(self)

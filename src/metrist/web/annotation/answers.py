@@ -302,6 +302,10 @@ class Answers:
         schema = self.project.schema
         return [*(question.name for question in schema.questions), *([ERRORS] if schema.marks_errors else [])]
 
+    def complete_tasks(self) -> set[str]:
+        """Return the tasks that some rater has completed or skipped."""
+        return {task for rater, task in self._answers if self.is_complete(rater, task)}
+
     def mean_numbers(self, name: str) -> dict[str, float]:
         """Return the mean over raters of their answers to a question as numbers, by task, without attention items."""
         numbers: dict[str, list[float]] = {}
