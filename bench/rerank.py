@@ -161,7 +161,7 @@ def describe_setup(items: Sequence[Sequence[str]]) -> str:
     words = np.mean([len(text.split()) for texts in items for text in texts])
     return (
         f"Measured by `make bench-rerank` on one core of {machine()}. {OUTPUTS} outputs of each of {len(items)} items, "
-        f"of {words:.0f} words on average; CPU time, with that of worker processes, the least of {ROUNDS} rounds, or of "
+        f"of {words:.0f} words on average; CPU time, with that of worker processes, the least of {ROUNDS} rounds, of "
         f"one of fewer than {ENOUGH_ITEMS} items. metrist: `metrist.rerank` of records in memory, with the gains."
     )
 
