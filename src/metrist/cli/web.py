@@ -219,7 +219,7 @@ def _print_status(answers: Answers, form: Format) -> None:
 
 def _list_means(answers: Answers) -> list[Table]:
     from metrist.report.tables import Estimate, Table, name_columns
-    from metrist.web.annotation.estimates import MEANS_NOTE, describe_worth, estimate_ratings
+    from metrist.web.annotation.estimates import describe_means, estimate_ratings
 
     means = [mean for mean in estimate_ratings(answers) if mean.rated]
     if not means:
@@ -238,7 +238,7 @@ def _list_means(answers: Answers) -> list[Table]:
                 ]
                 for mean in means
             ],
-            notes=[MEANS_NOTE, *describe_worth(means)],
+            notes=describe_means(answers, means),
         )
     ]
 

@@ -173,13 +173,13 @@ def weigh_phases(population: int, first: int, probability: Floats) -> tuple[tupl
     were then drawn from the rest with these probabilities.
 
     Both phases give an unbiased estimate of the total, the second one with the first sample known. The weights are
-    those of the mean of the two that is best where all entries are alike.
+    those of the mean of the two that would be best if all probabilities were equal: a mean that depended on the
+    probabilities drawn would be biased.
     """
-    share = first / population
-    if not len(probability):
+    share, rest, second = first / population, population - first, len(probability)
+    if not second:
         return (1 / share, (1 - share) / share**2), (probability, probability)
-    variances = (1 - probability) / probability**2
-    by_first, by_second = population * (1 - share) / share, variances.sum()
-    portion = by_second / (by_first + by_second) if by_first else 0.0
+    by_first, by_second = population * (population / first - 1), rest * (rest / second - 1)
+    portion = by_second / (by_first + by_second)
     of_first = portion / share + 1 - portion, portion**2 * (1 - share) / share**2
-    return of_first, ((1 - portion) / probability, (1 - portion) ** 2 * variances)
+    return of_first, ((1 - portion) / probability, (1 - portion) ** 2 * (1 - probability) / probability**2)

@@ -1,5 +1,5 @@
 """Choose the best of several outputs of an item."""
 
-from metrist.evaluate.rerank.choose import Choice, Reranked, rerank
+from metrist.evaluate.rerank.choose import ChosenOutput, Reranked, rerank
 
-__all__ = ["Choice", "Reranked", "rerank"]
+__all__ = ["ChosenOutput", "Reranked", "rerank"]

@@ -39,7 +39,7 @@ _DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChosenOutput:
     """A chosen output: its rank from 1 among the `of` outputs of its item, and its scores by the metrics that chose.
 
     `score` is that of the metric, or the weighted sum of standardised scores of several. `lead` is by how much it is
@@ -65,7 +65,7 @@ class Reranked:
     """The choices, item by item in the order of their ranks, and what was gained. `choices` are empty where they were
     written to a file."""
 
-    choices: Sequence[Choice]
+    choices: Sequence[ChosenOutput]
     gains: tuple[Gain, ...]
     items: int
     outputs: int
@@ -76,7 +76,7 @@ class Reranked:
     def __len__(self) -> int:
         return self.chosen
 
-    def __iter__(self) -> Iterator[Choice]:
+    def __iter__(self) -> Iterator[ChosenOutput]:
         return iter(self.choices)
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ def rerank(
         check_writable(path)
         check_distinct(path, reader.names)
     means = ItemMeans(len(judges))
-    choices, failures = list[Choice](), list[Failure]()
+    choices, failures = list[ChosenOutput](), list[Failure]()
     items = outputs = chosen = 0
     with open_writer(path) if path else nullcontext() as write:
         for item, scores in _score_items(read_items(reader, keep_rows=path is not None), judges, executor, runtime):
@@ -279,7 +279,7 @@ class _Ranker:
             array[numbers[name]] = weight
         return cls(used, array)
 
-    def choose(self, item: Item, values: Column, k: int) -> tuple[list[Choice], list[int]]:
+    def choose(self, item: Item, values: Column, k: int) -> tuple[list[ChosenOutput], list[int]]:
         """Return the k best outputs, and the positions of all that are scored, the best first. Of equally good outputs
         the earlier one is better."""
         signs = np.array([1.0 if metric.higher_is_better else -1.0 for metric in self.metrics])
@@ -291,7 +291,7 @@ class _Ranker:
         # One metric's score is shown as it is.
         shown = values[:, 0] if len(self.metrics) == 1 else goodness
         best = [
-            Choice(
+            ChosenOutput(
                 record=item.records[position],
                 rank=rank,
                 of=len(values),

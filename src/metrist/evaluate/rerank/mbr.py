@@ -53,11 +53,11 @@ class MinimumBayesRisk(Metric):
             scores = self.metric.score(_pair_outputs(records, groups, shard))
             start = 0
             for group in groups:
-                table = scores.values[start : start + group.size**2].reshape(group.size, group.size)
+                table = scores.values[start : start + group.size**2].reshape(group.size, group.size).T
                 means = _mean_rows(table, group.counts)
                 values[group.positions] = means[group.numbers]
                 for number in np.flatnonzero(np.isnan(means)).tolist():
-                    failure = scores.failures[start + number * group.size]
+                    failure = scores.failures[start + number]
                     failures |= dict.fromkeys(group.positions[group.numbers == number].tolist(), failure)
                 start += group.size**2
         return Scores(values=values, failures=failures)
@@ -115,12 +115,12 @@ def _pair_outputs(records: RecordColumns, groups: Sequence[_Group], shard: Shard
             if name not in ("outputs", "references"):
                 source = getattr(records, name)
                 column += [source[first] if source else None] * size**2
+        columns["outputs"] += group.texts * size
         for text in group.texts:
-            columns["outputs"] += [text] * size
-        columns["references"] += [(text,) for text in group.texts] * size
+            columns["references"] += [(text,)] * size
         own = np.array([number.setdefault(text, len(number)) for text in group.texts], np.int32)
-        outputs.append(np.repeat(own, size))
-        references.append(np.tile(own, size))
+        outputs.append(np.tile(own, size))
+        references.append(np.repeat(own, size))
     extras = columns.pop("extras")
     paired = shard.part(RecordColumns(**columns, extras=extras if records.extras else None))
     starts = np.arange(len(paired) + 1, dtype=np.int64)

@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 
 from metrist.report.cells import or_none
-from metrist.stats import Codes, Floats
-from metrist.stats.survey import Design, estimate_means, standardize_columns, weigh_phases
+from metrist.stats.survey import Design, estimate_means
 from metrist.web.annotation.answers import Answers
-from metrist.web.annotation.project import AnnotationTask
-
-MEANS_NOTE = "Means of all outputs, with 95 % intervals, as far as they can be told from those rated so far."
+from metrist.web.annotation.informative import FIRST_TASKS, stack_scores, weigh_tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +49,7 @@ def estimate_ratings(answers: Answers) -> list[MeanRating]:
     codes = {name: code for code, name in enumerate(names)}
     system = np.array([codes[task.records[0].system] for task in tasks])
     before = np.array([task.weight for task in tasks])
-    scores = standardize_columns(np.array([task.scores for task in tasks], np.float64))
+    scores = stack_scores(tasks)
     population = np.zeros((len(names), scores.shape[1]))
     np.add.at(population, system, before[:, None] * scores)
     population /= np.bincount(system, before)[:, None]
@@ -62,7 +59,7 @@ def estimate_ratings(answers: Answers) -> list[MeanRating]:
         numbers = answers.mean_numbers(question)
         rated = np.array([at for at, task in enumerate(tasks) if task.id in numbers], np.intp)
         values = np.array([numbers[tasks[at].id] for at in rated])
-        design = Design.of(*weigh_tasks(tasks, rated), before[rated])
+        design = Design.of(*weigh_tasks(answers, tasks, rated), before[rated])
         means = estimate_means(values, system[rated], design, scores[rated], population)
         counts = np.bincount(system[rated], minlength=len(names)).tolist()
         found += [
@@ -81,17 +78,16 @@ def estimate_ratings(answers: Answers) -> list[MeanRating]:
     return found
 
 
-def describe_worth(means: Sequence[MeanRating]) -> list[str]:
-    """Return a sentence on what the scores of metrics and the order save; none where it is not known yet."""
+def describe_means(answers: Answers, means: Sequence[MeanRating]) -> list[str]:
+    """Return notes on the means, with the order of the tasks and what it and the scores of metrics save."""
+    notes = ["Means of all outputs, with 95 % intervals, as far as they can be told from those rated so far."]
+    if answers.project.chances:
+        notes.append(f"After {FIRST_TASKS} tasks, those come first whose rating tells most; means account for it.")
+    elif answers.project.order == "informative":
+        notes.append(f"Tasks come in random order until {FIRST_TASKS} are rated.")
     known = [mean for mean in means if math.isfinite(mean.worth)]
     rated, worth = (sum(getattr(mean, name) for mean in known) for name in ("rated", "worth"))
-    if worth <= rated:
-        return []
-    plain = f"about {worth:,.0f} in random order without scores of metrics"
-    return [f"{rated:,} ratings give intervals as narrow as {plain} do."]
-
-
-def weigh_tasks(tasks: Sequence[AnnotationTask], rated: Codes) -> tuple[Floats, Floats]:
-    """Return the weights and variances (see `Design`) of the tasks that are rated so far, in random order."""
-    (weight, variance), _ = weigh_phases(len(tasks), max(1, len(rated)), np.empty(0))
-    return np.full(len(rated), weight), np.full(len(rated), variance)
+    if worth > rated:
+        plain = f"about {worth:,.0f} in random order without scores of metrics"
+        notes.append(f"{rated:,} ratings give intervals as narrow as {plain} do.")
+    return notes

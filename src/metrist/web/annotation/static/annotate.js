@@ -111,6 +111,13 @@ function acknowledged(answer) {
   }
   showProgress();
   if (project) markPositions();
+  if (project && answer.ordered !== project.ordered) reorder();
+}
+
+/** The open tasks have a new order: the first of them is the next. */
+async function reorder() {
+  project = await request("/api/project");
+  position = project.tasks.findIndex((id) => !complete.has(id)) - 1;
 }
 
 async function undo() {

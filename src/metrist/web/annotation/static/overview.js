@@ -127,7 +127,7 @@ function draw(overview) {
   const total = overview.raters.reduce((sum, rater) => sum + rater.total, 0);
   head.replaceChildren(
     element("p", {}, `${safeName(overview.about)} `, element("span", { class: "soft" },
-      `${overview.tasks} tasks${overview.pick ? `, picked ${picks[overview.pick] ?? safeName(overview.pick)}` : ""}${overview.attention ? `, and ${overview.attention} attention items` : ""}; ${done} of ${total} answers done. Everything is in `,
+      `${overview.tasks} tasks${overview.pick ? `, picked ${picks[overview.pick] ?? safeName(overview.pick)}` : ""}${overview.informative ? ", those whose rating tells most first" : ""}${overview.attention ? `, and ${overview.attention} attention items` : ""}; ${done} of ${total} answers done. Everything is in `,
       element("code", { class: "name" }, safeName(overview.folder)), ".")),
     element("h2", {}, "Raters"),
     table("Raters", ["Rater", "Done", "Attention passed", "Last click", "Personal link"], overview.raters.map(raterRow)));
