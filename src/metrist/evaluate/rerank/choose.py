@@ -25,7 +25,7 @@ _SIMILARITY = "chrf(beta=1)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChosenOutput:
     """A chosen output: its rank from 1 among the `of` outputs of its item, and its scores by the metrics that chose.
 
     `score` is that of the metric, or the weighted sum of standardised scores of several. `lead` is by how much it is
@@ -89,14 +89,14 @@ class Ranker:
 
     def describe(
         self, item: Item, values: Column, goodness: Column, chosen: Sequence[int], order: Sequence[int]
-    ) -> list[Choice]:
+    ) -> list[ChosenOutput]:
         """The choices at some positions."""
         others = goodness[[position for position in order if position not in set(chosen)]]
         best = others.max() if len(others) else None
         # One metric's score is shown as it is.
         shown = goodness * self.signs[0] if len(self.metrics) == 1 else goodness
         return [
-            Choice(
+            ChosenOutput(
                 record=item.records[position],
                 rank=order.index(position) + 1,
                 of=len(values),

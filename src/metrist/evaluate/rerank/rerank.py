@@ -14,7 +14,7 @@ import numpy as np
 
 from metrist.errors import RunError, format_count
 from metrist.evaluate.plans import RerankSettings
-from metrist.evaluate.rerank.choose import Choice, Ranker, Selector
+from metrist.evaluate.rerank.choose import ChosenOutput, Ranker, Selector
 from metrist.evaluate.rerank.gains import Gain, ItemMeans, describe_gains
 from metrist.evaluate.rerank.rows import ItemReader, open_writer
 from metrist.evaluate.rerank.scoring import ScoreLog, score_items
@@ -37,7 +37,7 @@ from metrist.settings import LLMSettings, ModelSettings, checks_types, select_ar
 class _Selection:
     """An item's choices with their positions, and the scores of all of its outputs by all metrics."""
 
-    choices: list[Choice]
+    choices: list[ChosenOutput]
     positions: list[int]
     values: Column
 
@@ -47,7 +47,7 @@ class Reranked:
     """The choices, item by item in the order of their ranks, and what was gained. `choices` are empty where they were
     written to a file."""
 
-    choices: Sequence[Choice]
+    choices: Sequence[ChosenOutput]
     gains: tuple[Gain, ...]
     items: int
     outputs: int
@@ -58,7 +58,7 @@ class Reranked:
     def __len__(self) -> int:
         return self.chosen
 
-    def __iter__(self) -> Iterator[Choice]:
+    def __iter__(self) -> Iterator[ChosenOutput]:
         return iter(self.choices)
 
     def __repr__(self) -> str:
@@ -171,7 +171,7 @@ def rerank(
         check_distinct(path, reader.names)
     items = ItemReader(reader, keep_rows=path is not None)
     counts = Counter[str]()
-    failures, choices, means = list[Failure](), list[Choice](), ItemMeans(len(judges))
+    failures, choices, means = list[Failure](), list[ChosenOutput](), ItemMeans(len(judges))
 
     def select(log: ScoreLog | None) -> Iterator[_Selection]:
         selector = Selector(settings, float(ranker.signs[0]))
