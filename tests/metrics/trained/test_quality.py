@@ -279,8 +279,10 @@ def test_a_shipped_task_without_a_mixture_says_why() -> None:
 
 #: Data sets with references, which lexical metrics compare with.
 WITH_REFERENCES = frozenset(
-    ["summeval", "newsroom", "realsumm", "multi-summeval.en", "openmeva-roc", "qa-feedback-pairs"]
-    + ["bagel", "sfres", "sfhot", "wmt23.en-de"]
+    (
+        *("summeval", "newsroom", "realsumm", "multi-summeval.en", "openmeva-roc", "qa-feedback-pairs"),
+        *("bagel", "sfres", "sfhot", "wmt23.en-de"),
+    )
 )
 
 
