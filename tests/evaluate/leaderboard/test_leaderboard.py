@@ -19,6 +19,7 @@ from scipy.optimize import minimize
 import metrist
 from error_codes import raises_code
 from metrist.errors import MetristError, RunError
+from metrist.evaluate.leaderboard import build_page
 from metrist.evaluate.leaderboard.votes import collect_votes
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.preferences import compare_systems
@@ -330,6 +331,23 @@ def fit_two(won: float, tied: float, lost: float) -> BradleyTerry:
     return BradleyTerry(
         strength=np.array([gap / 2, -gap / 2]), error=np.sqrt(np.diag(covariance)), covariance=covariance, tie=tie
     )
+
+
+def test_the_page_has_all_tables_and_shows_names_as_they_are() -> None:
+    rows = make_rows(items=12)
+    for row in rows:
+        row["system"] = f"<script>{row['system']}"
+    board = metrist.leaderboard(rows, "far", categories="task", control="output_length", draws=20)
+    page = build_page(board, title="a <b> title").html()
+    assert "<script>a" not in page
+    assert "&lt;script&gt;a" in page
+    assert "a &lt;b&gt; title" in page
+    assert [
+        name for name in ("systems", "strengths", "controls", "categories") if f'<section id="{name}"' not in page
+    ] == []
+    assert all(f"<summary>{name}</summary>" in page for name in board.categories)
+    undetermined = build_page(metrist.leaderboard(rows_of([("1", "a", "b", 1)]), draws=0)).html()
+    assert "win rate" in undetermined
 
 
 def test_json_has_everything_and_null_for_what_is_not_determined() -> None:
