@@ -35,7 +35,7 @@ class Comments(BaseHTTPRequestHandler):
         assert path == "/repos/someone/summaries/issues/7/comments"
         number = re.search(r"\bpage=(\d+)", query.replace("per_page", ""))
         page = int(number[1]) if number else 1
-        url = f"http://127.0.0.1:{self.server.server_address[1]}{path}?page={page + 1}"
+        url = f"http://{self.headers['Host']}{path}?page={page + 1}"
         link = f'<{url}>; rel="next"' if page < len(self.comments) else ""
         self.answer(200, self.comments[page - 1 : page], link)
 

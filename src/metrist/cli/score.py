@@ -11,10 +11,10 @@ import typer
 from metrist.cli.options import (
     DRAWS,
     DRY_RUN,
-    NO_TEXTS,
     PAPER_FORMAT,
     SEED,
     TABLE_FORMAT,
+    TEXTS,
     Format,
     Inputs,
     LayoutOptions,
@@ -62,7 +62,7 @@ def score(
         shown="the fastest here",
     ),
     tokens: bool = setting(False, "Store scores of single tokens, for `metrist heat`."),
-    no_texts: bool = NO_TEXTS,
+    texts: bool = TEXTS,
     log: Names = setting(
         (),
         "Log scores with their intervals, and the report: mlflow[:URI], wandb[:PROJECT] or tensorboard[:FOLDER]; "
@@ -78,7 +78,7 @@ def score(
     appearance: LayoutOptions,
 ) -> None:
     from metrist.compat.tracking import check_trackers, log_results
-    from metrist.report.scores import describe_total_failure
+    from metrist.report.scores import describe_missing_scores, describe_total_failure
     from metrist.run import score as score_records
     from metrist.run.estimate import estimate_run
     from metrist.run.executors import resolve_executor
@@ -107,7 +107,7 @@ def score(
                 out=out,
                 progress=progress,
                 tokens=tokens,
-                texts=not no_texts,
+                texts=texts,
                 **as_arguments(models),
                 **as_arguments(llms),
             )
@@ -133,8 +133,8 @@ def score(
         if form == "text" and not verbose:
             table = replace(table, signatures=())
         if form == "text":  # The error says it once more.
-            told = tuple(f"{text}: {len(results):,} of " for text in failed)
-            table = replace(table, remarks=[remark for remark in table.remarks if not remark.startswith(told)])
+            told = [remark for text in failed for remark in describe_missing_scores(text, results.scores[text])]
+            table = replace(table, remarks=[remark for remark in table.remarks if remark not in told])
         print_table(table, form, layout)
     for failure in (error, *failed.values()):
         if failure is not None:
@@ -213,7 +213,7 @@ def prefer(
     reading: ReadingOptions,
     models: ModelSettings,
     llms: LLMOptions,
-    no_texts: bool = NO_TEXTS,
+    texts: bool = TEXTS,
     dry_run: bool = DRY_RUN,
     draws: int = DRAWS,
     seed: int = SEED,
@@ -243,7 +243,7 @@ def prefer(
             comparators,
             out=out,
             progress=progress,
-            texts=not no_texts,
+            texts=texts,
             **choice,
             **as_arguments(models),
             **as_arguments(llms),

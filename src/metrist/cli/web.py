@@ -214,7 +214,35 @@ def _print_status(answers: Answers, form: Format) -> None:
         ],
         notes=[ALPHA_NOTE],
     )
-    print_tables([progress, agreement, *_list_disputes(answers)], form)
+    print_tables([progress, *_list_means(answers), agreement, *_list_disputes(answers)], form)
+
+
+def _list_means(answers: Answers) -> list[Table]:
+    from metrist.report.tables import Estimate, Table, name_columns
+    from metrist.web.annotation.estimates import describe_means, estimate_ratings
+
+    means = [mean for mean in estimate_ratings(answers) if mean.rated]
+    if not means:
+        return []
+    is_pairwise = answers.project.schema.kind == "pairwise"
+    title, column = ("Win rates", "win rate") if is_pairwise else ("Mean ratings", "mean")
+    return [
+        Table(
+            title=title,
+            columns=name_columns("question", "system", right=(column, "rated", "of")),
+            rows=[
+                [
+                    mean.question,
+                    mean.system,
+                    Estimate(mean.value, mean.low, mean.high),
+                    mean.rated,
+                    mean.outputs,
+                ]
+                for mean in means
+            ],
+            notes=describe_means(answers, means),
+        )
+    ]
 
 
 def _list_disputes(answers: Answers) -> list[Table]:

@@ -77,11 +77,9 @@ def _list_remarks(results: Any) -> list[str]:
         remarks.append("The systems have outputs for different items: `metrist compare` compares them on shared ones")
     remarks += results.notes
     for label, scores in results.scores.items():
-        reasons = _list_reasons(scores.failures)
         # Metrics that ask an LLM say it in a remark of their own.
-        if reasons and not any(note.startswith(f"{label}: ") and _COVERED in note for note in results.notes):
-            outputs = format_count(len(scores) - scores.pending, "output")
-            remarks.append(f"{label}: {len(reasons):,} of {outputs} not scored, {summarize_reasons(reasons)}")
+        if not any(note.startswith(f"{label}: ") and _COVERED in note for note in results.notes):
+            remarks += describe_missing_scores(label, scores)
     return remarks
 
 
@@ -103,6 +101,13 @@ def sign_metrics(
 
 
 # ---- Failures in words ----
+
+
+def describe_missing_scores(label: str, scores: Scores) -> list[str]:
+    """How many outputs a metric did not score, and why; nothing if it scored all."""
+    reasons = _list_reasons(scores.failures)
+    outputs = format_count(len(scores) - scores.pending, "output")
+    return [f"{label}: {len(reasons):,} of {outputs} not scored, {summarize_reasons(reasons)}"] if reasons else []
 
 
 def describe_total_failure(text: str, scores: Scores) -> str | None:

@@ -12,6 +12,7 @@ sampling in random order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -31,10 +32,12 @@ EVEN = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What one task shows: an output, or two outputs of an item. `weight` is 1 over the probability of its choice."""
+    """What one task shows: an output, or two outputs of an item. `weight` is 1 over the probability of its choice.
+    `scores` are those of metrics, of a pair the differences, None where one is missing."""
 
     records: tuple[Record, ...]
     weight: float = 1.0
+    scores: tuple[float | None, ...] = ()
 
     @property
     def item(self) -> str:
@@ -169,7 +172,18 @@ def draw_systematic(probability: Floats, rng: np.random.Generator) -> Codes:
     return np.unique(order[places])
 
 
-# ---- Where metrics disagree
+# ---- Scores of metrics
+
+
+def add_scores(units: Sequence[Unit], scores: Mapping[str, Mapping[tuple[str, str], float]]) -> list[Unit]:
+    """Return the units with the scores that metrics give outputs by item and system."""
+
+    def score_unit(unit: Unit, column: Mapping[tuple[str, str], float]) -> float | None:
+        values = [column.get((unit.item, system), math.nan) for system in unit.systems]
+        value = values[0] if len(values) == 1 else values[0] - values[1]
+        return value if math.isfinite(value) else None
+
+    return [replace(unit, scores=tuple(score_unit(unit, column) for column in scores.values())) for unit in units]
 
 
 def measure_disagreement(results: Results, metrics: Sequence[str] = ()) -> dict[str, float]:

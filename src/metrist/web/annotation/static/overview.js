@@ -4,7 +4,7 @@ import { request } from "/static/page.js";
 import { markedBox, part } from "/static/output_card.js";
 
 const REFRESH = 5000;
-const numeric = ["Attention passed", "α", "Tasks with two answers"];
+const numeric = ["Attention passed", "Mean", "95 % interval", "Rated", "α", "Tasks with two answers"];
 const bar = document.getElementById("bar");
 const main = document.getElementById("main");
 const state = element("span", { class: "soft small end", role: "status" });
@@ -48,6 +48,16 @@ function agreementRow(row) {
     cell(row.scale),
     cell(String(row.tasks), { class: "number" }),
     cell(row.failure ?? "", { class: "soft" }));
+}
+
+function meanRow(mean) {
+  const interval = mean.low === null ? "–" : `${mean.low.toFixed(3)} to ${mean.high.toFixed(3)}`;
+  return element("tr", {},
+    element("th", { scope: "row" }, safeName(mean.question)),
+    cell(safeName(mean.system)),
+    cell(mean.value.toFixed(3), { class: "number" }),
+    cell(interval, { class: "number" }),
+    cell(`${mean.rated} of ${mean.outputs}`, { class: "number" }));
 }
 
 function describeErrors(errors) {
@@ -117,11 +127,17 @@ function draw(overview) {
   const total = overview.raters.reduce((sum, rater) => sum + rater.total, 0);
   head.replaceChildren(
     element("p", {}, `${safeName(overview.about)} `, element("span", { class: "soft" },
-      `${overview.tasks} tasks${overview.pick ? `, picked ${picks[overview.pick] ?? safeName(overview.pick)}` : ""}${overview.attention ? `, and ${overview.attention} attention items` : ""}; ${done} of ${total} answers done. Everything is in `,
+      `${overview.tasks} tasks${overview.pick ? `, picked ${picks[overview.pick] ?? safeName(overview.pick)}` : ""}${overview.informative ? ", those whose rating tells most first" : ""}${overview.attention ? `, and ${overview.attention} attention items` : ""}; ${done} of ${total} answers done. Everything is in `,
       element("code", { class: "name" }, safeName(overview.folder)), ".")),
     element("h2", {}, "Raters"),
     table("Raters", ["Rater", "Done", "Attention passed", "Last click", "Personal link"], overview.raters.map(raterRow)));
+  const means = !overview.means.length ? [] : [
+    element("h2", {}, overview.means_title),
+    element("p", { class: "soft small" }, overview.means_note),
+    table(overview.means_title, ["Question", "System", "Mean", "95 % interval", "Rated"], overview.means.map(meanRow)),
+  ];
   tail.replaceChildren(
+    ...means,
     element("h2", {}, "Agreement (Krippendorff’s α)"),
     element("p", { class: "soft small" }, overview.alpha),
     table("Agreement", ["Question", "α", "Scale", "Tasks with two answers", "Remark"], overview.agreement.map(agreementRow)),
