@@ -360,7 +360,7 @@ def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
     metrics: list[str] = []
     reasons: list[str] = []
     tasks = Counter(infer_task(record) for record in records)
-    model, why = _choose_model(records, tasks)
+    model, why = _choose_model(records)
     metrics += [model] if model else []
     reasons += why
     if any(record.references for record in records):
@@ -379,7 +379,7 @@ def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
     return DefaultMetrics(metrics=tuple(metrics), reasons=tuple(reasons))
 
 
-def _choose_model(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[str | None, list[str]]:
+def _choose_model(records: Sequence[Record]) -> tuple[str | None, list[str]]:
     """`consistency`, `quality` or nothing, and why, task by task."""
     answers = 2 * sum(map(_answers_from_passages, records)) > len(records)
     name = "consistency" if answers else "quality"
