@@ -9,6 +9,8 @@ from metrist.settings import setting
 
 #: Which outputs or pairs raters see.
 Pick = Literal["random", "items", "system", "disagreement"]
+#: The order in which they see them.
+Order = Literal["random", "informative"]
 Names = tuple[str, ...]
 
 
@@ -37,6 +39,11 @@ class ProjectPlan:
         "Which: any; whole items; equally many of each system; whole items, those that metrics disagree about "
         "more often (needs a run).",
     )
+    order: Order = setting(
+        "random",
+        "Which come next: any; or, once 100 are rated, those whose rating tells most (needs scores of metrics).",
+        "--next",
+    )
     run: str | None = setting(
         None,
         "A run folder: scores that narrow the intervals of mean ratings, for --pick disagreement, and the "
@@ -53,7 +60,7 @@ class ProjectPlan:
         metavar="FILE",
     )
     guidelines: str | None = setting(
-        None, "A text file that raters read first and can open at any time.", metavar="FILE"
+        None, "A text file, in Markdown, that raters read first and can open at any time.", metavar="FILE"
     )
     show_references: bool = setting(False, "Show raters the references, too.")
     seed: int = setting(0, "Seed of the sample and of all orders.", min=0)
