@@ -30,6 +30,9 @@ from hypothesis import HealthCheck, settings
 import tiers
 import torture_table
 
+# The same for pytest, whose workers would each compile all tests.
+sys.dont_write_bytecode = False
+
 ROOT = Path(__file__).resolve().parent.parent
 BEGAN = time.time()
 DATA = Path(os.environ.get("METRIST_TEST_DATA") or ROOT / ".." / "shared" / "data")
@@ -50,6 +53,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     file = collection_path.relative_to(config.rootpath).as_posix()
     return tiers.is_left_out(file, config.option.markexpr) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Let each worker of pytest-xdist begin with other files: the first to import one compiles it for the others."""
+    report = yield
+    worker = getattr(collector.config, "workerinput", None)
+    if worker and collector.path == ROOT / "tests":
+        start = len(report.result) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        report.result = report.result[start:] + report.result[:start]
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers must agree on the order of the tests."""
+    items.sort(key=lambda item: item.path)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
