@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,11 @@ def test_types_named_on_the_page_are_public() -> None:
     names = set(re.findall(r"`([A-Z]\w+)`", PAGE))
     assert len(names) > 10
     assert [name for name in names if not hasattr(metrist, name)] == []
+
+
+def test_one_class_has_one_name() -> None:
+    """Drop-in classes of `metrist.compat` have the names of the packages that they replace."""
+    package = Path(metrist.__file__).parent
+    files = [path for path in package.rglob("*.py") if not path.is_relative_to(package / "compat")]
+    names = [name for path in files for name in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.M)]
+    assert [name for name, count in Counter(names).items() if count > 1 and not name.startswith("_")] == []

@@ -1,7 +1,8 @@
-"""The command that installs a missing extra names a route that works where metrist runs."""
+"""The command that installs a missing extra names a route that works where metrist runs; words of messages."""
 
 from __future__ import annotations
 
+import ast
 import json
 import pickle
 import re
@@ -24,6 +25,9 @@ from metrist.errors import (
     install_command,
     label_item,
 )
+
+#: Functions that take a note for the user.
+NOTING = ("append", "announce", "build_unmeasured")
 
 # conftest.py replaces these so that other tests see the same message everywhere.
 find_origin = errors.find_origin
@@ -139,3 +143,23 @@ def test_a_code_is_that_of_the_class_or_given_and_survives_pickling() -> None:
     assert MissingExtra("x", "llm").code == "missing_dependency"
     sent = pickle.loads(pickle.dumps(RunError("no metric 'x'", code="unknown_name")))
     assert (sent.code, str(sent)) == ("unknown_name", "no metric 'x'")
+
+
+def test_errors_and_notes_of_python_name_arguments_and_no_options() -> None:
+    """The command line writes its options for the arguments. Whole commands, of metrist or pip, have options."""
+    package = Path(errors.__file__).parent
+    named = []
+    for path in package.rglob("*.py"):
+        if path.is_relative_to(package / "cli"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _get_name(node.func) in NOTING):
+                parts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                text = " ".join(part for part in parts if isinstance(part, str))
+                if re.search(r"--[a-z]", text) and not re.search(r"metrist [a-z]+ |pip install|git clone", text):
+                    named.append(f"{path.relative_to(package)}:{node.lineno}")
+    assert named == []
+
+
+def _get_name(function: ast.expr) -> str:
+    return getattr(function, "attr", getattr(function, "id", ""))

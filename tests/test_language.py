@@ -21,7 +21,7 @@ from metrist.metrics.errors.combined import choose_models
 from metrist.metrics.likelihood.likelihood import Likelihood
 from metrist.metrics.trained.consistency import Consistency
 from metrist.metrics.trained.fluency import Fluency
-from metrist.metrics.trained.preference import Preference
+from metrist.metrics.trained.preference import PreferenceMetric
 from metrist.metrics.trained.quality import Quality
 from metrist.records import Record
 from metrist.run.estimate import estimate_run
@@ -137,14 +137,14 @@ def test_what_is_too_short_to_tell_is_in_the_language_of_question_and_source() -
 
 def test_shipped_models_leave_out_what_they_do_not_know() -> None:
     german = Record(item="2", system="s", output=GERMAN, source=GERMAN)
-    for metric in (Fluency(), Consistency(), Likelihood(), Preference(), Quality()):
+    for metric in (Fluency(), Consistency(), Likelihood(), PreferenceMetric(), Quality()):
         scores = metric.score(Shard([SHORT_ANSWER, german]))
         assert np.isnan(scores.values).all()
         assert all("German" in failure for failure in scores.failures.values())
         assert metric.describe_misuse([SHORT_ANSWER, german])
     assert choose_models(SHORT_ANSWER).models == ()
     # What another model knows is not known.
-    for model in (Likelihood(model="some/model"), Preference(model="some/model")):
+    for model in (Likelihood(model="some/model"), PreferenceMetric(model="some/model")):
         assert model.find_unknown_language(german) is None
 
 

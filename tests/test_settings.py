@@ -73,15 +73,15 @@ COMMANDS = ["score", "meta", "check", "audit", "annotate", "serve", "build pairs
 
 def example(option: SettingField) -> tuple[str, Any]:
     """A value as the command line gives it, and the setting's value then."""
-    texts = {(): "a", Mapping[str, str]: "a=b", Mapping[str, float]: "a=0.5"}
+    members = (option.type, *get_args(option.type))
     if choices := list_choices(option.type):
         return choices[-1], choices[-1]
     if option.type == Mapping[str, Any] or Mapping[str, float] in get_args(option.type):
         return "a=0.5", {"a": 0.5}
-    if option.type in (Mapping[str, str], Mapping[str, float]):
-        text = texts[option.type]
-        return text, {"a": "b" if text == "a=b" else 0.5}
-    members = (option.type, *get_args(option.type))
+    if option.type == Mapping[str, str]:
+        return "a=b", {"a": "b"}
+    if Mapping[str, float] in members:
+        return "a=0.5", {"a": 0.5}
     for kind in (int, float):
         if kind in members:
             value = kind(option.setting.max or max(option.setting.min or 0, 3)) * (0.5 if option.setting.open else 1)

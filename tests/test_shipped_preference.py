@@ -24,7 +24,7 @@ import pytest
 
 from metrist.io import read_records
 from metrist.metrics.base import Shard
-from metrist.metrics.trained.preference import Preference
+from metrist.metrics.trained.preference import PreferenceMetric
 from metrist.records import Record
 from real_records import rows as read_rows
 
@@ -53,7 +53,7 @@ def card(folder: Path) -> str:
 
 
 def score_record(record: Record, **settings: Any) -> float:
-    return float(Preference(**settings).score(Shard([record])).values[0])
+    return float(PreferenceMetric(**settings).score(Shard([record])).values[0])
 
 
 def test_the_card_names_every_training_set_with_its_licence(card: str) -> None:
@@ -93,7 +93,7 @@ def test_a_good_summary_is_preferred_to_one_that_fails_the_criterion(criterion: 
 def test_an_output_that_the_model_cannot_read_has_no_score(output: str) -> None:
     """Not a token, or none that its vocabulary knows: bert's words are at most 100 letters long."""
     records = [Record(item="1", system="a", output=output), Record(item="1", system="b", output="Fine.")]
-    scores = Preference().score(Shard(records))
+    scores = PreferenceMetric().score(Shard(records))
     assert math.isnan(scores.values[0])
     assert math.isfinite(scores.values[1])
     assert scores.failures == {0: "the output has nothing that the model can read"}
@@ -101,7 +101,7 @@ def test_an_output_that_the_model_cannot_read_has_no_score(output: str) -> None:
 
 
 def test_the_default_model_is_the_shipped_one_and_needs_no_torch() -> None:
-    assert Preference().model == f"metrist:{NAME}"
+    assert PreferenceMetric().model == f"metrist:{NAME}"
     code = "import sys, metrist; metrist.score([{'output': 'Fine.'}], ['preference']); print('torch' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.splitlines()[-1] == "False"
@@ -130,7 +130,9 @@ def test_scores_equal_those_of_transformers(folder: Path) -> None:
     answer = states[-len(parts[2]) - 1 :].mean(0)
     weight, bias = (next(value for name, value in head.items() if name.endswith(end)) for end in ("weight", "bias"))
     expected = float(answer @ weight.reshape(-1) + bias.reshape(-1)[0])
-    score = Preference(criterion="relevance").score(Shard([Record(item="1", system="a", source=SOURCE, output=GOOD)]))
+    score = PreferenceMetric(criterion="relevance").score(
+        Shard([Record(item="1", system="a", source=SOURCE, output=GOOD)])
+    )
     assert score.parts["reward"][0] == pytest.approx(expected, abs=1e-4)
 
 
@@ -175,7 +177,7 @@ def test_agreement_is_what_the_card_says(card: str, data: Data, name: str) -> No
 
 def score_outputs(path: Path, criterion: str) -> Values:
     records = list(read_records(path))
-    values = Preference(model=f"metrist:{NAME}", criterion=criterion).score(Shard(records)).values
+    values = PreferenceMetric(model=f"metrist:{NAME}", criterion=criterion).score(Shard(records)).values
     return {(record.item, record.system): float(value) for record, value in zip(records, values, strict=True)}
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from metrist.errors import MissingExtra
 from metrist.metrics.base import Shard
-from metrist.metrics.trained.preference import Preference
+from metrist.metrics.trained.preference import PreferenceMetric
 from metrist.models.devices import Options
 from metrist.models.weights import find_weights
 from metrist.records import Record
@@ -56,7 +56,7 @@ def read_cases() -> list[Case]:
 
 
 def is_right(model: str, case: Case) -> bool:
-    metric = Preference(model=model, instruction=case.instruction, context=("source",))
+    metric = PreferenceMetric(model=model, instruction=case.instruction, context=("source",))
     records = [
         Record(item="1", system=str(number), output=output, source=case.request)
         for number, output in enumerate((case.suitable, case.other))

@@ -1,6 +1,6 @@
 """Learn the weights of `quality` for each task, and write src/metrist/metrics/trained/quality.toml.
 
-    python quality_weights.py DATA SCORES [OUT]
+    python quality_weights.py DATA SCORES [TASK...]       the mixtures of other tasks stay as they are
     python quality_weights.py plain DATA/fed.jsonl.xz OUT.jsonl.xz
 
 SCORES is the folder of stored scores of `metrist reproduce --scores`; quality_weights.toml has the tasks. Only sets of
@@ -13,6 +13,9 @@ each), standardised, so that neither scales nor difficult items matter. The weig
 is not negative and is drawn towards equal weights: few sets, few parameters. A metric is left out of a task if it does
 not agree with people beyond length on the mean of the task's sets, or if it significantly runs against them on one.
 Where a metric has no scores on the sets, or learned from all of them, the weights are equal and the table says so.
+Length may be a part itself where people prefer longer or shorter outputs. A task whose mixture agrees less than
+length, -length, the copy rate or, with references, the best lexical metric on any set of the table of results is
+withdrawn in quality_weights.toml, with the figures; tests/metrics/trained/test_quality.py checks that none is left.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ class Task(NamedTuple):
     task: str
     candidates: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     left_out: Mapping[str, str] = {}
     reason: str = ""
@@ -129,6 +133,7 @@ def read_evidence(
             parts.append(standardise(gold[outputs], items))
             for name, column in columns.items():
                 ranked[name].append(standardise(column[outputs], items))
+                # Length has no figure given length.
                 statistics[name].append(
                     correlate(
                         gold[outputs],
@@ -138,7 +143,7 @@ def read_evidence(
                         by_item=rated.group == "item",
                         ranked=True,
                         draws=DRAWS,
-                    )[1]
+                    )[0 if name == "length" else 1]
                 )
         human = np.concatenate(parts)
         stacked = {name: np.concatenate(rows) for name, rows in ranked.items()}
@@ -254,24 +259,22 @@ def weigh_equally(metric: str, evidence: Sequence[Evidence], count: int) -> dict
 def write_table(mixtures: Sequence[Mapping[str, Any]]) -> str:
     lines = ["# Written by models/recipes/quality_weights.py; edit the recipe, not this file."]
     for mixture in mixtures:
-        needs = ", ".join(f'"{need}"' for need in mixture["needs"])
-        lines += [
-            "",
-            "[[mixtures]]",
-            f'task = "{mixture["task"]}"',
-            f"needs = [{needs}]",
-            f'basis = "{mixture["basis"]}"',
-        ]
-        if mixture["size"] != "small":
-            lines.append(f'size = "{mixture["size"]}"')
+        lines += ["", "[[mixtures]]", f'task = "{mixture["task"]}"', f"needs = {json.dumps(mixture['needs'])}"]
+        if without := mixture.get("without"):
+            lines.append(f"without = {json.dumps(without)}")
+        lines.append(f'basis = "{mixture["basis"]}"')
+        size = mixture.get("size", "small")
+        if size != "small":
+            lines.append(f'size = "{size}"')
         lines.append("[mixtures.parts]")
         for metric, numbers in mixture["parts"].items():
-            text = add_size(metric, mixture["size"])
+            text = add_size(metric, size)
             inside = ", ".join(f"{key} = {value}" for key, value in numbers.items())
-            lines.append(f"{metric if text == metric else json.dumps(text)} = {{ {inside} }}")
-        if mixture["left_out"]:
+            lines.append(f"{json.dumps(text) if '(' in text else text} = {{ {inside} }}")
+        if left_out := mixture.get("left_out"):
             lines.append("[mixtures.left_out]")
-            lines += [f'{metric} = "{reason}"' for metric, reason in mixture["left_out"].items()]
+            lines += [f'{metric} = "{reason}"' for metric, reason in left_out.items()]
+    lines += ["", "[withdrawn]", *(f'{task} = "{reason}"' for task, reason in RECIPE["withdrawn"].items())]
     return "\n".join(lines) + "\n"
 
 
@@ -286,19 +289,23 @@ def main() -> None:
     if sys.argv[1] == "plain":
         remove_speakers(*map(Path, sys.argv[2:]))
         return
-    data, scores, *out = sys.argv[1:]
+    data, scores, *only = sys.argv[1:]
     folder = DataFolder(Path(data), scores)
     content = read_table_file(agreement.METRICS_TABLE)
     trained = {entry["label"].partition(",")[0]: set(entry.get("trained", ())) for entry in content["metrics"]}
     sets = {rated.data: rated for rated in agreement.parse_sets() if not rated.judged}
-    mixtures = []
+    target = Path(__file__).resolve().parents[2] / "src/metrist/metrics/trained/quality.toml"
+    written = tomllib.loads(target.read_text(encoding="utf-8"))["mixtures"]
+    mixtures: list[Mapping[str, Any]] = []
     sizes: tuple[Size, ...] = get_args(Size)
     for size, task in product(sizes, TASKS):
+        if only and task.task not in only:
+            mixtures += [m for m in written if (m["task"], m.get("size", "small")) == (task.task, size)]
+            continue
         print(size, task.task, ", ".join(task.needs))
-        mixture = {"size": size, **learn(folder, task, sets, trained, size)}
+        mixture = {"size": size, "without": task.without, **learn(folder, task, sets, trained, size)}
         print("  ", mixture["parts"])
         mixtures.append(mixture)
-    target = Path(out[0]) if out else Path(__file__).resolve().parents[2] / "src/metrist/metrics/trained/quality.toml"
     target.write_text(write_table(mixtures), encoding="utf-8")
 
 

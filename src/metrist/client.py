@@ -38,11 +38,11 @@ try:
     from metrist.web.service import models
     from metrist.web.service.models import (
         CheckedMetric,
-        Contest,
         GuardVerdict,
         JudgedPair,
         PairJudgment,
         ServedComparison,
+        ServedContest,
         ServedMetric,
     )
 except ImportError:
@@ -52,12 +52,12 @@ __all__ = [
     "AsyncClient",
     "CheckedMetric",
     "Client",
-    "Contest",
     "GuardVerdict",
     "JudgedPair",
     "PairJudgment",
     "ScoredOutput",
     "ServedComparison",
+    "ServedContest",
     "ServedMetric",
     "ServiceError",
 ]

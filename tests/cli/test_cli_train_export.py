@@ -8,7 +8,7 @@ import pytest
 
 import tiny_rewards
 from metrist.metrics.base import Shard
-from metrist.metrics.trained.preference import Preference
+from metrist.metrics.trained.preference import PreferenceMetric
 from metrist.records import Record
 
 
@@ -22,7 +22,7 @@ def test_an_exported_model_scores_as_the_trained_one_does(metrist, trained: Path
     assert exported.code == 0, exported.err
     assert f"wrote {tmp_path / 'whole'} (" in exported.out
     shard = Shard([Record(item="1", system="a", output="the cat sat on the mat")])
-    values = [Preference(model=str(folder)).score(shard).values[0] for folder in (trained, tmp_path / "whole")]
+    values = [PreferenceMetric(model=str(folder)).score(shard).values[0] for folder in (trained, tmp_path / "whole")]
     assert values[0] == pytest.approx(values[1], abs=1e-5)
 
 

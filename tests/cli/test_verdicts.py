@@ -133,3 +133,23 @@ def test_a_settings_file_names_metrics_in_a_table(metrist, outputs: Path) -> Non
     assert metrist("run", config).code == 1
     config.write_text("input = 'outputs.jsonl'\nmetrics = ['a=chrf', 'a=rougeL']")
     assert "both called 'a'" in metrist("run", config).err
+
+
+def test_a_note_of_compare_names_the_option_of_score(metrist, tmp_path: Path) -> None:
+    rows = [
+        {"item": str(n), "system": system, "output": f"cat {n}", "source": f"{system} {n}", "references": ["a cat"]}
+        for n in range(8)
+        for system in "ab"
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert metrist("score", tmp_path / "rows.jsonl", "-m", "length", "-o", tmp_path / "run").code == 0
+    answer = metrist("compare", tmp_path / "run")
+    assert "--item-key" in answer.out
+    assert "item_key" not in answer.out
+
+
+def test_what_is_not_verified_is_told_with_its_option(metrist, tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text('{"item": "1", "system": "a", "output": "x"}\n')
+    metrist("score", tmp_path / "one.jsonl", "-m", "judge(llm=fake(answers='{}'))", "-o", tmp_path / "judged")
+    answer = metrist("verify", tmp_path / "judged")
+    assert "--llm scores it again" in answer.out

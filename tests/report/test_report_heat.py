@@ -77,7 +77,7 @@ def test_plain_text_marks_tokens_that_were_not_expected() -> None:
         "",
         "3 of 9 outputs, the worst first",
         "In brackets: words with a probability below .01, and their log-probability: the sum over the pieces that the "
-        "model reads (--pieces shows them).",
+        "model reads.",
     ]
 
 

@@ -20,7 +20,7 @@ from metrist.errors import ErrorCode, InputError, NeedsError, RunError
 from metrist.run import export, load, score
 from metrist.run.executors import Processes, Serial, Task, TaskResult
 from metrist.run.prefer import prefer
-from metrist.run.tasks import NeedsCheck, Pace, read_shards
+from metrist.run.tasks import NeedsCheck, TaskSize, read_shards
 from metrist.runtime import loading_watchers
 from metrist.scores import Scores
 from metrist.spec import parse
@@ -244,7 +244,9 @@ def test_progress_of_a_file_has_a_total_before_anything_is_scored(rows: Rows, tm
     assert calls == [(0, None, "chrf"), (0, 36, "chrf"), (36, 36, "chrf")]
 
 
-def test_loading_a_model_does_not_count_as_pace(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_a_model_does_not_count_for_the_size_of_tasks(
+    rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measured = []
 
     @dataclass(frozen=True)
@@ -264,7 +266,7 @@ def test_loading_a_model_does_not_count_as_pace(rows: Rows, tmp_path: Path, monk
 
     clock = [0.0]
     monkeypatch.setattr("metrist.run.tasks.time.perf_counter", lambda: clock[0])
-    monkeypatch.setattr(Pace, "measure", lambda _, units, seconds: measured.append((len(units), seconds)))
+    monkeypatch.setattr(TaskSize, "measure", lambda _, units, seconds: measured.append((len(units), seconds)))
     score(rows, [Slow()], out=tmp_path / "run", shard_size=36, executor="serial")
     assert measured == [(36, 1.0)]
 
@@ -461,25 +463,25 @@ def _outputs(*counts: int) -> list[Record]:
 def test_a_task_takes_a_few_seconds_and_ends_with_an_item_where_it_can(
     counts: tuple[int, ...], measured: int, seconds: float, size: int
 ) -> None:
-    pace = Pace()
+    task_size = TaskSize()
     if measured:
-        pace.measure(_outputs(measured), seconds)
-    assert pace.cut(_outputs(*counts)) == size
+        task_size.measure(_outputs(measured), seconds)
+    assert task_size.cut(_outputs(*counts)) == size
 
 
 @pytest.mark.parametrize(("tasks", "size"), [([(20, 2.0), (20, 1.0)], 50), ([(1, 0.4), (4, 0.4)], 16)])
 def test_the_slower_of_two_tasks_of_a_size_counts(tasks: list[tuple[int, float]], size: int) -> None:
-    pace = Pace()
+    task_size = TaskSize()
     for count, seconds in tasks:
-        pace.measure(_outputs(count), seconds)
-    assert pace.cut(_outputs(99)) == size
+        task_size.measure(_outputs(count), seconds)
+    assert task_size.cut(_outputs(99)) == size
 
 
 @pytest.mark.parametrize(("references", "size"), [(True, 5), (False, 25)])
 def test_references_count_only_where_a_metric_reads_them(references: bool, size: int) -> None:
-    pace = Pace(references=references)
-    pace.measure(_outputs(20), 2.0)
-    assert pace.cut([replace(record, references=("x" * 40,)) for record in _outputs(*[1] * 60)]) == size
+    task_size = TaskSize(references=references)
+    task_size.measure(_outputs(20), 2.0)
+    assert task_size.cut([replace(record, references=("x" * 40,)) for record in _outputs(*[1] * 60)]) == size
 
 
 def _share_source(size: int, *counts: int) -> list[Record]:
@@ -502,9 +504,9 @@ def _share_source(size: int, *counts: int) -> list[Record]:
 def test_a_source_that_outputs_share_counts_once(
     source: int, counts: tuple[int, ...], seconds: float, size: int
 ) -> None:
-    pace = Pace()
-    pace.measure(_share_source(source, *[2] * 20), 20 * seconds)
-    assert pace.cut(_share_source(source, *counts)) == size
+    task_size = TaskSize()
+    task_size.measure(_share_source(source, *[2] * 20), 20 * seconds)
+    assert task_size.cut(_share_source(source, *counts)) == size
 
 
 @pytest.mark.parametrize("executor", ["serial", "processes"])

@@ -14,7 +14,7 @@ from metrist.errors import RunError
 from metrist.stats import agreement as agreement_module
 from metrist.stats.agreement import (
     COEFFICIENTS,
-    Agreement,
+    AgreementCoefficient,
     Scale,
     Weighting,
     agreement,
@@ -70,7 +70,7 @@ def long(table: object) -> Ratings:
     return Ratings.of(output, rater, cells[rater, output], cells.shape[1])
 
 
-def measured(table: object, *names: str, draws: int = 0) -> list[Agreement]:
+def measured(table: object, *names: str, draws: int = 0) -> list[AgreementCoefficient]:
     return agreement(long(table), names, draws, np.random.default_rng(0))
 
 

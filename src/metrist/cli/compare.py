@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from metrist.cli.options import PAPER_FORMAT, TABLE_FORMAT, Format, LayoutOptions, PaperFormat, RunPath, RunPaths
-from metrist.cli.output import print_note, print_table, print_tables, print_text
+from metrist.cli.output import print_note, print_table, print_tables, print_text, translate_notes
 from metrist.cli.progress import progress_bar
 from metrist.errors import RunError
 from metrist.evaluate.plans import CheckSettings, ComparisonSettings
@@ -122,7 +122,9 @@ def verify(
     sample: int = setting(100, "How many outputs are scored again.", min=1),
     seed: int = setting(0, "Seed of the sample.", min=0),
     tolerance: float = setting(1e-6, "Largest difference of scores, relative if they exceed 1.", min=0),
-    llm: bool = setting(False, "Score metrics that call an LLM again, too: answers may differ and cost money."),
+    allow_llm: bool = setting(
+        False, "Score metrics that call an LLM again, too: answers may differ and cost money.", "--llm"
+    ),
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.run.verify import verify as verify_run
@@ -134,9 +136,11 @@ def verify(
         sample=sample,
         seed=seed,
         tolerance=tolerance,
-        allow_llm=llm,
+        allow_llm=allow_llm,
     )
-    print_table(verification.table(), form)
+    messages = translate_notes([finding.message for finding in verification.findings])
+    findings = [replace(finding, message=text) for finding, text in zip(verification.findings, messages, strict=True)]
+    print_table(replace(verification, findings=tuple(findings)).table(), form)
     if not verification.passed:
         raise typer.Exit(1)
 

@@ -24,23 +24,34 @@ def leaderboard(
     ],
     *,
     settings: LeaderboardSettings,
+    out: Path | None = setting(None, "Write a page of HTML here.", "-o", metavar="FILE"),
+    title: str = setting("Leaderboard", "The title of the page.", metavar="TEXT"),
     json_out: Path | None = setting(None, "Write everything here.", "--json", metavar="OUT"),
     reading: ReadingOptions,
     form: Format = TABLE_FORMAT,
 ) -> None:
+    from metrist.evaluate.leaderboard import build_page
     from metrist.evaluate.leaderboard import leaderboard as rank_systems
+    from metrist.io.rows import check_own
     from metrist.io.writer import atomic_write, check_distinct, check_writable
+    from metrist.report.html import PAGE_MARK
 
     reading.check_system(sources)
-    if json_out is not None:
-        check_writable(json_out)
-        check_distinct(json_out, sources, "the votes are")
+    for path in (out, json_out):
+        if path is not None:
+            check_writable(path)
+            check_distinct(path, sources, "the votes are")
+    if out is not None:
+        check_own(out, "page", mark=PAGE_MARK)
     with progress_bar("ranking", "draws") as progress:
         data = sources if len(sources) > 1 else sources[0]
         board = rank_systems(data, **as_arguments(settings), **reading.keywords(), progress=progress)
     if json_out is not None:
         with atomic_write(json_out) as file:
             file.write(board.to_json() + "\n")
+    if out is not None:
+        with atomic_write(out) as file:
+            file.write(build_page(board, title).html())
     tables = board.tables()
     if form == "json":
         print_text(board.to_json())

@@ -56,7 +56,10 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
-        known = {name: option for group in groups.values() for name, option in find_settings(group).items()}
+        # Notes of commands that read a run may say how to read its files.
+        known = dict(find_settings(ReadingSettings))
+        for group in groups.values():
+            known.update(find_settings(group))
         with name_arguments({**known, **own}):
             values |= {name: _convert(name, option, values[name]) for name, option in own.items()}
             for group_name, group in groups.items():
@@ -149,7 +152,7 @@ TABLE_FORMAT = setting("text", "How to print the table.", "--format")
 PAPER_FORMAT = setting("text", "How to print the table; bibtex: the papers to cite instead.", "--format")
 DRAWS = setting(1000, "Resamples behind intervals and tests.", min=100, max=MAX_DRAWS)
 SEED = setting(0, "Seed of the resampling.", min=0)
-NO_TEXTS = setting(False, "Store no texts in the run folder; commands that need them read the inputs again.")
+TEXTS = setting(True, "Store no texts in the run folder; commands that need them read the inputs again.", "/--no-texts")
 DRY_RUN = setting(False, "Print time, LLM requests, cost and a prompt; send and write nothing.")
 #: The limit of a command that calls LLMs now and then.
 MAX_COST = reuse_setting(LLMSettings, "max_cost")

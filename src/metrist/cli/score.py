@@ -11,10 +11,10 @@ import typer
 from metrist.cli.options import (
     DRAWS,
     DRY_RUN,
-    NO_TEXTS,
     PAPER_FORMAT,
     SEED,
     TABLE_FORMAT,
+    TEXTS,
     Format,
     Inputs,
     LayoutOptions,
@@ -62,7 +62,7 @@ def score(
         shown="the fastest here",
     ),
     tokens: bool = setting(False, "Store scores of single tokens, for `metrist heat`."),
-    no_texts: bool = NO_TEXTS,
+    texts: bool = TEXTS,
     log: Names = setting(
         (),
         "Log scores with their intervals, and the report: mlflow[:URI], wandb[:PROJECT] or tensorboard[:FOLDER]; "
@@ -107,7 +107,7 @@ def score(
                 out=out,
                 progress=progress,
                 tokens=tokens,
-                texts=not no_texts,
+                texts=texts,
                 **as_arguments(models),
                 **as_arguments(llms),
             )
@@ -213,7 +213,7 @@ def prefer(
     reading: ReadingOptions,
     models: ModelSettings,
     llms: LLMOptions,
-    no_texts: bool = NO_TEXTS,
+    texts: bool = TEXTS,
     dry_run: bool = DRY_RUN,
     draws: int = DRAWS,
     seed: int = SEED,
@@ -243,7 +243,7 @@ def prefer(
             comparators,
             out=out,
             progress=progress,
-            texts=not no_texts,
+            texts=texts,
             **choice,
             **as_arguments(models),
             **as_arguments(llms),

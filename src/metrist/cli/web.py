@@ -219,26 +219,28 @@ def _print_status(answers: Answers, form: Format) -> None:
 
 def _list_means(answers: Answers) -> list[Table]:
     from metrist.report.tables import Estimate, Table, name_columns
-    from metrist.web.annotation.estimates import MEANS_NOTE, describe_worth, estimate_ratings
+    from metrist.web.annotation.estimates import describe_means, estimate_ratings
 
     means = [mean for mean in estimate_ratings(answers) if mean.rated]
     if not means:
         return []
+    is_pairwise = answers.project.schema.kind == "pairwise"
+    title, column = ("Win rates", "win rate") if is_pairwise else ("Mean ratings", "mean")
     return [
         Table(
-            title="Mean ratings",
-            columns=name_columns("question", "system", right=("mean", "rated", "of")),
+            title=title,
+            columns=name_columns("question", "system", right=(column, "rated", "of")),
             rows=[
                 [
                     mean.question,
                     mean.system,
-                    Estimate(mean.value, mean.low, mean.high, 2),
+                    Estimate(mean.value, mean.low, mean.high),
                     mean.rated,
                     mean.outputs,
                 ]
                 for mean in means
             ],
-            notes=[MEANS_NOTE, *describe_worth(means)],
+            notes=describe_means(answers, means),
         )
     ]
 

@@ -26,7 +26,7 @@ from metrist.metrics.judge.rubrics import ALL_ASPECTS
 from metrist.metrics.llm_metric import merge_usage
 from metrist.metrics.registry import build
 from metrist.metrics.trained.consistency import Consistency
-from metrist.metrics.trained.preference import SPREAD, Preference
+from metrist.metrics.trained.preference import SPREAD, PreferenceMetric
 from metrist.models.devices import Options
 from metrist.records import Pair, hash_units
 from metrist.run import Results, load, read_inputs
@@ -400,7 +400,7 @@ def _find_question(metric: Metric | None) -> str:
         return " ".join(aspect.question for aspect in aspects)
     if isinstance(metric, JudgePair):
         return metric.describe_criteria()
-    if isinstance(metric, Preference):
+    if isinstance(metric, PreferenceMetric):
         known = criteria.known(metric.criterion)
         return metric.instruction or (known.instruction if known else "")
     if isinstance(metric, Panel | PanelPair):

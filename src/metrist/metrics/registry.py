@@ -57,7 +57,7 @@ _SHIPPED: Mapping[str, EntryPoint] = {
         "prism_style": "likelihood.likelihood:PrismStyle",
         "gptscore": "likelihood.causal:GptScore",
         "perplexity": "likelihood.causal:Perplexity",
-        "preference": "trained.preference:Preference",
+        "preference": "trained.preference:PreferenceMetric",
         "fluency": "trained.fluency:Fluency",
         "translation_quality": "trained.translation_quality:TranslationQuality",
         "consistency": "trained.consistency:Consistency",

@@ -213,7 +213,7 @@ class Explanations:
 
 _WORD_LEGEND = (
     "In brackets: words with a probability below .01, and their log-probability: the sum over the pieces that the "
-    "model reads (--pieces shows them)."
+    "model reads."
 )
 _PIECE_LEGEND = "In brackets: pieces with a probability below .01, and their log-probability."
 

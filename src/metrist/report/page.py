@@ -39,9 +39,11 @@ class Prose:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableBlock:
-    """A table, which can be copied. Its notes are shown below it."""
+    """A table, which can be copied; readers can sort and filter its rows if it is `sortable`. Its notes are shown below
+    it."""
 
     table: Table
+    sortable: bool = False
     form: ClassVar = "table"
 
 
@@ -186,7 +188,8 @@ class Report:
 class _TableView:
     """What the template shows of a table: its first rows, and the forms in which it can be copied."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, block: TableBlock) -> None:
+        table, self.sortable = block.table, block.sortable
         self.title, self.columns = table.title, table.columns
         best = find_best(table.columns, table.rows)
         shown = table.rows[:MAX_ROWS]

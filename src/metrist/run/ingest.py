@@ -408,11 +408,11 @@ class Ingest:
         if draft.path is not None and other.path == self._place(draft):
             now = msgspec.structs.replace(other, options=dict(draft.options))
             readings = f"read as `{self._run.describe_reading(other)}` and now as `{self._run.describe_reading(now)}`"
-            where += f", {readings} (--output NAME=COLUMN for each column reads both)"
+            where += f", {readings} (`outputs={{'NAME': 'COLUMN'}}` for each column reads both)"
         return (
             f"{draft.name or 'rows in memory'}: item {label_item(item)!r} of system {system!r} is in "
             f"{self._store.name} already, with other texts, from {where}; nothing was scored. Give these outputs a "
-            f"system of their own (--system NAME), name a new run folder, or remove the earlier ones with {removal}"
+            f"system of their own (`system='NAME'`), name a new run folder, or remove the earlier ones with {removal}"
         )
 
 

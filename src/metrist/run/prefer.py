@@ -464,7 +464,7 @@ def pair_records(
     )
 
 
-class Votes:
+class MajorityVote:
     """What people chose by one aspect."""
 
     def __init__(self) -> None:
@@ -490,7 +490,7 @@ class _Rows:
 
     def __init__(self, reader: Reader) -> None:
         self.records: dict[tuple[str, str], Record] = {}
-        self.votes: dict[str, Votes] = {}
+        self.votes: dict[str, MajorityVote] = {}
         shown: dict[tuple[str, frozenset[str]], Key] = {}
         for entry in reader.entries():
             self.records.update({(record.item, record.system): record for record in entry.new})
@@ -499,7 +499,7 @@ class _Rows:
                 # Each pair once, in the order in which it was first shown.
                 shown.setdefault((item, frozenset((first, second))), (item, first, second))
             for preference in entry.preferences:
-                self.votes.setdefault(preference.aspect, Votes()).add(preference)
+                self.votes.setdefault(preference.aspect, MajorityVote()).add(preference)
         if not self.records:
             raise RunError(f"{', '.join(reader.names) or 'the input'}: no row has an output", code="no_data")
         self.given = [

@@ -156,7 +156,7 @@ class Run(StoredRun):
         if not self.manifest.texts:
             names = [name for name in names if name not in tables.QUOTING_COLUMNS]
             if columns and len(names) < len(wanted):
-                raise RunError(f"{self.name} stores no texts (--no-texts): read them from its inputs", code="no_data")
+                raise RunError(f"{self.name} stores no texts: read them from its inputs", code="no_data")
         if folder == "records":
             parts = [table for _, table in self.iterate_records(names)]
         else:

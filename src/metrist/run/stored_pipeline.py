@@ -50,10 +50,10 @@ from metrist.run.tasks import (
     SHARD_SIZE_WITH_MODEL,
     Block,
     NeedsCheck,
-    Pace,
     SliceSize,
     Task,
     TaskResult,
+    TaskSize,
     cut_columns,
     join_blocks,
     read_shards,
@@ -107,7 +107,7 @@ class StoredPipeline(Pipeline):
         self._writers: dict[str, _MetricWriter] = {}
         self._began = monotonic()
         with_models = [metric for metric in metrics if MetricCost.of(metric) is MetricCost.model]
-        self._pace = Pace(references=any("references" in metric.needs for metric in with_models))
+        self._model_task_size = TaskSize(references=any("references" in metric.needs for metric in with_models))
         # A metric of one's own may be slow, however cheap it looks.
         is_own = any(metric.catalog_name is None for metric in metrics)
         self._task_size = SliceSize(rows=_FIRST_RECORDS if is_own else SHARD_SIZE, limit=SHARD_SIZE)
@@ -203,7 +203,7 @@ class StoredPipeline(Pipeline):
             manifest = ingest.finish()
             self._kept = kept if keeps else None
         if is_new and self._texts and reader.announce:
-            reader.announce(f"{self._store.name}/ stores the texts of the records: --no-texts leaves them out")
+            reader.announce(f"{self._store.name}/ stores the texts of the records: `texts=False` leaves them out")
         self._own_inputs = ingest.numbers
         self.notes += ingest.notes
         self._run = Run(self._store, manifest)
@@ -352,7 +352,7 @@ class StoredPipeline(Pipeline):
                 sizes[kind] = self._task_size.rows
             rest = chosen[start : start + (self._shard_size or sizes.get(kind, SHARD_SIZE))]
             if self._shard_size is None and kind is MetricCost.model:
-                rest = rest[: self._pace.cut(rest)]
+                rest = rest[: self._model_task_size.cut(rest)]
             if isinstance(rest, RecordColumns):
                 rest = next(cut_columns(rest, len(rest)))
             yield rows[start : start + len(rest)], rest
@@ -445,7 +445,7 @@ class StoredPipeline(Pipeline):
         seconds = sum(outcome.seconds for outcome in result.outcomes.values())
         loading = sum(outcome.loading for outcome in result.outcomes.values())
         if kind is MetricCost.model:
-            self._pace.measure(units, seconds - loading)
+            self._model_task_size.measure(units, seconds - loading)
         elif kind is MetricCost.cheap:
             self._task_size.measure(len(units), seconds)
         for text, outcome in result.outcomes.items():

@@ -397,7 +397,7 @@ class NeedsCheck:
         raise NeedsError(f"{describe_missing(metric, first, named=True)}{others}{hint}")
 
 
-class Pace:
+class TaskSize:
     """Decides how many units the next task holds, so that it takes about `TASK_SECONDS`.
 
     Seconds are taken to grow with the characters of a task. What the outputs of an item share, as their source, counts

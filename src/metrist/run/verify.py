@@ -259,7 +259,7 @@ def _check_scores(
     if isinstance(metric, UnavailableMetric):
         return conclude(None, _NO_CODE)
     if calls_llm(metric) and not allow_llm:
-        return conclude(None, "it calls an LLM, whose answers may differ and cost money: --llm scores it again")
+        return conclude(None, "it calls an LLM, whose answers may differ and cost money: `allow_llm` scores it again")
     try:
         hashes = run.read_hashes()
         block, missing = run.read_scores(stored, hashes)

@@ -175,7 +175,7 @@ Comparison = Callable[[Floats, Floats, Floats], Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class AgreementCoefficient:
     """One coefficient. `outputs` counts outputs with at least two ratings. If the value is NaN, `failure` gives the
     reason."""
 
@@ -195,7 +195,7 @@ def agreement(
     rng: np.random.Generator,
     cluster: Codes | None = None,
     confidence: float = 0.95,
-) -> list[Agreement]:
+) -> list[AgreementCoefficient]:
     """Return the named coefficients with intervals over resamples of the outputs, or of clusters of outputs (items, for
     example): `cluster` holds one code per output. Raise RunError if a coefficient needs named raters and there are
     none."""
@@ -227,7 +227,7 @@ def agreement(
         value = float(_mean(parts[name], once)[0])
         low, high = interval(np.concatenate(resampled[name]), confidence, units, value)
         coefficients.append(
-            Agreement(
+            AgreementCoefficient(
                 name=name,
                 value=value,
                 low=low,

@@ -10,6 +10,9 @@ import numpy as np
 from metrist.stats import Floats
 from metrist.stats.preferences import BradleyTerry
 
+#: Strengths that differ by less are equal but for rounding.
+_EQUAL = 1e-9
+
 
 def rank_ranges(resampled: Floats, confidence: float) -> Floats:
     """Return the best and the worst rank (2, systems) of each system in resamples of their strengths (draws, systems),
@@ -36,7 +39,7 @@ def votes_needed(fitted: BradleyTerry, resampled: Floats, first: int, second: in
     of_model = float(fitted.covariance[[first, second], [first, second]].sum() - 2 * fitted.covariance[first, second])
     if not variance > 0 or not of_model > 0:
         return math.nan
-    if gap == 0:
+    if abs(gap) < _EQUAL:
         return math.inf
     missing = (NormalDist().inv_cdf((1 + confidence) / 2) / gap) ** 2 - 1 / variance
     win, tie = math.exp(gap / 2), fitted.tie

@@ -263,11 +263,11 @@ def test_unmeasured_findings_give_a_reason():
     card = run_audit(Habits(), rows, plan=Plan(repeats=1))
     reasons = {finding.name: finding.reason for finding in card.findings if finding.verdict == "not measured"}
     assert reasons["flips"] == "no item has two different outputs"
-    assert reasons["equal grades"] == "the question was asked once only (--repeats)"
+    assert reasons["equal grades"] == "the question was asked once only (`repeats`)"
     assert reasons["correlation with length"] == "the outputs of an item do not differ in grade and length"
     assert reasons["grade with the reference minus without"] == "the data have no references"
-    assert reasons["own outputs' lead over others, beyond people's"].endswith("the judge's own (--own)")
-    assert reasons["made-up analyses"] == "no second LLM was named (--second-llm)"
+    assert reasons["own outputs' lead over others, beyond people's"].endswith("the judge's own (`own`)")
+    assert reasons["made-up analyses"] == "no second LLM was named (`second_llm`)"
     assert reasons["agreement with ratings"] == "the data have no human ratings"
     assert "flips: not measured: no item has two different outputs" in card.table().text()
     few = run_audit(Habits(), make_rows(2), plan=Plan())

@@ -3,9 +3,11 @@ by scipy's BFGS that knows nothing of metrist's."""
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from scipy.optimize import minimize
 import metrist
 from error_codes import raises_code
 from metrist.errors import MetristError, RunError
+from metrist.evaluate.leaderboard import build_page
 from metrist.evaluate.leaderboard.votes import collect_votes
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.preferences import compare_systems
@@ -194,6 +197,76 @@ def test_categories_have_the_leaderboard_of_their_votes() -> None:
     assert kept.to_dict()["standings"] == alone.to_dict()["standings"]
 
 
+def make_alpaca_eval(path: Path) -> list[Row]:
+    """Rows with the judge's answer (1: the first is better, 2: the second) and the lengths as scores."""
+    rows = []
+    for row in read_rows(path):
+        baseline = row["baseline"]
+        if row["system"] != baseline:
+            answer = {"gpt4": 3 - row["preference"]}
+            rows.append({"item": row["item"], "systems": [row["system"], baseline], "scores": answer})
+            rows.append({"item": row["item"], "system": row["system"], "scores": {"characters": row["length"]}})
+        else:
+            rows.append({"item": row["item"], "system": baseline, "scores": {"characters": row["baseline_length"]}})
+    return rows
+
+
+def test_win_rates_of_alpaca_eval_are_the_published_ones(data: Callable[[str], Path]) -> None:
+    """AlpacaEval 2 (Dubois et al. 2024). Its length-controlled figures rest on a model with a coefficient of the length
+    for each system, and eases fitted on all systems of its leaderboard."""
+    path = data("../leaderboard/alpacaeval2")
+    board = metrist.leaderboard(make_alpaca_eval(path), "gpt4", control="characters", draws=0)
+    with path.with_name("alpacaeval2-published.csv").open(encoding="utf-8", newline="") as file:
+        published = {row["system"]: row for row in csv.DictReader(file) if row["system"] != "gpt4_1106_preview"}
+    assert len(published) == 56
+    win_rates = [(100 * board[name].win_rate, float(row["win_rate"])) for name, row in published.items()]
+    assert [own for own, _ in win_rates] == pytest.approx([other for _, other in win_rates], abs=1e-4)
+    controlled = np.array(
+        [
+            (100 * board[name].controlled_win_rate, float(row["length_controlled_win_rate"]))
+            for name, row in published.items()
+        ]
+    )
+    assert np.corrcoef(controlled.T)[0, 1] > 0.99
+    assert np.abs(controlled[:, 0] - controlled[:, 1]).mean() < 2
+
+
+def test_at_equal_length_a_system_that_is_only_longer_is_not_ahead() -> None:
+    rng = np.random.default_rng(0)
+    rows: list[Row] = []
+    for item in range(150):
+        short, long = int(rng.integers(5, 40)), int(rng.integers(17, 52))
+        wins = 1 / (1 + math.exp(-(long - short) / 8 + 0.8))
+        choice = "first" if rng.random() < wins else "second"
+        outputs = ["x" * long, "x" * short]
+        rows.append({"item": item, "systems": ["long", "short"], "outputs": outputs, "ratings": {"good": choice}})
+    plain = metrist.leaderboard(rows, draws=20)
+    assert plain.standings[0].system == "long"
+    assert math.isnan(plain["long"].controlled_win_rate)
+    board = metrist.leaderboard(rows, control="output_length", categories="item:2", draws=20)
+    assert board.standings[0].system == "short"
+    assert board["long"].win_rate == plain["long"].win_rate
+    assert board["short"].controlled_low < board["short"].controlled_win_rate < board["short"].controlled_high
+    assert board["long"].controlled_win_rate == pytest.approx(1 - board["short"].controlled_win_rate)
+    (effect,) = board.controls
+    assert 0 < effect.low < effect.coefficient < effect.high
+    assert effect.scale == pytest.approx(np.std([len(row["outputs"][0]) - len(row["outputs"][1]) for row in rows]))
+    assert [table.title for table in board.tables()] == [board.table().title, "Controls", "Categories"]
+    assert json.loads(board.to_json())["controls"][0]["control"] == "output_length"
+
+
+def test_a_control_needs_a_value_for_all_outputs_and_an_effect_that_is_determined() -> None:
+    with raises_code(MetristError, "missing_field", "output_length"):
+        metrist.leaderboard(rows_of([("1", "a", "b", 1)]), control="output_length", draws=0)
+    with raises_code(MetristError, "unknown_name", "verbosity"):
+        metrist.leaderboard(make_rows(items=3), "far", control="verbosity", draws=0)
+    # The score that the choices are made of: its sign says who wins.
+    board = metrist.leaderboard(make_rows(items=20), "far", control="far", draws=0)
+    assert not board.controls
+    assert math.isnan(board["d"].strength)
+    assert board["d"].rank == 1
+
+
 def test_only_the_named_systems_are_compared() -> None:
     board = metrist.leaderboard(make_rows(items=30), "far", systems=["a", "d"], draws=0)
     assert sorted(standing.system for standing in board.standings) == ["a", "d"]
@@ -239,6 +312,9 @@ def test_as_many_votes_as_are_needed_tell_two_systems_apart() -> None:
     # Resamples that vary twice as much: twice the votes, but for those that are there.
     wider = votes_needed(fitted, resampled * math.sqrt(2), 0, 1, 0.95)
     assert wider + 130 == pytest.approx(2 * (needed + 130), rel=0.02)
+    # Equal strengths, but for rounding.
+    equal = replace(fitted, strength=np.array([1e-14, 0.0]))
+    assert votes_needed(equal, resampled, 0, 1, 0.95) == math.inf
 
 
 def fit_two(won: float, tied: float, lost: float) -> BradleyTerry:
@@ -255,6 +331,23 @@ def fit_two(won: float, tied: float, lost: float) -> BradleyTerry:
     return BradleyTerry(
         strength=np.array([gap / 2, -gap / 2]), error=np.sqrt(np.diag(covariance)), covariance=covariance, tie=tie
     )
+
+
+def test_the_page_has_all_tables_and_shows_names_as_they_are() -> None:
+    rows = make_rows(items=12)
+    for row in rows:
+        row["system"] = f"<script>{row['system']}"
+    board = metrist.leaderboard(rows, "far", categories="task", control="output_length", draws=20)
+    page = build_page(board, title="a <b> title").html()
+    assert "<script>a" not in page
+    assert "&lt;script&gt;a" in page
+    assert "a &lt;b&gt; title" in page
+    assert [
+        name for name in ("systems", "strengths", "controls", "categories") if f'<section id="{name}"' not in page
+    ] == []
+    assert all(f"<summary>{name}</summary>" in page for name in board.categories)
+    undetermined = build_page(metrist.leaderboard(rows_of([("1", "a", "b", 1)]), draws=0)).html()
+    assert "win rate" in undetermined
 
 
 def test_json_has_everything_and_null_for_what_is_not_determined() -> None:

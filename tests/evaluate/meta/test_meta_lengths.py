@@ -71,6 +71,20 @@ def test_units_of_length_serve_slices_groups_and_conditions(tmp_path: Path) -> N
         meta_evaluate(tmp_path / "run", "q", slices="output_length:words")
 
 
+def test_parts_of_markdown_are_counted_outside_of_code() -> None:
+    texts = {
+        "# One\n\n## Two\n#hashtag\n": (2, 0, 0),
+        "1. a\n2) b\n- c\n  * **d** and __e__\n-f\n": (0, 4, 2),
+        "```\n# comment\n- x\n```\n+ y **bold\nno**": (0, 1, 0),
+        "": (0, 0, 0),
+    }
+    rows = [{"item": str(n), "system": "a", "output": text, "ratings": {"q": 1}} for n, text in enumerate(texts)]
+    units = ("headers", "list_items", "bold")
+    lengths = join(rows, lengths=units).lengths
+    counts = zip(*(lengths[f"output_length:{unit}"].tolist() for unit in units), strict=True)
+    assert list(counts) == list(texts.values())
+
+
 def test_small_slices_are_left_out_of_means_and_thresholds() -> None:
     rows = [row for row in make_rows(items=18) if row["language"] == "en" or row["item"] == "i0"]
     rows[0]["ratings"] = {"quality": []}

@@ -19,7 +19,7 @@ from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Shard
 from metrist.metrics.comparator import build_comparator
 from metrist.metrics.registry import build
-from metrist.metrics.trained.preference import Preference
+from metrist.metrics.trained.preference import PreferenceMetric
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.reward_layout import RewardInput, RewardLayout, RewardSettings
@@ -51,12 +51,12 @@ def raw(model: str, instruction: str, *fields: tuple[str, str]) -> float:
     return float(loading.load_reward(Options(model=model)).rewards([RewardInput(instruction, fields)]).values[0])
 
 
-def scored(metric: Preference, *records: Record):
+def scored(metric: PreferenceMetric, *records: Record):
     return metric.score(Shard(records))
 
 
 def test_the_score_is_the_reward_in_units_of_the_training_answers(model):
-    (score,) = scored(Preference(model=model), FULL)
+    (score,) = scored(PreferenceMetric(model=model), FULL)
     expected = raw(
         model,
         "is it very good ?",
@@ -69,20 +69,20 @@ def test_the_score_is_the_reward_in_units_of_the_training_answers(model):
 
 
 def test_a_criterion_that_was_not_learned_is_asked_for_in_its_own_words(model):
-    (score,) = scored(Preference(model=model, criterion="grammaticality"), FULL)
+    (score,) = scored(PreferenceMetric(model=model, criterion="grammaticality"), FULL)
     # It is about the output alone.
     expected = raw(model, criteria.find("grammaticality").instruction, ("output", "the cat sat"))
     assert score.parts["reward"] == expected
 
 
 def test_an_instruction_of_the_users_own_is_taken_as_it_is(model):
-    (score,) = scored(Preference(model=model, instruction="is it new ?", context=("source",)), FULL)
+    (score,) = scored(PreferenceMetric(model=model, instruction="is it new ?", context=("source",)), FULL)
     assert score.parts["reward"] == raw(model, "is it new ?", ("source", "a small cat"), ("output", "the cat sat"))
 
 
 def test_a_criterion_of_a_data_set_reads_the_columns_that_it_came_with(model):
     record = replace(FULL, extra={"narrative": "he ran", "question": "to london ?"})
-    metric = Preference(model=model, criterion=_with_fields(*TOLD))
+    metric = PreferenceMetric(model=model, criterion=_with_fields(*TOLD))
     (score,) = scored(metric, record)
     answer = ("answer", "the cat sat")
     assert score.parts["reward"] == raw(
@@ -93,17 +93,17 @@ def test_a_criterion_of_a_data_set_reads_the_columns_that_it_came_with(model):
 
 
 def test_any_column_and_the_first_reference_can_be_the_context(model):
-    metric = Preference(model=model, instruction="good ?", context=("references", "mood", "absent"))
+    metric = PreferenceMetric(model=model, instruction="good ?", context=("references", "mood", "absent"))
     (score,) = scored(metric, replace(FULL, references=("", "a dog", "a cat"), extra={"mood": "bad", "absent": 3}))
     context = [("reference", "a dog"), ("mood", "bad")]
     assert score.parts["reward"] == raw(model, "good ?", *context, ("output", "the cat sat"))
 
 
 def test_an_opposite_criterion_scores_what_it_is_called_and_less_is_better(model):
-    metric = Preference(model=model, criterion="cno")
+    metric = PreferenceMetric(model=model, criterion="cno")
     assert metric.text == f"preference(model={model!r}, criterion='CNO')"
     assert metric.higher_is_better is False
-    assert Preference(model=model).higher_is_better is True
+    assert PreferenceMetric(model=model).higher_is_better is True
     (score,) = scored(metric, FULL)
     answer = criteria.find("CNO").answer
     context = (("instruction", "summary of it"), ("source", "a small cat"))
@@ -111,49 +111,49 @@ def test_an_opposite_criterion_scores_what_it_is_called_and_less_is_better(model
 
 
 def test_several_models_give_their_mean_and_how_far_they_lie_apart(model, other):
-    metric = Preference(model=(model, other), criterion="fluency")
+    metric = PreferenceMetric(model=(model, other), criterion="fluency")
     (score,) = scored(metric, FULL)
-    each = [scored(Preference(model=one, criterion="fluency"), FULL)[0] for one in (model, other)]
+    each = [scored(PreferenceMetric(model=one, criterion="fluency"), FULL)[0] for one in (model, other)]
     # Their means of training answers are 0.5 and 0, the standard deviations 2 and 1.
     assert score.value == pytest.approx((np.mean([one.parts["reward"] for one in each]) - 0.25) / 1.5)
     assert score.parts["spread"] == pytest.approx(abs(each[0].value - each[1].value) / 2**0.5)
     assert [score.parts["reward_1"], score.parts["reward_2"]] == [one.parts["reward"] for one in each]
     assert build(metric.text) == metric
     both = dict(fact.split(" ", 1) for fact in metric.signature.split(" | ")[1:])["weights"]
-    assert both == ", ".join(Preference(model=one).facts()["weights"] for one in (model, other))
+    assert both == ", ".join(PreferenceMetric(model=one).facts()["weights"] for one in (model, other))
 
 
 def test_an_empty_output_fails_and_the_others_are_scored(model):
-    scores = scored(Preference(model=model), replace(FULL, output=" \n"), FULL)
+    scores = scored(PreferenceMetric(model=model), replace(FULL, output=" \n"), FULL)
     assert scores.failures == {0: "the output is empty: there is nothing to prefer"}
-    assert scores.values[1] == scored(Preference(model=model), FULL).values[0]
-    assert scored(Preference(model=model), replace(FULL, output="")).failures[0]
+    assert scores.values[1] == scored(PreferenceMetric(model=model), FULL).values[0]
+    assert scored(PreferenceMetric(model=model), replace(FULL, output="")).failures[0]
 
 
 def test_records_without_the_context_that_the_criterion_is_about_are_counted(model):
-    metric = Preference(model=model)
+    metric = PreferenceMetric(model=model)
     remarks = metric.remarks(scored(metric, FULL, BARE))
     assert remarks == [
         f"{metric.text}: 1 of 2 outputs has no source or other context for 'overall', and was judged without"
     ]
-    mood = Preference(model=model, context=("mood", "source"))
+    mood = PreferenceMetric(model=model, context=("mood", "source"))
     assert mood.remarks(scored(mood, FULL, BARE)) == [
         f"{mood.text}: 1 of 2 outputs has no mood or source, and was judged without"
     ]
-    fluency = Preference(model=model, criterion="fluency")
+    fluency = PreferenceMetric(model=model, criterion="fluency")
     # It is about the output alone.
     assert "context" not in " ".join(fluency.remarks(scored(fluency, FULL, BARE)))
 
 
 def test_a_criterion_that_was_not_learned_is_reported_with_the_model(model, other, taught):
-    fluency = Preference(model=model, criterion="fluency")
+    fluency = PreferenceMetric(model=model, criterion="fluency")
     scores = scored(fluency, FULL, BARE)
     assert scores[0].parts["unlearned"] == 1
     assert fluency.remarks(scores) == [
         f"{fluency.text}: {model} has not learned 'fluency', and judged by the criterion's own wording: take the "
         "scores for a guess"
     ]
-    three = Preference(model=(model, taught, other), criterion="fluency")
+    three = PreferenceMetric(model=(model, taught, other), criterion="fluency")
     remarks = three.remarks(scored(three, FULL))
     assert len(remarks) == 2
     assert [name for name in (model, taught, other) if any(f": {name} has not" in one for one in remarks)] == [
@@ -163,7 +163,7 @@ def test_a_criterion_that_was_not_learned_is_reported_with_the_model(model, othe
 
 
 def test_an_instruction_that_was_not_learned_is_reported_with_the_model(model):
-    metric = Preference(model=model, criterion="fluency", instruction="is it new ?")
+    metric = PreferenceMetric(model=model, criterion="fluency", instruction="is it new ?")
     scores = scored(metric, FULL)
     assert scores[0].parts["unlearned"] == 1
     assert metric.remarks(scores) == [
@@ -175,9 +175,9 @@ def test_an_instruction_that_was_not_learned_is_reported_with_the_model(model):
 def test_nothing_is_reported_where_the_criterion_or_the_instruction_was_learned(model):
     learned = RewardSettings.read(Path(model), model).criteria["CNO"]
     for metric in (
-        Preference(model=model, criterion="CNO"),
-        Preference(model=model, criterion="fluency", instruction=learned),
-        Preference(model=model, criterion="fluency", instruction=criteria.find("CNO").instructions[-1]),
+        PreferenceMetric(model=model, criterion="CNO"),
+        PreferenceMetric(model=model, criterion="fluency", instruction=learned),
+        PreferenceMetric(model=model, criterion="fluency", instruction=criteria.find("CNO").instructions[-1]),
     ):
         scores = scored(metric, FULL)
         assert "unlearned" not in scores.parts
@@ -187,12 +187,12 @@ def test_nothing_is_reported_where_the_criterion_or_the_instruction_was_learned(
 
 def test_other_languages_get_a_warning_of_the_shipped_models_only(model):
     german = Record(item="1", system="a", output="Der Rat hat sich am Montag getroffen und über die Brücke beraten.")
-    assert "German" in Preference().describe_misuse([german] * 4)[0]
-    assert Preference(model=model).describe_misuse([german] * 4) == []
+    assert "German" in PreferenceMetric().describe_misuse([german] * 4)[0]
+    assert PreferenceMetric(model=model).describe_misuse([german] * 4) == []
 
 
 def test_texts_that_are_too_long_are_counted(model):
-    metric = Preference(model=model)
+    metric = PreferenceMetric(model=model)
     remarks = metric.remarks(scored(metric, FULL, replace(FULL, source="cat " * 100)))
     assert len(remarks) == 1
     assert "1 of 2 outputs had texts too long for the model" in remarks[0]
@@ -203,7 +203,7 @@ def sigmoid(x: float) -> float:
 
 
 def test_of_two_outputs_the_one_with_the_higher_reward_is_preferred(model):
-    metric = Preference(model=model)
+    metric = PreferenceMetric(model=model)
     (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
     first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
     assert judgment.preference == ("first" if first > second else "second")
@@ -216,7 +216,7 @@ def test_of_two_outputs_the_one_with_the_higher_reward_is_preferred(model):
 
 
 def test_where_less_is_better_the_lower_reward_is_preferred(model):
-    metric = Preference(model=model, criterion="CNO")
+    metric = PreferenceMetric(model=model, criterion="CNO")
     (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
     first, second = (score.parts["reward"] for score in scored(metric, FULL, BARE))
     assert judgment.preference == ("first" if first < second else "second")
@@ -224,10 +224,11 @@ def test_where_less_is_better_the_lower_reward_is_preferred(model):
 
 
 def test_an_ensembles_probability_is_that_of_its_mean_reward(model, other):
-    metric = Preference(model=(model, other))
+    metric = PreferenceMetric(model=(model, other))
     (judgment,) = build_comparator(metric).prefer([Pair(first=FULL, second=BARE)])
     leads = [
-        np.subtract(*(s.parts["reward"] for s in scored(Preference(model=one), FULL, BARE))) for one in (model, other)
+        np.subtract(*(s.parts["reward"] for s in scored(PreferenceMetric(model=one), FULL, BARE)))
+        for one in (model, other)
     ]
     assert str(judgment.explanation).endswith(f"{sigmoid(np.mean(leads)):.3f}")
 
@@ -244,7 +245,7 @@ def test_an_ensembles_choice_and_its_probability_never_contradict_each_other(tin
     ]
     pairs = [Pair(first=one, second=other) for one, other in pairwise(records)]
     chosen = set()
-    for judgment in build_comparator(Preference(model=models)).prefer(pairs):
+    for judgment in build_comparator(PreferenceMetric(model=models)).prefer(pairs):
         sure = float(str(judgment.explanation).rsplit(" ", 1)[1])
         assert sure >= 0.5 if judgment.preference == "first" else sure <= 0.5
         chosen.add(judgment.preference)
@@ -296,26 +297,26 @@ SOURCE = "a small cat"
 )
 def test_a_model_is_shown_what_it_learned_a_criterion_with(taught, criterion, record, shown):
     instruction = {"correctness": "", "relevance": "is it new ?"}.get(criterion, "is it good ?")
-    (score,) = scored(Preference(model=taught, criterion=criterion), record)
+    (score,) = scored(PreferenceMetric(model=taught, criterion=criterion), record)
     assert score.parts["reward"] == pytest.approx(raw(taught, instruction, *shown), abs=1e-5)
     expected = criterion != "overall"
     assert score.parts.get("no_context") == (float(len(shown) == 1) if expected else None)
 
 
 def test_the_users_own_context_comes_before_the_learned_one(taught):
-    (score,) = scored(Preference(model=taught, criterion="fluency", context=("mood",)), TALK)
+    (score,) = scored(PreferenceMetric(model=taught, criterion="fluency", context=("mood",)), TALK)
     assert score.parts["reward"] == raw(taught, "is it good ?", ("mood", "bad"), ("summary", "the cat sat"))
 
 
 def test_an_ensemble_of_equal_weights_under_two_names_is_refused(model):
     again = str(Path(model).parent / "." / Path(model).name) + "/"
     with raises_code(SpecError, "invalid_value", "different"):
-        Preference(model=(model, again)).facts()
+        PreferenceMetric(model=(model, again)).facts()
 
 
 def test_each_model_of_an_ensemble_is_shown_what_it_learned(taught, model):
-    (score,) = scored(Preference(model=(taught, model)), FULL)
-    each = [scored(Preference(model=one), FULL)[0].parts["reward"] for one in (taught, model)]
+    (score,) = scored(PreferenceMetric(model=(taught, model)), FULL)
+    each = [scored(PreferenceMetric(model=one), FULL)[0].parts["reward"] for one in (taught, model)]
     assert [score.parts["reward_1"], score.parts["reward_2"]] == each
 
 
@@ -323,7 +324,7 @@ def test_a_criterion_that_only_the_model_knows_is_taken(taught):
     metric = build(f"preference(model={taught!r}, criterion='politeness')")
     assert metric.higher_is_better is True
     assert build(metric.text) == metric
-    assert metric.facts() == Preference(model=taught).facts()
+    assert metric.facts() == PreferenceMetric(model=taught).facts()
 
 
 def test_a_criterion_that_nobody_knows_is_refused_before_anything_is_scored(taught, model):
@@ -333,7 +334,7 @@ def test_a_criterion_that_nobody_knows_is_refused_before_anything_is_scored(taug
         with raises_code(SpecError, "unknown_name", "'politness'", "did you mean 'politeness'", "taught", learned):
             look()
     with raises_code(SpecError, "unknown_name", "'politeness'"):
-        Preference(model=(taught, model), criterion="politeness").facts()
+        PreferenceMetric(model=(taught, model), criterion="politeness").facts()
 
 
 @pytest.mark.parametrize(
@@ -353,15 +354,15 @@ def test_settings_that_make_no_sense_are_refused(text, setting, value):
 
 
 def test_one_model_in_a_list_is_that_model():
-    assert build("preference(model=['a'])") == Preference(model="a")
+    assert build("preference(model=['a'])") == PreferenceMetric(model="a")
 
 
 def test_a_model_that_knows_no_preferences_is_refused(tiny):
     with raises_code(ModelError, "invalid_value", "reward.json"):
-        scored(Preference(model=str(tiny("bert"))), FULL)
+        scored(PreferenceMetric(model=str(tiny("bert"))), FULL)
 
 
 def test_torch_and_plain_form_of_a_model_give_the_same_scores(model):
     in_torch = str(Path(model).with_name("one-torch"))
-    plain, theirs = (scored(Preference(model=one), FULL, BARE).values for one in (model, in_torch))
+    plain, theirs = (scored(PreferenceMetric(model=one), FULL, BARE).values for one in (model, in_torch))
     np.testing.assert_allclose(plain, theirs, rtol=0, atol=1e-5)

@@ -11,6 +11,7 @@ import pytest
 
 from error_codes import raises_code
 from metrist.errors import ModelError, SpecError
+from metrist.metrics.agreement import BEST_LEXICAL, load_agreements
 from metrist.metrics.base import Shard
 from metrist.metrics.registry import build, names
 from metrist.metrics.trained import quality
@@ -23,6 +24,7 @@ from metrist.metrics.trained.quality import (
     find_mixture,
     infer_task,
     load_mixtures,
+    load_withdrawn,
 )
 from metrist.records import Record
 from metrist.scores import FailureKind
@@ -57,6 +59,7 @@ def mixtures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """A table of cheap metrics, except for tests of the table that ships."""
     if "shipped" not in request.node.name:
         monkeypatch.setattr(quality, "load_mixtures", lambda: (SUMMARY, TRANSLATION, GENERAL))
+        monkeypatch.setattr(quality, "load_withdrawn", dict)
 
 
 def make_record(output: str = "a b c d", **fields: object) -> Record:
@@ -135,10 +138,11 @@ def test_a_record_without_what_its_task_needs_says_so() -> None:
     )
 
 
-def test_a_record_without_the_source_of_its_task_is_judged_as_any_other() -> None:
-    assert find_mixture("summarization", make_record()) is GENERAL
-    assert find_mixture("summarization", make_record(source=" ")) is GENERAL
-    assert find_mixture("translation", make_record()) is None  # The models for any task know only English.
+def test_a_record_without_the_source_of_its_task_has_no_quality() -> None:
+    for record in (make_record(task="summarization"), make_record(task="summarization", source=" ")):
+        assert find_mixture("summarization", record) is None
+        (score,) = Quality().score(Shard([record]))
+        assert str(score.failure) == "quality of summarization needs source"
 
 
 def test_the_task_is_a_setting() -> None:
@@ -195,8 +199,9 @@ def test_outputs_in_another_language_do_not_choose_english_models() -> None:
     choice = choose_metrics([make_record(german, references=(german,))] * 4)
     assert choice.metrics == ("rougeL", "chrf")
     assert "many outputs are in German" in choice.reasons[0]
-    with raises_code(SpecError, "invalid_value", "shipped"):
+    with raises_code(SpecError, "invalid_value", "German") as caught:
         choose_metrics([make_record(german)] * 4)
+    assert "fluency" not in str(caught.value)
 
 
 def test_outputs_in_another_language_are_left_out_of_a_file_in_english() -> None:
@@ -234,14 +239,22 @@ def test_a_part_that_is_not_installed_matters_only_where_it_is_used(monkeypatch:
         metric.score(Shard([make_record("a", source="Ein Satz.", language="de-en", references=("a",))]))
 
 
+def test_records_that_nothing_is_measured_for_name_what_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality, "load_mixtures", lambda: (TRANSLATION,))
+    for task in (None, "math", "summarization"):
+        with raises_code(SpecError, "invalid_value", "judge(llm=…), preference, fluency", "annotate", "meta"):
+            choose_metrics([make_record(task=task)])
+    with raises_code(SpecError, "invalid_value", "consistency, likelihood, preference, fluency"):
+        choose_metrics([make_record(task="math", source="a source")])
+    assert choose_metrics([make_record(task="math", references=("3",))]).metrics == ("exact", "token_f1")
+
+
 def test_no_records_choose_nothing() -> None:
     with raises_code(SpecError, "missing_value", "metrics"):
         choose_metrics([])
 
 
 def test_the_shipped_table_names_metrics_with_sensible_numbers() -> None:
-    tasks = {mixture.task for mixture in load_mixtures()}
-    assert "general" in tasks
     for mixture in load_mixtures():
         assert mixture.basis
         assert mixture.parts
@@ -249,10 +262,38 @@ def test_the_shipped_table_names_metrics_with_sensible_numbers() -> None:
             assert part.metric.partition("(")[0] in names()
             assert part.weight > 0
             assert part.spread > 0
-            assert build(part.metric).higher_is_better
+            assert build(part.metric).higher_is_better is not False
             assert set(build(part.metric).needs) <= set(mixture.needs)
         assert not mixture.left_out.keys() & {part.metric for part in mixture.parts}
 
 
-def test_the_shipped_general_mixture_is_for_every_record() -> None:
-    assert find_mixture("cooking", make_record()) is not None
+def test_a_shipped_task_without_a_mixture_says_why() -> None:
+    assert not load_withdrawn().keys() & {mixture.task for mixture in load_mixtures()}
+    for task, reason in load_withdrawn().items():
+        (score,) = Quality().score(Shard([make_record(task=task, source="a", references=("b",))]))
+        assert score.failure is not None
+        assert str(score.failure).endswith(reason)
+        with raises_code(SpecError, "invalid_value"):
+            Quality(task=task)
+
+
+#: Data sets with references, which lexical metrics compare with.
+WITH_REFERENCES = frozenset(
+    (
+        *("summeval", "newsroom", "realsumm", "multi-summeval.en", "openmeva-roc", "qa-feedback-pairs"),
+        *("bagel", "sfres", "sfhot", "wmt23.en-de"),
+    )
+)
+
+
+@pytest.mark.parametrize("column", ["quality", "quality, large"])
+def test_no_shipped_mixture_falls_below_a_simple_baseline(column: str) -> None:
+    """On no set of the published table, judged or not, length, its negation, the share of copied word pairs or, with
+    references, the best of six lexical metrics agrees better with people."""
+    rows = [row for row in load_agreements() if row.whole and column in row.figures]
+    assert len(rows) >= 11
+    for row in rows:
+        baselines = ["length", "−length", "copy rate"] + [BEST_LEXICAL] * (row.data in WITH_REFERENCES)
+        for baseline in baselines:
+            if baseline in row.figures:
+                assert row.figures[column].value >= row.figures[baseline].value, (row.name, baseline)

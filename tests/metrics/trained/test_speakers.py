@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.trained import preference
-from metrist.metrics.trained.preference import Preference
+from metrist.metrics.trained.preference import PreferenceMetric
 from metrist.metrics.trained.quality import Quality
 from metrist.metrics.trained.speakers import remove_speakers
 from metrist.ratings import Error
@@ -74,10 +74,10 @@ def test_the_preference_model_reads_dialogues_without_labels(monkeypatch: pytest
         read.extend(records)
         raise InterruptedError
 
-    monkeypatch.setattr(preference.Preference, "_score_with", score_with)
+    monkeypatch.setattr(preference.PreferenceMetric, "_score_with", score_with)
     for task in ("dialogue", "dialog/fed", "summarization", None):
         with pytest.raises(InterruptedError):
-            Preference().score(Shard([make_record("System: Fine.", task=task)]))
+            PreferenceMetric().score(Shard([make_record("System: Fine.", task=task)]))
     assert [record.output for record in read] == ["Fine.", "Fine.", "System: Fine.", "System: Fine."]
     assert read[0].source == "Hi!\nHi! What's up?\nNot much."
 

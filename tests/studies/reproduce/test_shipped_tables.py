@@ -16,7 +16,7 @@ import tiny_rewards
 from metrist import criteria
 from metrist.metrics.base import Shard
 from metrist.metrics.registry import build
-from metrist.metrics.trained.preference import Preference
+from metrist.metrics.trained.preference import PreferenceMetric
 from metrist.records import Record
 from metrist.stats.measures import measure
 from metrist.studies.reproduce import shipped
@@ -100,7 +100,7 @@ def rewards(model: str, criterion: str) -> np.ndarray:
     records = [
         Record(item=row["item"], system=row["system"], output=row["output"], source=row["source"]) for row in _rated()
     ]
-    return Preference(model=model, criterion=criterion).score(Shard(records)).values.reshape(2, -1)
+    return PreferenceMetric(model=model, criterion=criterion).score(Shard(records)).values.reshape(2, -1)
 
 
 def cell(table: PreferenceTable, aspect: str, name: str) -> float:

@@ -22,6 +22,7 @@ import pytest
 from annotation_projects import make_project, make_rows, read_clicks, serve_project
 from error_codes import raises_code
 from metrist.errors import InputError
+from metrist.web.annotation import informative
 from metrist.web.annotation.answers import Answers
 from metrist.web.annotation.app import create_annotation_app, grant_project_access
 from metrist.web.annotation.export import export_rows
@@ -91,6 +92,24 @@ def test_a_rater_who_is_added_while_the_server_runs_has_a_link_at_once(tmp_path:
             assert ask(server, project.owner_token, "/api/raters", {"name": wrong}).status == 400
         assert ask(server, late.token, "/api/raters", {"name": "x"}).status == 403
         assert ask(server, "x" * 24, "/api/project").status == 401
+
+
+def test_the_server_orders_tasks_by_what_they_tell_and_tells_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informative, "FIRST_TASKS", 20)
+    rows = [{**row, "scores": {"m": number}} for number, row in enumerate(make_rows(10))]
+    project = make_project(tmp_path, "likert", rows=rows, order="informative")
+    rater = project.raters[0]
+    with serve_project(project) as server:
+        told = [
+            ask(server, rater.token, "/api/clicks", make_click(rater, own.task, name="overall", value=1)).json()
+            for own in rater.assignments[:20]
+        ]
+        assert [answer["ordered"] for answer in told] == [False] * 19 + [True]
+        tasks = ask(server, rater.token, "/api/project").json()["tasks"]
+    chances = open_project(project.folder).chances
+    assert tasks[20:] == sorted(chances, key=lambda task: chances[task].priority)
 
 
 def test_a_click_is_stored_before_it_is_acknowledged_and_counts_once(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from fault_server import FaultServer, error
 from metrist.web.service import models
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
-from metrist.web.service.guards import Pace
+from metrist.web.service.guards import ScoringTime
 from metrist.web.service.settings import AccessTokens, Check, ServiceSettings
 from metrist.web.service.telemetry import Log, Tracing
 from service_metrics import GATE, Timed
@@ -271,9 +271,9 @@ def test_an_ordinary_text_fits_where_a_request_names_its_own_checks(monkeypatch:
 
 
 def test_a_shorter_text_takes_no_longer_than_a_longer_one() -> None:
-    pace = Pace([1000, 2000, 4000], [0.9, 0.2, 0.5])
-    assert [pace.estimate(n) for n in (0, 500, 1000, 2000, 3000, 8000)] == pytest.approx([0, 0.1, 0.2, 0.2, 0.35, 1.0])
-    assert [pace.fit(seconds) for seconds in (0.1, 0.35, 1.0)] == [500, 3000, 8000]
+    known = ScoringTime([1000, 2000, 4000], [0.9, 0.2, 0.5])
+    assert [known.estimate(n) for n in (0, 500, 1000, 2000, 3000, 8000)] == pytest.approx([0, 0.1, 0.2, 0.2, 0.35, 1.0])
+    assert [known.fit(seconds) for seconds in (0.1, 0.35, 1.0)] == [500, 3000, 8000]
 
 
 def test_a_guard_does_not_wait_for_another_request() -> None:

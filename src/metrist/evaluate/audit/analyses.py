@@ -52,7 +52,7 @@ def measure_analyses(
     """The share of the judge's analyses that contain made-up content according to a second LLM (TIGERScore paper,
     Tables 22 and 23), and the usage of its calls."""
     if second is None:
-        return [build_unmeasured(*_MADE_UP_NAMES, "no second LLM was named (--second-llm)")], {}
+        return [build_unmeasured(*_MADE_UP_NAMES, "no second LLM was named (`second_llm`)")], {}
     if current_estimate() is not None:
         # A dry run assumes a reason for each grade.
         explanations = {i: scores.explanations.get(i, PLACEHOLDER) for i in range(len(records))}

@@ -206,7 +206,7 @@ def measure_position(judgments: Sequence[Judgment]) -> list[Finding]:
 def measure_repeats(grader: Grader, sample: AuditSample, grades: Floats, repeats: int) -> list[Finding]:
     """How often a repeated question gets the same grade, on one output per item."""
     if repeats < 2:
-        return [build_unmeasured("repeats", "equal grades", "the question was asked once only (--repeats)")]
+        return [build_unmeasured("repeats", "equal grades", "the question was asked once only (`repeats`)")]
     one_per_item: dict[str, int] = {}
     for i in sorted(range(len(sample.records)), key=lambda i: hash_record(sample.records[i])):
         one_per_item.setdefault(sample.records[i].item, i)
@@ -288,7 +288,7 @@ def measure_own_grades(sample: AuditSample, grades: Floats, sign: float) -> list
     part, unit = "own outputs", "items, in standard scores"
     lead, lead_beyond = "own outputs' lead over others", "own outputs' lead over others, beyond people's"
     if sample.own is None:
-        return [build_unmeasured(part, lead_beyond, "no system was named as the judge's own (--own)")]
+        return [build_unmeasured(part, lead_beyond, "no system was named as the judge's own (`own`)")]
     standard_grades = standardize(grades * sign)
     plain = build_estimate(part, lead, *_own_lead(standard_grades, sample), unit)
     human = sample.human_scores()

@@ -26,7 +26,7 @@ from metrist.metrics.judge.rubrics import Aspect, Rubric
 from metrist.metrics.llm_metric import FILTERED, merge_usage
 from metrist.metrics.prompt_layout import fill_template
 from metrist.records import Pair, Record
-from metrist.run.prefer import Votes
+from metrist.run.prefer import MajorityVote
 from metrist.run.tasks import describe_missing, score_shard
 from metrist.scores import Scores
 from metrist.stats import Floats
@@ -59,7 +59,7 @@ class AuditSample:
     records: tuple[Record, ...]
     pairs: tuple[Pair, ...]
     ratings: Mapping[str, Mapping[_Key, float]]
-    votes: Mapping[str, Votes]
+    votes: Mapping[str, MajorityVote]
     own: str | None = None
 
     @property
@@ -91,14 +91,14 @@ def draw_sample(reader: Reader, items: int, outputs: int, own: str | None, aspec
     """
     by_item: dict[str, list[Record]] = {}
     ratings: dict[str, dict[_Key, list[float]]] = {}
-    votes: dict[str, Votes] = {}
+    votes: dict[str, MajorityVote] = {}
     for entry in reader.entries():
         for record in entry.new:
             by_item.setdefault(record.item, []).append(record)
         for rating in entry.ratings:
             ratings.setdefault(rating.aspect, {}).setdefault((rating.item, rating.system), []).append(rating.value)
         for preference in entry.preferences:
-            votes.setdefault(preference.aspect, Votes()).add(preference)
+            votes.setdefault(preference.aspect, MajorityVote()).add(preference)
     if not by_item:
         raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output", code="no_data")
     systems = list(dict.fromkeys(record.system for records in by_item.values() for record in records))
@@ -127,7 +127,7 @@ def draw_sample(reader: Reader, items: int, outputs: int, own: str | None, aspec
     )
 
 
-def _choose_pair(records: Sequence[Record], own: str | None, votes: Mapping[str, Votes]) -> list[Pair]:
+def _choose_pair(records: Sequence[Record], own: str | None, votes: Mapping[str, MajorityVote]) -> list[Pair]:
     """At most one pair of different outputs, preferably with an own output and with a human preference."""
     different = [Pair(first=a, second=b) for a, b in combinations(records, 2) if a.output != b.output]
 

@@ -244,7 +244,7 @@ def _check_addresses(config: Config) -> None:
         if address is not None:
             raise InputError(
                 f"{config.path}: {name} = {address!r} is an address, which a settings file may name only with "
-                "--allow-import",
+                "`allow_import`",
                 code="untrusted",
             )
 
@@ -262,7 +262,7 @@ def _check_targets(config: Config) -> None:
             continue
         raise InputError(
             f"{config.path}: {name} = {target!r} is outside of the file's folder and the current one, accepted only "
-            "with --allow-import",
+            "with `allow_import`",
             code="untrusted",
         )
 

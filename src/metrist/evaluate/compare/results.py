@@ -372,12 +372,12 @@ def describe_sources(pairs: Mapping[tuple[str, str], tuple[int, int]]) -> list[s
         if is_separated:
             remarks.append(
                 f"{what}, and were left out: their sources are those of other items, so these are not the same inputs. "
-                "Score all files with --item-key source, in a new folder, to pair outputs by their source."
+                "Score all files with `item_key='source'`, in a new folder, to pair outputs by their source."
             )
         else:
             remarks.append(
                 f"{what}, and were compared all the same: right if each system has sources of its own, such as the "
-                "passages that it retrieved; wrong if the files use the same names for different inputs (--item-key)."
+                "passages that it retrieved; wrong if the files use the same names for different inputs (`item_key`)."
             )
     return remarks
 

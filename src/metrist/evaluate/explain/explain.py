@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: What finds errors with an LLM, and what does without.
 DEFAULT_METRIC, OFFLINE_METRIC = "error_analysis", "errors"
 DEFAULT_LIMIT = 20
-LLM_HINT = "--llm \"openai(model='gpt-4o-mini')\""
+LLM_HINT = "`llm=\"openai(model='gpt-4o-mini')\"`"
 #: Outputs without errors that are kept, as a multiple of the limit: errors of some may follow in later rows.
 _MOST_WAITING = 4
 _Key = tuple[str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from metrist.evaluate.meta.join import join
 from metrist.evaluate.plans import LeaderboardSettings, list_units
 from metrist.io.reader import check_keywords
 from metrist.report.cells import or_none
-from metrist.report.tables import Column, Count, Estimate, Table, name_columns
+from metrist.report.tables import Column, Count, Estimate, Number, Table, name_columns
 from metrist.settings import checks_types, select_arguments
 from metrist.stats import Floats
+from metrist.stats.controls import ControlledFit, fit_controlled
 from metrist.stats.preferences import BradleyTerry, bootstrap_standings, bradley_terry, shares_won
 from metrist.stats.resampling import interval
 from metrist.stats.standings import rank_ranges, votes_needed
@@ -29,7 +30,8 @@ _ABOUT = "Strength: Bradley and Terry's with ties (Davidson 1970), on the log sc
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """One system's place. `best_rank` and `worst_rank` are the range of its rank in resamples of the items; `needed` is
-    how many more votes between it and the next system tell the two apart. What is not determined is NaN."""
+    how many more votes between it and the next system tell the two apart. With controls, strength and rank are those at
+    equal controls, as `controlled_win_rate` is. What is not determined is NaN."""
 
     system: str
     rank: int
@@ -45,11 +47,21 @@ class Standing:
     tied: int
     lost: int
     needed: float = math.nan
+    controlled_win_rate: float = math.nan
+    controlled_low: float = math.nan
+    controlled_high: float = math.nan
 
-    def to_dict(self) -> dict[str, Any]:
-        """The standing as plain data; NaN is None."""
-        values = {name: getattr(self, name) for name in self.__slots__}
-        return {name: or_none(value) if isinstance(value, float) else value for name, value in values.items()}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlEffect:
+    """By how much a control moves votes: the coefficient of tanh(difference / `scale`), where the scale is the standard
+    deviation of the differences between two outputs."""
+
+    control: str
+    coefficient: float
+    low: float
+    high: float
+    scale: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,6 +75,7 @@ class Leaderboard:
     votes: int
     items: int
     tie: float = math.nan
+    controls: tuple[ControlEffect, ...] = ()
     categories: Mapping[str, Leaderboard] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     _fitted: BradleyTerry | None = None
@@ -92,8 +105,15 @@ class Leaderboard:
     def table(self) -> Table:
         """The systems in order."""
         confidence, draws = self.settings.confidence, self.settings.draws
-        about = [
-            _ABOUT,
+        columns, about = ["strength", "win rate", "won", "tied", "lost", "more votes"], [_ABOUT]
+        if self.controls:
+            columns.insert(2, "at equal controls")
+            names = ", ".join(effect.control for effect in self.controls)
+            about += [
+                f"Rank, strength and the win rate at equal controls are those where {names} would be equal.",
+                "Their intervals are those of normal errors, clustered by item.",
+            ]
+        about += [
             f"{confidence:.0%} intervals and ranges of ranks: {draws:,} bootstrap resamples of the items, "
             f"seed {self.settings.seed}.",
             "More votes: how many between a system and the next one would tell the two apart, if their strengths stay.",
@@ -103,9 +123,9 @@ class Leaderboard:
             columns=[
                 *name_columns("rank", right=()),
                 Column("system"),
-                *name_columns(right=("strength", "win rate", "won", "tied", "lost", "more votes")),
+                *name_columns(right=columns),
             ],
-            rows=[_row(standing) for standing in self.standings],
+            rows=[_row(standing, bool(self.controls)) for standing in self.standings],
             notes=[*about, *self.notes],
         )
 
@@ -124,9 +144,32 @@ class Leaderboard:
             notes.append(f"Win rates, where the votes do not determine strengths: {', '.join(unsure)}.")
         return Table(title="Categories", columns=name_columns("system", right=self.categories), rows=rows, notes=notes)
 
+    def control_table(self) -> Table:
+        """By how much each control moves votes."""
+        rows = [
+            [
+                effect.control,
+                Estimate(effect.coefficient, effect.low, effect.high, 2),
+                Number(math.exp(effect.coefficient * math.tanh(1.0)), 2),
+                Number(effect.scale, 3 if effect.scale < 10 else 0),
+            ]
+            for effect in self.controls
+        ]
+        notes = [
+            "Odds: what the odds of winning are multiplied by where an output has one unit more.",
+            "Unit: the standard deviation of the differences between the two outputs of a vote.",
+        ]
+        columns = name_columns("control", right=("coefficient", "odds", "unit"))
+        return Table(title="Controls", columns=columns, rows=rows, notes=notes)
+
     def tables(self) -> list[Table]:
         """All tables."""
-        return [self.table(), *([self.category_table()] if self.categories else [])]
+        tables = [self.table()]
+        if self.controls:
+            tables.append(self.control_table())
+        if self.categories:
+            tables.append(self.category_table())
+        return tables
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -135,7 +178,8 @@ class Leaderboard:
             "votes": self.votes,
             "items": self.items,
             "tie": or_none(self.tie),
-            "standings": [standing.to_dict() for standing in self.standings],
+            "standings": [_to_dict(standing) for standing in self.standings],
+            "controls": [_to_dict(effect) for effect in self.controls],
             "notes": list(self.notes),
         }
         if self.categories:
@@ -157,6 +201,7 @@ def leaderboard(
     *,
     systems: str | Sequence[str] | None = None,
     categories: str | Sequence[str] = (),
+    control: str | Sequence[str] = (),
     where: str | Sequence[str] = (),
     draws: int = 1000,
     seed: int = 0,
@@ -169,14 +214,19 @@ def leaderboard(
     `data` is a file of preferences, a file or folder that `metrist prefer` wrote, a run folder or results (the better
     score wins), rows, or a list of such sources. `by` names whose judgments count if there are several: an aspect of
     preferences, a comparator, a metric, or an aspect of ratings. `categories` are columns: each of their values gets
-    an order of its own. `where` keeps the votes on outputs that meet conditions such as "language=en". `progress` is
-    called with the draws done and all of them. `reading` are options of `read_records`.
+    an order of its own. `control` are numbers of outputs, such as "output_length", or metrics: strengths and ranks are
+    then those where both outputs of a vote would have the same. `where` keeps the votes on outputs that meet conditions
+    such as "language=en". `progress` is called with the draws done and all of them. `reading` are options of
+    `read_records`.
     """
     if reading:
         check_keywords(leaderboard, reading)
     settings = LeaderboardSettings(**select_arguments(LeaderboardSettings, locals()))
-    dataset = join(data, lengths=list_units([*settings.categories, *settings.where]), **reading)
-    votes = collect_votes(dataset, settings.by, categories=settings.categories, where=settings.where)
+    units = list_units([*settings.categories, *settings.control, *settings.where])
+    dataset = join(data, lengths=units, **reading)
+    votes = collect_votes(
+        dataset, settings.by, categories=settings.categories, control=settings.control, where=settings.where
+    )
     return rank_votes(votes.select(settings.systems), settings, progress)
 
 
@@ -214,12 +264,28 @@ def _rank(
         raise RunError("there are no votes between these systems", code="no_data")
     preferences, items, notes = votes.preferences(), votes.count_items(), list(votes.notes)
     fitted: BradleyTerry | None = None
+    controlled: ControlledFit | None = None
     try:
-        fitted = bradley_terry(preferences, votes.systems)
+        if votes.covariates:
+            covariates = np.stack([*votes.covariates.values()], axis=1)
+            controlled = fit_controlled(preferences, covariates, votes.systems)
+        fitted = controlled.fitted if controlled else bradley_terry(preferences, votes.systems)
     except RunError as error:
         notes.insert(0, f"{error}; the order is that of the win rates.")
     rng = np.random.default_rng(settings.seed)
     resampled, rates = bootstrap_standings(preferences, settings.draws, rng, progress)
+    equal_rates = np.full((3, len(votes.systems)), np.nan)
+    effects: tuple[ControlEffect, ...] = ()
+    if controlled:
+        resampled, equal_draws, coefficients = controlled.resample(settings.draws, rng)
+        equal_rates = _add_intervals(controlled.win_rates, equal_draws, settings.confidence, items)
+        estimates = _add_intervals(controlled.coefficients, coefficients, settings.confidence, items)
+        effects = tuple(
+            ControlEffect(control=name, coefficient=value, low=low, high=high, scale=scale)
+            for name, (value, low, high), scale in zip(
+                votes.covariates, estimates.T.tolist(), controlled.scales.tolist(), strict=True
+            )
+        )
     undetermined = np.isnan(resampled).any(axis=1).mean() if len(resampled) else 0.0
     if fitted is not None and undetermined:
         notes.append(f"{undetermined:.1%} of the resamples do not determine the strengths.")
@@ -253,6 +319,9 @@ def _rank(
                 tied=int(outcomes[1, code]),
                 lost=int(outcomes[2, code]),
                 needed=needed,
+                controlled_win_rate=float(equal_rates[0, code]),
+                controlled_low=float(equal_rates[1, code]),
+                controlled_high=float(equal_rates[2, code]),
             )
         )
     return Leaderboard(
@@ -262,12 +331,24 @@ def _rank(
         votes=len(votes),
         items=items,
         tie=math.nan if fitted is None else fitted.tie,
+        controls=effects,
         categories=categories or {},
         notes=tuple(notes),
         _fitted=fitted,
         _resampled=resampled,
         _systems=votes.systems,
     )
+
+
+def _add_intervals(values: Floats, resampled: Floats, confidence: float, items: int) -> Floats:
+    """Return values with the limits of their intervals (3, values)."""
+    limits = [interval(resampled[:, n], confidence, items, value) for n, value in enumerate(values.tolist())]
+    return np.stack([values, *np.array(limits).T])
+
+
+def _to_dict(entry: Standing | ControlEffect) -> dict[str, Any]:
+    """Return plain data; NaN is None."""
+    return {name: or_none(value) if isinstance(value, float) else value for name, value in asdict(entry).items()}
 
 
 def _count_outcomes(votes: Votes) -> Floats:
@@ -288,15 +369,17 @@ def _count_outcomes(votes: Votes) -> Floats:
     )
 
 
-def _row(standing: Standing) -> list[Any]:
+def _row(standing: Standing, is_controlled: bool) -> list[Any]:
     rank = f"{standing.rank}"
     if standing.best_rank < standing.worst_rank:
         rank += f" ({standing.best_rank:.0f}–{standing.worst_rank:.0f})"
+    equal = Estimate(standing.controlled_win_rate, standing.controlled_low, standing.controlled_high)
     return [
         rank,
         standing.system,
         Estimate(standing.strength, standing.low, standing.high, 2),
         Estimate(standing.win_rate, standing.win_low, standing.win_high),
+        *([equal] if is_controlled else []),
         *(Count(standing.won), Count(standing.tied), Count(standing.lost)),
         _show_needed(standing.needed),
     ]

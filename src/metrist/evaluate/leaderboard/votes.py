@@ -11,6 +11,7 @@ import numpy as np
 
 from metrist.errors import RunError, format_count, unknown_name
 from metrist.evaluate.meta.dataset import (
+    LENGTHS,
     JudgedDataset,
     Labels,
     check_names,
@@ -99,15 +100,16 @@ def collect_votes(
     weight, notes = None, list(dataset.notes)
     if kind in ("preferences", "choices"):
         chosen = {**dataset.choices, **dataset.preferences}[name]
-        chosen = chosen.take(~np.isnan(chosen.choice))
-        first, second, choice, weight = chosen.first, chosen.second, chosen.choice, chosen.weight
+        values = chosen.choice if chosen.graded is None else chosen.graded
+        chosen, choice = chosen.take(~np.isnan(values)), values[~np.isnan(values)]
+        first, second, weight = chosen.first, chosen.second, chosen.weight
         if weight is not None:
             ratio = weight.max() / weight.min()
             notes.append(f"Pairs count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other.")
     else:
-        values = dataset.scores[name].signed() if kind == "scores" else compute_gold(dataset, name, "mean")
-        first, second = _pair_outputs(dataset.items.codes, values)
-        choice = np.sign(values[first] - values[second])
+        scores = dataset.scores[name].signed() if kind == "scores" else compute_gold(dataset, name, "mean")
+        first, second = _pair_outputs(dataset.items.codes, scores)
+        choice = np.sign(scores[first] - scores[second])
     if not len(choice):
         raise RunError(f"no item has outputs of two systems that are judged by {name!r}", code="no_data")
     systems = dataset.systems.codes
@@ -164,7 +166,12 @@ def _share_column(dataset: JudgedDataset, column: str, first: Codes, second: Cod
 
 def _subtract(dataset: JudgedDataset, name: str, first: Codes, second: Codes) -> Floats:
     """Return the differences of a length, a number in a column, or a metric's score."""
-    values = dataset.scores[name].values if name in dataset.scores else dataset.numbers(name)
+    if name in dataset.scores:
+        values = dataset.scores[name].values
+    elif name.partition(":")[0] in LENGTHS:
+        values = dataset.lengths.get(name, np.full(len(dataset), np.nan))
+    else:
+        values = dataset.numbers(name)
     differences: Floats = values[first] - values[second]
     missing = int(np.count_nonzero(~np.isfinite(differences)))
     if missing:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean, format_count
+from metrist.evaluate.plans import LENGTH_UNITS
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import GOLDS, Ratings, mean_by_code, rater_gold
 from metrist.stats.samples import GROUPINGS, CorpusStats, Grouping, Sample
@@ -102,13 +103,15 @@ class MetricScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choices:
-    """Choices between two outputs each: 1 for the first, -1 for the second, 0 for a tie, NaN if unreadable."""
+    """Choices between two outputs each: 1 for the first, -1 for the second, 0 for a tie, NaN if unreadable. Where a
+    judge says how sure it is, `graded` has that, from 1 to -1, and `choice` is NaN."""
 
     first: Codes
     second: Codes
     rater: Codes
     choice: Floats
     weight: Floats | None = None
+    graded: Floats | None = None
 
     def take(self, mask: Mask | Codes) -> Choices:
         """Return some of the choices."""
@@ -118,6 +121,7 @@ class Choices:
             rater=self.rater[mask],
             choice=self.choice[mask],
             weight=None if self.weight is None else self.weight[mask],
+            graded=None if self.graded is None else self.graded[mask],
         )
 
 
@@ -334,7 +338,9 @@ def compute_gold(dataset: JudgedDataset, aspect: str, method: str) -> Floats:
 
 ALL = "all"
 _CLASSES = re.compile(
-    r"(?P<column>.+?)(?::(?P<count>\d+)|@(?P<limits>[-+.\d,eE]+))?(?P<unit>:words|:tokens)?(?::characters)?", re.DOTALL
+    r"(?P<column>.+?)(?::(?P<count>\d+)|@(?P<limits>[-+.\d,eE]+))?"
+    rf"(?P<unit>{'|'.join(f':{unit}' for unit in LENGTH_UNITS)})?(?::characters)?",
+    re.DOTALL,
 )
 #: With fewer groups, resampling groups is less reliable than resampling the items within them.
 _MIN_GROUPS = 30

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,20 @@ def _count_tokens(texts: pa.ChunkedArray) -> _Counts:
     return np.where(texts.is_valid().to_numpy(), counts, np.nan)
 
 
+def _count_pattern(pattern: str, texts: pa.ChunkedArray) -> _Counts:
+    """Count matches outside of blocks of code, where a line such as `# total` is no header."""
+    prose = pc.replace_substring_regex(texts, r"(?s)```.*?```", "")
+    counts: _Counts = pc.count_substring_regex(prose, pattern).to_numpy()
+    return counts
+
+
 _COUNTERS: Mapping[str, Callable[[pa.ChunkedArray], _Counts]] = {
     "": lambda texts: pc.utf8_length(texts).to_numpy(),
     ":words": _count_words,
     ":tokens": _count_tokens,
+    ":headers": partial(_count_pattern, r"(?m)^ {0,3}#{1,6}[ \t]"),
+    ":list_items": partial(_count_pattern, r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,3}[.)])[ \t]"),
+    ":bold": partial(_count_pattern, r"\*\*[^*\n]+\*\*|__[^_\n]+__"),
 }
 
 

@@ -49,7 +49,7 @@ _JUDGED = {
     "ratings": ("item", "system", "aspect", "value"),
     "preferences": ("item", "first", "second", "aspect", "choice"),
     "errors": ("item", "system", "severity", "side", "start", "end"),
-    "given": ("item", "system", "second", "metric", "choice", "columns", "value"),
+    "given": ("item", "system", "second", "metric", "choice", "answer", "columns", "value"),
 }
 _NUMBERS = {"at": pa.int64(), "value": pa.float64(), "start": pa.int64(), "end": pa.int64()}
 NAMES = pa.dictionary(pa.int32(), pa.string())
@@ -460,9 +460,14 @@ def _read_preferences(table: pa.Table, raters: Codes, outputs: _Outputs) -> dict
 def _read_choices(given: pa.Table, chosen: pa.Table, outputs: _Outputs) -> dict[str, Choices]:
     first = outputs.of["given"][pc.is_valid(given["second"]).to_numpy()]
     second, signs = outputs.of["chosen"], _read_signs(chosen["choice"])
+    # AlpacaEval's judges answer with a number from 1, the first, to 2, the second.
+    grades = _encode_column(chosen["answer"]).numbers()
+    graded = np.where((grades >= 1) & (grades <= 2), 3 - 2 * grades, signs)
     unnamed = np.full(len(chosen), UNKNOWN)
     return {
-        metric: Choices(first=first[rows], second=second[rows], rater=unnamed[rows], choice=signs[rows])
+        metric: Choices(
+            first=first[rows], second=second[rows], rater=unnamed[rows], choice=signs[rows], graded=graded[rows]
+        )
         for metric, rows in _group(chosen, "metric")
     }
 

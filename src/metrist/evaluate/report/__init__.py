@@ -45,8 +45,8 @@ _NEEDS = {
     "differences": "two systems",
     "wins": "two systems",
     "errors": "a metric that marks errors, or errors that people marked",
-    "levels": "ratings and two tasks or languages at least (--slice names another column)",
-    "slices": "ratings, and several aspects or slices (--slice COLUMN)",
+    "levels": "ratings and two tasks or languages at least (`slices` names another column)",
+    "slices": "ratings, and several aspects or slices (`slices='COLUMN'`)",
     "majority": "two or more ratings per output",
 }
 

@@ -8,7 +8,7 @@ package mbrs. Equal outputs are scored once and count as often as they occur.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,6 +45,12 @@ class MinimumBayesRisk(Metric):
     def needs(self) -> tuple[Need, ...]:
         return tuple(need for need in self.metric.needs if need != "references")
 
+    def facts(self) -> Mapping[str, str]:
+        return self.metric.facts()
+
+    def _code(self) -> Mapping[str, str]:
+        return self.metric._code()
+
     def score(self, shard: Shard) -> Scores:
         records = RecordColumns.of(shard.records)
         values = np.empty(len(records))
@@ -53,11 +59,11 @@ class MinimumBayesRisk(Metric):
             scores = self.metric.score(_pair_outputs(records, groups, shard))
             start = 0
             for group in groups:
-                table = scores.values[start : start + group.size**2].reshape(group.size, group.size)
+                table = scores.values[start : start + group.size**2].reshape(group.size, group.size).T
                 means = _mean_rows(table, group.counts)
                 values[group.positions] = means[group.numbers]
                 for number in np.flatnonzero(np.isnan(means)).tolist():
-                    failure = scores.failures[start + number * group.size]
+                    failure = scores.failures[start + number]
                     failures |= dict.fromkeys(group.positions[group.numbers == number].tolist(), failure)
                 start += group.size**2
         return Scores(values=values, failures=failures)
@@ -115,12 +121,12 @@ def _pair_outputs(records: RecordColumns, groups: Sequence[_Group], shard: Shard
             if name not in ("outputs", "references"):
                 source = getattr(records, name)
                 column += [source[first] if source else None] * size**2
+        columns["outputs"] += group.texts * size
         for text in group.texts:
-            columns["outputs"] += [text] * size
-        columns["references"] += [(text,) for text in group.texts] * size
+            columns["references"] += [(text,)] * size
         own = np.array([number.setdefault(text, len(number)) for text in group.texts], np.int32)
-        outputs.append(np.repeat(own, size))
-        references.append(np.tile(own, size))
+        outputs.append(np.tile(own, size))
+        references.append(np.repeat(own, size))
     extras = columns.pop("extras")
     paired = shard.part(RecordColumns(**columns, extras=extras if records.extras else None))
     starts = np.arange(len(paired) + 1, dtype=np.int64)

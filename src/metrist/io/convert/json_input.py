@@ -96,7 +96,7 @@ def _check_is_json(path: Path) -> None:
     if start not in ("{", "["):
         raise InputError(
             f"{path}: expected JSON, which begins with {{ or [, found {format_value(start) if start else 'nothing'}; "
-            "to convert plain line files, use --source, --reference and --output SYSTEM=FILE",
+            "`metrist convert --source FILE --reference FILE --output SYSTEM=FILE` converts plain line files",
             code="invalid_value",
         )
 

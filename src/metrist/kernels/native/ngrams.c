@@ -12,7 +12,7 @@
 /* Groups are counted together up to about so many tokens in their texts and bits in their rows: with more references
  * the table leaves the nearest caches, with more outputs the rows do. */
 #define MANY_TOKENS 65536
-#define MANY_BITS (1 << 18)
+#define MANY_BITS (1 << 20)
 #define MOST_BITS (1 << 23)
 #define NONE (-1)
 
@@ -35,9 +35,12 @@ typedef struct {
     uint32_t latest; /* the number of its latest occurrence there */
 } Gram;
 
+typedef int64_t CountShared(const uint64_t *, const uint64_t *, int64_t);
+
 typedef struct {
     const Texts *texts;
     const Groups *groups;
+    CountShared *count_shared;
     int max_order;
     int64_t *matches;
     int64_t *next; /* by group: the next one with which it shares texts */
@@ -146,11 +149,31 @@ static void fill_rows(Counting *c, int order) {
     }
 }
 
+static inline __attribute__((always_inline)) int64_t add_bits(const uint64_t *a, const uint64_t *b, int64_t width) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < width; i++) count += __builtin_popcountll(a[i] & b[i]);
+    return count;
+}
+
+/* The bits that two rows share. The instruction that counts bits, which the compiler may not assume on x86, halves the
+ * time of all pairs of 64 texts. */
+static int64_t count_shared(const uint64_t *a, const uint64_t *b, int64_t width) { return add_bits(a, b, width); }
+
+#if defined(__x86_64__)
+static __attribute__((target("popcnt"))) int64_t count_shared_at_once(const uint64_t *a, const uint64_t *b, int64_t width) {
+    return add_bits(a, b, width);
+}
+
+static CountShared *choose_count(void) { return __builtin_cpu_supports("popcnt") ? count_shared_at_once : count_shared; }
+#else
+static CountShared *choose_count(void) { return count_shared; }
+#endif
+
 static const uint64_t *row_of(const Counting *c, int32_t text) { return c->rows + c->places[text] * c->width; }
 
 static int64_t count_group(Counting *c, int64_t group) {
     int64_t start = c->groups->starts[group], end = c->groups->starts[group + 1];
-    int64_t width = c->numbers / 64 + 1, count = 0;
+    int64_t width = c->numbers / 64 + 1;
     const uint64_t *output = row_of(c, c->groups->outputs[start]);
     const uint64_t *references = row_of(c, c->groups->references[start]);
     if (end - start > 1) {
@@ -161,8 +184,7 @@ static int64_t count_group(Counting *c, int64_t group) {
         }
         references = c->joined;
     }
-    for (int64_t i = 0; i < width; i++) count += __builtin_popcountll(output[i] & references[i]);
-    return count;
+    return c->count_shared(output, references, width);
 }
 
 /* ---- Groups that are counted together ---- */
@@ -282,6 +304,7 @@ static int count_chain(Counting *c, int64_t group) {
 /* `matches` must be zero at first. A group without references keeps its zeros. */
 int count_matches(const Texts *texts, const Groups *groups, int max_order, int64_t *matches) {
     Counting c = {.texts = texts, .groups = groups, .max_order = max_order, .matches = matches};
+    c.count_shared = choose_count();
     int64_t *firsts = room(texts->texts, sizeof(int64_t));
     c.next = room(groups->groups, sizeof(int64_t));
     c.places = room(texts->texts, sizeof(int32_t));

@@ -212,7 +212,7 @@ def _choose_python(name: str, recipe: PackageRecipe, python: str | None) -> tupl
     )
     raise ModelError(
         f"{name} needs Python 3.{oldest} to 3.{newest}, for which its dependencies are published; {tried}. "
-        "Name one that fits: --python PATH"
+        "Name one that fits: `python='PATH'`"
     )
 
 

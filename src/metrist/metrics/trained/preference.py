@@ -40,7 +40,7 @@ _REFERENCES = ("reference", "references")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preference(ModelMetric):
+class PreferenceMetric(ModelMetric):
     """The reward of a model that was trained to give the output that people prefer a higher reward than the other."""
 
     # Several models are an ensemble; 'small' and 'large' are short for the English models that ship.

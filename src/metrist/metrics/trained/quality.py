@@ -1,8 +1,9 @@
 """`quality`: the shipped metrics that were measured to help on a record's task, combined into one number; and the
 choice of metrics for `metrist score` without `-m`.
 
-The table `quality.toml` holds a mixture of metrics for each task and for what records hold. It is written by
-models/recipes/quality_weights.py, from data sets that no table of results judges a metric by.
+The table `quality.toml` holds a mixture of metrics for each task and for what records hold, and the tasks that have
+none because a simple baseline agrees better with people. It is written by models/recipes/quality_weights.py, from data
+sets that no table of results judges a metric by.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import resources
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,8 @@ _QUESTION = re.compile(
 )
 #: The most words of a reference that is a short answer.
 _SHORT_ANSWER = 6
+#: Metrics of single aspects, for records of which nothing is measured as a whole.
+_TO_TRY = ("consistency", "likelihood", "preference", "fluency")
 #: Records that are looked at to choose metrics.
 LOOK_AT = 200
 #: Outputs surely in English, for each surely in another language, from which on a file is worth scoring without these.
@@ -75,10 +78,11 @@ class MixturePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixture:
-    """How quality is computed for a task from records that have the fields `needs`."""
+    """How quality is computed for a task from records that have the fields `needs` and lack the fields `without`."""
 
     task: str
     needs: tuple[Need, ...]
+    without: tuple[Need, ...] = ()
     #: What the weights rest on.
     basis: str
     parts: tuple[MixturePart, ...]
@@ -104,30 +108,51 @@ class Mixture:
 @cache
 def load_mixtures() -> tuple[Mixture, ...]:
     """The mixtures of the table; of those for a task, the first whose needs a record meets is used."""
-    content = tomllib.loads(_table().read_text(encoding="utf-8"))
     return tuple(
         Mixture(
             task=entry["task"],
             needs=tuple(entry["needs"]),
+            without=tuple(entry.get("without", ())),
             basis=entry["basis"],
             parts=tuple(MixturePart(metric=metric, **numbers) for metric, numbers in entry["parts"].items()),
             left_out=entry.get("left_out", {}),
             size=entry.get("size", "small"),
         )
-        for entry in content["mixtures"]
+        for entry in _read_table()["mixtures"]
     )
 
 
+@cache
+def load_withdrawn() -> Mapping[str, str]:
+    """The tasks without a mixture for which there is data, and what the data say."""
+    withdrawn: Mapping[str, str] = _read_table()["withdrawn"]
+    return withdrawn
+
+
 def find_mixture(task: str, record: Record, size: Size = "small") -> Mixture | None:
-    """The mixture for a record of that task; else that for any task; None if the record lacks what they need."""
-    # What is for any task knows only English, and so no translations.
-    for name in (task,) if task == TRANSLATION else (task, GENERAL_TASK):
-        for mixture in load_mixtures():
-            if mixture.task != name or mixture.size != size:
-                continue
-            if not any(_is_missing(record, need) for need in mixture.needs):
-                return mixture
+    """The mixture for a record of that task; None if there is none, or the record lacks what it needs."""
+    for mixture in load_mixtures():
+        fits = (mixture.task, mixture.size) == (task, size)
+        fits = fits and not any(_is_missing(record, need) for need in mixture.needs)
+        if fits and all(_is_missing(record, need) for need in mixture.without):
+            return mixture
     return None
+
+
+def explain_missing_mixture(task: str, record: Record) -> str:
+    """Why a record of that task has no quality."""
+    name = task.replace("_", " ")
+    if reason := load_withdrawn().get(task):
+        return f"there is no quality of {name}: {reason}"
+    needs = dict.fromkeys(need for mixture in load_mixtures() if mixture.task == task for need in mixture.needs)
+    if lacking := " and ".join(need for need in needs if _is_missing(record, need)):
+        return f"quality of {name} needs {lacking}"
+    excluded = dict.fromkeys(need for mixture in load_mixtures() if mixture.task == task for need in mixture.without)
+    if excess := " or ".join(need for need in excluded if not _is_missing(record, need)):
+        return f"quality of {name} is for records without {excess}: with them, lexical metrics agree better with people"
+    tasks = ", ".join(dict.fromkeys(mixture.task for mixture in load_mixtures()))
+    of_task = "records that do not tell their task" if task == GENERAL_TASK else name
+    return f"no data measured a quality of {of_task}; the tasks are {tasks}"
 
 
 def _is_missing(record: Record, need: Need) -> bool:
@@ -284,12 +309,8 @@ class Quality(Metric):
 
     def _combine(self, dialogue: PlainDialogue, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
         if mixture is None:
-            record, task = dialogue.record, self._find_task(dialogue.record)
-            needs = dict.fromkeys(need for known in load_mixtures() if known.task == task for need in known.needs)
-            lacking = " and ".join(need for need in needs if _is_missing(record, need))
-            return Score.failed(
-                f"quality of {task.replace('_', ' ')} needs {lacking or 'another task'}", FailureKind.missing_input
-            )
+            reason = explain_missing_mixture(self._find_task(dialogue.record), dialogue.record)
+            return Score.failed(reason, FailureKind.missing_input)
         own = {part.name: scores[part.metric] for part in mixture.parts}
         failures = {name: score.failure for name, score in own.items() if score.failure is not None}
         if failures:
@@ -339,7 +360,7 @@ def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
     metrics: list[str] = []
     reasons: list[str] = []
     tasks = Counter(infer_task(record) for record in records)
-    model, why = _choose_model(records, tasks)
+    model, why = _choose_model(records)
     metrics += [model] if model else []
     reasons += why
     if any(record.references for record in records):
@@ -347,24 +368,33 @@ def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
         metrics += lexical
         reasons.append(f"{' and '.join(lexical)}: {reason}")
     if not metrics:
-        raise SpecError(f"no shipped metric fits these records: {'; '.join(reasons)}; name metrics, such as -m length")
+        holds = {need for need in get_args(Need) if any(not _is_missing(record, need) for record in records)}
+        candidates = ["judge(llm=…)"]
+        if find_other_language(records) is None:
+            candidates += [name for name in _TO_TRY if holds.issuperset(registry.build(name).needs)]
+        raise SpecError(
+            f"no metric is measured for these records: {'; '.join(reasons)}. Name metrics of single aspects, such as "
+            f"{', '.join(candidates)}, and measure them on your own data: `metrist annotate`, then `metrist meta`"
+        )
     return DefaultMetrics(metrics=tuple(metrics), reasons=tuple(reasons))
 
 
-def _choose_model(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[str | None, list[str]]:
+def _choose_model(records: Sequence[Record]) -> tuple[str | None, list[str]]:
     """`consistency`, `quality` or nothing, and why, task by task."""
     answers = 2 * sum(map(_answers_from_passages, records)) > len(records)
     name = "consistency" if answers else "quality"
     groups: Counter[tuple[str, str, int]] = Counter()
     mixtures: dict[int, Mixture] = {}
+    lacking: dict[str, None] = {}
     for record in records:
         task, how = infer_task(record)
         if mixture := find_mixture(task, record):
             mixtures[id(mixture)] = mixture
             groups[task, how, id(mixture)] += 1
-    if not groups:
-        names = ", ".join(dict.fromkeys(task.replace("_", " ") for task, _ in tasks))
-        return None, [f"quality is left out: for {names} it needs a source or an instruction, which the records lack"]
+        else:
+            lacking[explain_missing_mixture(task, record)] = None
+    if not groups and not answers:
+        return None, [f"quality is left out: {reason}" for reason in lacking]
     own = [record for record in records if infer_task(record)[0] != TRANSLATION]
     english = Counter(map(is_english, own))
     if (language := find_other_language(own)) and english[True] < _MIN_ENGLISH * max(english[False], 1):
@@ -380,13 +410,11 @@ def _choose_model(records: Sequence[Record], tasks: Counter[tuple[str, str]]) ->
     reasons = []
     for (task, how, number), _ in groups.most_common():
         mixture = mixtures[number]
-        label = "any task" if task == GENERAL_TASK else task.replace("_", " ")
-        reasons.append(f"quality for {label} ({how}): {mixture.describe()}; {mixture.basis}")
+        reasons.append(f"quality for {task.replace('_', ' ')} ({how}): {mixture.describe()}; {mixture.basis}")
         reasons += [f"{metric} is left out: {reason}" for metric, reason in mixture.left_out.items()]
-    if lacking := len(records) - groups.total():
-        reasons.append(
-            f"{format_count(lacking, 'record')} of {len(records):,} cannot have a quality: a field is missing"
-        )
+    if absent := len(records) - groups.total():
+        cannot = f"{format_count(absent, 'record')} of {len(records):,} cannot have a quality"
+        reasons.append(f"{cannot}: {'; '.join(lacking)}")
     return name, list(dict.fromkeys(reasons))
 
 
@@ -398,6 +426,10 @@ def _choose_lexical(records: Sequence[Record], tasks: Counter[tuple[str, str]]) 
     if translations > len(records) / 2:
         return ["chrf", "bleu"], "there are references, and for translations these are usual"
     return ["rougeL", "chrf"], "there are references"
+
+
+def _read_table() -> dict[str, Any]:
+    return tomllib.loads(_table().read_text(encoding="utf-8"))
 
 
 def _table() -> Any:

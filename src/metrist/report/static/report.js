@@ -34,6 +34,37 @@ import { drawContext, drawOutput, drawReasons, markedBox, part } from "/static/o
     });
   });
 
+  // ---- Tables whose rows can be sorted and filtered
+
+  const readNumber = (text) => (text === "∞" ? Infinity : parseFloat(text.replaceAll(",", "")));
+  document.querySelectorAll("button[data-sort]").forEach((button) => {
+    const head = button.closest("th");
+    const body = head.closest("table").tBodies[0];
+    const isNumber = head.classList.contains("right");
+    button.addEventListener("click", () => {
+      const [usual, other] = isNumber ? ["descending", "ascending"] : ["ascending", "descending"];
+      const order = head.ariaSort === usual ? other : usual;
+      [...head.parentElement.cells].forEach((cell) => cell.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", order);
+      const sign = order === "ascending" ? 1 : -1;
+      const rows = [...body.rows].map((row) => [row.cells[head.cellIndex].textContent.trim(), row]);
+      rows.sort(([first], [second]) => {
+        if (!isNumber) return sign * first.localeCompare(second, "en", { numeric: true });
+        const [a, b] = [readNumber(first), readNumber(second)];
+        // Cells without a number come last.
+        return Number.isNaN(a) || Number.isNaN(b) ? Number.isNaN(a) - Number.isNaN(b) : sign * (a > b) - sign * (a < b);
+      });
+      body.append(...rows.map(([, row]) => row));
+    });
+  });
+  document.querySelectorAll("input[data-filter]").forEach((input) => {
+    const body = document.getElementById(input.dataset.filter).closest("table").tBodies[0];
+    input.addEventListener("input", () => {
+      const words = input.value.trim().toLowerCase();
+      [...body.rows].forEach((row) => { row.hidden = !row.textContent.toLowerCase().includes(words); });
+    });
+  });
+
   // ---- Figures as files
 
   // The attributes have the colours for paper; the style sheet is left behind.

@@ -219,7 +219,8 @@ def read_results(folder: Path) -> tuple[list[Result], list[str]]:
     paths = [path / RESULTS for path in folders if (path / RESULTS).is_file()]
     if not paths:
         raise InputError(
-            f"{folder} has no finished training; run the study with --suite and -o {folder} first", code="no_data"
+            f"{folder} has no finished training: run `metrist train preference --suite heap -o {folder}` first",
+            code="no_data",
         )
     results, errors = [], []
     for path in paths:

@@ -114,7 +114,7 @@ def read_study(out: Path) -> StudyResults:
     """Read the results of the finished trainings of a folder."""
     description = _read_json(out / _DESCRIPTION)
     if description is None:
-        raise InputError(f"{out} has no study; run one with --suite and -o {out}", code="no_data")
+        raise InputError(f"{out} has no study: run `metrist train preference --suite heap -o {out}`", code="no_data")
     chosen = {subject: describe_changes(changes) for subject, changes in (_read_json(out / _CHOSEN) or {}).items()}
     results, left_out = read_results(out)
     return StudyResults(criteria_tables.suite(description["suite"]), results, chosen=chosen, left_out=left_out)

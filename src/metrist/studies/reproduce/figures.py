@@ -53,7 +53,7 @@ def find_data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     path = Path(folder or os.environ.get(DATA_VARIABLE) or _DEFAULT_FOLDER)
     if not path.is_dir():
         raise RunError(
-            f"{path}: no such folder; name the folder with summeval.jsonl.xz and the other data sets by --data or the "
+            f"{path}: no such folder; name the folder with summeval.jsonl.xz and the other data sets by `data` or the "
             f"environment variable {DATA_VARIABLE}",
             code="missing_file",
         )

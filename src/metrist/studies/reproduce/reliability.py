@@ -66,7 +66,7 @@ class TaskOutputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cell:
+class PartAgreement:
     """How a metric agrees with people on one task in one language."""
 
     metric: str
@@ -86,7 +86,7 @@ class ReliabilityStudy:
     metrics: tuple[str, ...]
     judges: tuple[str, ...]
     parts: tuple[TaskOutputs, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[PartAgreement, ...]
     notes: tuple[str, ...]
 
     @property
@@ -99,7 +99,7 @@ class ReliabilityStudy:
         classes = sorted({part.length for part in self.parts if part.length})
         return [EVERY, *(classes if len(classes) > 1 else [])]
 
-    def select(self, metric: str, language: str, length: str = EVERY) -> list[Cell]:
+    def select(self, metric: str, language: str, length: str = EVERY) -> list[PartAgreement]:
         """The cells of a metric in one language."""
         own = [cell for cell in self.cells if cell.metric == metric and cell.part.language == language]
         return [cell for cell in own if length in (EVERY, cell.part.length)]
@@ -158,7 +158,7 @@ def study_reliability(
         if figure.slice.startswith(f"{_CELL}=") and figure.n:
             by_slice.setdefault((figure.metric, figure.slice.removeprefix(f"{_CELL}=")), []).append(figure)
     cells = [
-        Cell(metric=metric, part=parts[int(number)], accuracy=accuracy, tau=tau, rho=rho)
+        PartAgreement(metric=metric, part=parts[int(number)], accuracy=accuracy, tau=tau, rho=rho)
         for (metric, number), (accuracy, tau, rho) in by_slice.items()
     ]
     values = dataset.ratings[aspect].value

@@ -63,7 +63,7 @@ _SIGNS = {"first": 1.0, "second": -1.0, "tie": 0.0}
 
 
 @dataclass(slots=True)
-class Answer:
+class TaskAnswer:
     """One rater's answer to one task so far. `values` has an entry per answered question."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Answers:
         self.last_times: dict[str, float] = {}
         #: How many clicks there were on each task.
         self.clicks_of: Counter[str] = Counter()
-        self._answers: dict[tuple[str, str], Answer] = {}
+        self._answers: dict[tuple[str, str], TaskAnswer] = {}
         self._stamp = _stamp_project(project)
 
     def refresh_project(self) -> None:
@@ -190,17 +190,17 @@ class Answers:
             if click.kind != "undo":
                 self._live[click.rater] += 1
                 self._clicks.setdefault(key, []).append(click)
-                self._answers.setdefault(key, Answer()).apply(click)
+                self._answers.setdefault(key, TaskAnswer()).apply(click)
                 continue
             self._live[click.rater] -= 1
             kept = [own for own in self._clicks.get(key, ()) if own.id != click.content["target"]]
-            self._clicks[key], self._answers[key] = kept, Answer()
+            self._clicks[key], self._answers[key] = kept, TaskAnswer()
             for own in kept:
                 self._answers[key].apply(own)
 
-    def find(self, rater: str, task: str) -> Answer:
+    def find(self, rater: str, task: str) -> TaskAnswer:
         """Return a rater's answer to a task, an empty one if there is none."""
-        return self._answers.get((rater, task)) or Answer()
+        return self._answers.get((rater, task)) or TaskAnswer()
 
     def can_undo(self, rater: str) -> bool:
         """Whether the rater has a click to take back."""
@@ -301,6 +301,10 @@ class Answers:
         """The names of the questions, and of the number of errors where errors are marked."""
         schema = self.project.schema
         return [*(question.name for question in schema.questions), *([ERRORS] if schema.marks_errors else [])]
+
+    def complete_tasks(self) -> set[str]:
+        """Return the tasks that some rater has completed or skipped."""
+        return {task for rater, task in self._answers if self.is_complete(rater, task)}
 
     def mean_numbers(self, name: str) -> dict[str, float]:
         """Return the mean over raters of their answers to a question as numbers, by task, without attention items."""

@@ -25,7 +25,7 @@ from metrist.io.writer import json_line
 from metrist.ratings import Error
 from metrist.web.annotation.answers import ALPHA_NOTE, Answers, check_click
 from metrist.web.annotation.disputes import Dispute, Disputes, describe_dispute, give_answer
-from metrist.web.annotation.estimates import MEANS_NOTE, describe_worth, estimate_ratings
+from metrist.web.annotation.estimates import describe_means, estimate_ratings
 from metrist.web.annotation.export import (
     attention_share,
     export_disputes,
@@ -34,6 +34,7 @@ from metrist.web.annotation.export import (
     fits_label_studio,
     label_studio_config,
 )
+from metrist.web.annotation.informative import order_open_tasks
 from metrist.web.annotation.project import AnnotationTask, Project, Rater
 from metrist.web.annotation.store import Click
 from metrist.web.pages import answer_json, read_body, render_page
@@ -195,11 +196,13 @@ class Pages:
         """Store a click and acknowledge it. Where that fails, the page sends it again and the owner reads why."""
         try:
             stored = append()
+            with self._lock:
+                self.answers.refresh()
+                order_open_tasks(self.answers)
         except RunError as error:
             print(f"metrist: {error}", file=sys.stderr, flush=True)
             raise HTTPException(503, "Answers cannot be stored at the moment; this page goes on trying.") from None
         with self._lock:
-            self.answers.refresh()
             content: dict[str, Any] = {"number": stored.number if stored else 0, **self._progress(rater)}
             if stored is not None:
                 content["task"] = stored.task
@@ -208,7 +211,8 @@ class Pages:
 
     def _progress(self, rater: Rater) -> dict[str, Any]:
         complete = [own.task for own in rater.assignments if self.answers.is_complete(rater.name, own.task)]
-        return {"complete": complete, "can_undo": self.answers.can_undo(rater.name)}
+        ordered = bool(self.project.chances)
+        return {"complete": complete, "can_undo": self.answers.can_undo(rater.name), "ordered": ordered}
 
     # ---- The owner
 
@@ -243,11 +247,13 @@ class Pages:
                 "about": self.project.schema.about,
                 "folder": str(self.project.folder.resolve()),
                 "pick": None if all(task.weight == 1 for task in self.project.tasks.values()) else self.project.pick,
-                "tasks": sum(task.expected is None for task in self.project.tasks.values()),
+                "informative": bool(self.project.chances),
+                "tasks": len(self.project.sampled_tasks),
                 "attention": sum(task.expected is not None for task in self.project.tasks.values()),
                 "raters": raters,
                 "means": [mean.to_dict() for mean in means],
-                "means_note": " ".join([MEANS_NOTE, *describe_worth(means)]),
+                "means_title": "Win rates" if self.project.schema.kind == "pairwise" else "Mean ratings",
+                "means_note": " ".join(describe_means(self.answers, means)),
                 "agreement": self.answers.agreement(),
                 "alpha": ALPHA_NOTE,
                 "disputes": {"count": len(disputes), "shown": shown},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.writer import atomic_write, write_rows
 from metrist.web.annotation.answers import Answers
 from metrist.web.annotation.disputes import Disputes, give_answer
+from metrist.web.annotation.informative import sampling_weights
 from metrist.web.annotation.project import AnnotationTask, record_to_dict
 from metrist.web.annotation.schemas import Schema
 
@@ -37,11 +39,11 @@ def export_rows(answers: Answers, *, min_attention: float = 0.0) -> Iterator[Row
         "errors": _output_rows,
         "questionnaire": _questionnaire_rows,
     }[project.schema.kind]
-    for task in project.tasks.values():
-        if task.expected is None:
-            own = [rater for rater in raters if answers.counts(rater, task.id)]
-            if own:
-                yield from make(answers, task, own)
+    weights = sampling_weights(answers)
+    for task in project.sampled_tasks:
+        own = [rater for rater in raters if answers.counts(rater, task.id)]
+        if own:
+            yield from make(answers, replace(task, weight=weights[task.id]), own)
 
 
 def attention_share(answers: Answers, rater: str) -> float:
@@ -145,6 +147,7 @@ def export_label_studio(answers: Answers) -> list[Row]:
     project = answers.project
     _check_label_studio(project.schema)
     tasks = []
+    weights = sampling_weights(answers)
     for number, task in enumerate(project.tasks.values(), 1):
         if task.expected is None:
             given = {
@@ -152,7 +155,7 @@ def export_label_studio(answers: Answers) -> list[Row]:
                 for rater in project.raters
                 if answers.counts(rater.name, task.id)
             }
-            tasks.append(format_task(number, [record_to_dict(r) for r in task.records], given, task.weight))
+            tasks.append(format_task(number, [record_to_dict(r) for r in task.records], given, weights[task.id]))
     return tasks
 
 

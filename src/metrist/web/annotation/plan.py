@@ -9,6 +9,8 @@ from metrist.settings import setting
 
 #: Which outputs or pairs raters see.
 Pick = Literal["random", "items", "system", "disagreement"]
+#: The order in which they see them.
+Order = Literal["random", "informative"]
 Names = tuple[str, ...]
 
 
@@ -36,6 +38,11 @@ class ProjectPlan:
         "random",
         "Which: any; whole items; equally many of each system; whole items, those that metrics disagree about "
         "more often (needs a run).",
+    )
+    order: Order = setting(
+        "random",
+        "Which come next: any; or, once 100 are rated, those whose rating tells most (needs scores of metrics).",
+        "--next",
     )
     run: str | None = setting(
         None,

@@ -1,8 +1,8 @@
 """An annotation project: a folder with its tasks, who gets which of them, and the log of clicks.
 
 project.json   the schema, the raters with their links, the order of each rater's tasks; readable by its owner only. It
-               is replaced as a whole when a rater comes later; nothing else ever changes. It has checksums of itself
-               and of the tasks
+               is replaced as a whole when a rater comes later, or when open tasks are ordered by what their ratings
+               tell; nothing else ever changes. It has checksums of itself and of the tasks
 tasks.jsonl    the texts of each task with its sampling weight and metrics' scores
 clicks.sqlite  every click
 clicks.count   how many clicks there are
@@ -20,10 +20,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,7 @@ _MAX_RATERS = 1000
 _MAX_NAME = 100
 #: Fields of a project that its file has as they are.
 _SETTINGS = ("id", "pick", "seed", "show_references", "guidelines", "owner_token")
+_T = TypeVar("_T")
 _ERROR_FIELDS = ("aspect", "severity", "penalty", "explanation", "revision", "text", "start", "end", "side")
 
 
@@ -67,6 +68,15 @@ class AnnotationTask:
         return self.records[0].item
 
 
+class Chance(NamedTuple):
+    """Where a task comes in the order by what ratings tell: tasks of a group have the same raters, and the smallest
+    priority comes first. It is a random number over the size."""
+
+    size: float
+    priority: float
+    group: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """A task in a rater's list; `swapped` shows the second output of a pair on the left."""
@@ -86,7 +96,8 @@ class Rater:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A project as its folder had it when it was opened. Clicks are in the store."""
+    """A project as its folder had it when it was opened. Clicks are in the store. `chances` are those of the tasks that
+    were open when they were ordered by what their ratings tell."""
 
     folder: Path
     schema: Schema
@@ -100,6 +111,8 @@ class Project:
     show_references: bool = False
     guidelines: str = ""
     metrics: tuple[str, ...] = ()
+    order: str = "random"
+    chances: Mapping[str, Chance] = field(default_factory=dict)
 
     @cached_property
     def raters_by_name(self) -> Mapping[str, Rater]:
@@ -114,6 +127,10 @@ class Project:
     def sampled_tasks(self) -> tuple[AnnotationTask, ...]:
         """The tasks that are no attention items."""
         return tuple(task for task in self.tasks.values() if task.expected is None)
+
+    def rank(self, task_id: str) -> float:
+        """The place of a task in the order by what ratings tell; those without one come last."""
+        return self.chances[task_id].priority if task_id in self.chances else math.inf
 
     def markable_texts(self, rater: str, task_id: str) -> dict[str, str]:
         """Return the texts in which a rater marks errors, by side: those of a pair are left and right, as shown."""
@@ -216,12 +233,13 @@ def assign_tasks(
     *,
     overlap: int | None = None,
     share: float = 1.0,
+    by_item: bool = True,
 ) -> dict[str, tuple[Assignment, ...]]:
     """Return each rater's tasks in order.
 
     `share` of the items are seen by `overlap` raters (all, if None), the rest by one each. Items are dealt to those who
     have the fewest tasks so far. A rater gets the tasks of an item one after the other, in random order, and the
-    attention items, which all raters get, in between.
+    attention items, which all raters get, in between. Without `by_item`, tasks are dealt one by one.
     """
     check_names(raters)
     per_item = len(raters) if overlap is None else overlap
@@ -231,6 +249,8 @@ def assign_tasks(
     if not 0 <= share <= 1:
         raise InputError(f"`share` must lie in 0 to 1, got {share:g}", code="invalid_value")
     items, checks = _group_by_item(tasks)
+    if not by_item:
+        items = [[task] for own in items for task in own]
     shared = round(share * len(items))
     dealt: dict[str, list[list[AnnotationTask]]] = {rater: [] for rater in raters}
     load = dict.fromkeys(raters, 0)
@@ -273,11 +293,16 @@ def choose_tasks(
 ) -> tuple[Assignment, ...]:
     """Return the tasks of a rater who comes later, in order: whole items until there are `count` tasks, by default as
     many as the other raters have on average. First come items with the fewest `answers` (a number per task), then
-    those that the fewest raters have, then chance decides. Attention items come on top."""
+    those that the fewest raters have, then chance decides. Attention items come on top. Where tasks are ordered by what
+    their ratings tell, they come one by one in that order."""
     items, checks = _group_by_item(project.tasks.values())
     raters_of = Counter(own.task for rater in project.raters for own in rater.assignments)
     if count is None:
         count = math.ceil(sum(raters_of[task.id] for own in items for task in own) / len(project.raters))
+    if project.order == "informative":
+        mixed = [project.sampled_tasks[place] for place in rng.permutation(len(project.sampled_tasks))]
+        ranked = sorted(mixed, key=lambda task: (answers.get(task.id, 0), project.rank(task.id)))
+        return _assign(insert_checks(ranked[:count], checks, rng), rng)
     items = [items[place] for place in rng.permutation(len(items))]
     items.sort(
         key=lambda own: (
@@ -301,11 +326,21 @@ def _order_tasks(
         for block in (blocks[n] for n in rng.permutation(len(blocks)))
         for place in rng.permutation(len(block))
     ]
+    return _assign(insert_checks(ordered, checks, rng), rng)
+
+
+def insert_checks(ordered: Sequence[_T], checks: Sequence[_T], rng: np.random.Generator) -> list[_T]:
+    """Return tasks with attention items at random places."""
+    mixed = list(ordered)
     for number in rng.permutation(len(checks)):
         # Not the first: raters should have met an ordinary task before.
-        place = int(rng.integers(1, len(ordered) + 1)) if ordered else 0
-        ordered.insert(place, checks[number])
-    return tuple(Assignment(task=task.id, swapped=len(task.records) == 2 and bool(rng.integers(2))) for task in ordered)
+        place = int(rng.integers(1, len(mixed) + 1)) if mixed else 0
+        mixed.insert(place, checks[number])
+    return mixed
+
+
+def _assign(tasks: Sequence[AnnotationTask], rng: np.random.Generator) -> tuple[Assignment, ...]:
+    return tuple(Assignment(task=task.id, swapped=len(task.records) == 2 and bool(rng.integers(2))) for task in tasks)
 
 
 # ---- The folder
@@ -323,6 +358,7 @@ def create_project(
     show_references: bool = False,
     guidelines: str = "",
     metrics: Sequence[str] = (),
+    order: str = "random",
 ) -> Project:
     """Write a project into a new or empty folder and return it."""
     path = Path(folder)
@@ -345,6 +381,7 @@ def create_project(
         "show_references": show_references,
         "guidelines": guidelines,
         "metrics": list(metrics),
+        "order": order,
         "owner_token": secrets.token_urlsafe(18),
         "raters": [_new_rater(name, assigned) for name, assigned in assignments.items()],
     }
@@ -359,6 +396,20 @@ def append_rater(project: Project, store: ClickStore, name: str, assignments: Se
         check_names([*(rater["name"] for rater in content["raters"]), name])
         content["raters"].append(_new_rater(name, assignments))
         _write_project(project.folder, content)
+    return open_project(project.folder)
+
+
+def write_order(
+    project: Project, store: ClickStore, chances: Mapping[str, Chance], orders: Mapping[str, Sequence[str]]
+) -> Project:
+    """Write the chances of a project's tasks and the order of each rater's tasks into its file, once, and return the
+    project as it is then."""
+    with store.lock():
+        content = _read_project(project.folder)
+        if "chances" not in content:
+            for rater in content["raters"]:
+                rater["tasks"] = list(orders.get(rater["name"], rater["tasks"]))
+            _write_project(project.folder, {**content, "chances": chances})
     return open_project(project.folder)
 
 
@@ -421,6 +472,8 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
             raters=tuple(map(_rater_from_dict, content["raters"])),
             inputs=tuple(content["inputs"]),
             metrics=tuple(content.get("metrics", ())),
+            order=content.get("order", "random"),
+            chances={task: Chance(*chance) for task, chance in content.get("chances", {}).items()},
             **{name: content[name] for name in _SETTINGS},
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

@@ -44,7 +44,7 @@ _LARGE = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class AnswerOption:
     """An answer that a rater may give: its value, its label and its meaning ('' if the label says it all)."""
 
     value: float | str | bool
@@ -58,7 +58,7 @@ class SchemaQuestion:
 
     name: str
     text: str
-    choices: tuple[Choice, ...]
+    choices: tuple[AnswerOption, ...]
 
     def accepts(self, value: Any) -> bool:
         """Whether the value is one of the answers; `True` is not 1."""
@@ -182,19 +182,19 @@ def _make_likert(aspects: Sequence[str], points: int) -> Schema:
     return Schema(kind="rating", name="likert", about="How good is the output?", questions=questions)
 
 
-def _name_points(aspect: str, points: int) -> tuple[Choice, ...]:
+def _name_points(aspect: str, points: int) -> tuple[AnswerOption, ...]:
     """Return the points of a scale; its ends say what a known criterion has more or less of."""
     names = list(_POINT_NAMES.get(points, ["very low", *[""] * (points - 2), "very high"]))
     if criterion := criteria.known(aspect):
         names[0], names[-1] = f"{names[0]} {criterion.higher}", f"{names[-1]} {criterion.higher}"
-    return tuple(Choice(value=float(n), label=str(n), meaning=name) for n, name in enumerate(names, 1))
+    return tuple(AnswerOption(value=float(n), label=str(n), meaning=name) for n, name in enumerate(names, 1))
 
 
 def _make_pairwise(aspects: Sequence[str]) -> Schema:
     choices = (
-        Choice(value=LEFT, label="A is better"),
-        Choice(value=TIE, label="Tie"),
-        Choice(value=RIGHT, label="B is better"),
+        AnswerOption(value=LEFT, label="A is better"),
+        AnswerOption(value=TIE, label="Tie"),
+        AnswerOption(value=RIGHT, label="B is better"),
     )
     names = dict.fromkeys(aspects)
     questions = tuple(SchemaQuestion(name=name, text=_ask_which(name), choices=choices) for name in names)
@@ -205,7 +205,7 @@ def _make_rating(rubric_name: str, aspects: Sequence[str]) -> Schema:
     rubric = load_rubric(rubric_name)
     questions = []
     for aspect in [rubric.aspect(name) for name in dict.fromkeys(aspects)] if aspects else rubric.aspects:
-        choices = [Choice(value=float(own.value), label=own.name, meaning=own.meaning) for own in aspect.levels]
+        choices = [AnswerOption(value=float(own.value), label=own.name, meaning=own.meaning) for own in aspect.levels]
         questions.append(SchemaQuestion(name=aspect.name, text=aspect.question, choices=tuple(choices)))
     return Schema(kind="rating", name=rubric_name, about=rubric.about, questions=tuple(questions))
 
@@ -230,14 +230,16 @@ def _make_questionnaire() -> Schema:
         name="error",
         text=content.errors,
         choices=(
-            Choice(value=True, label="reasonable", meaning=content.reasonable),
-            Choice(value=False, label="not reasonable", meaning=content.unreasonable),
+            AnswerOption(value=True, label="reasonable", meaning=content.reasonable),
+            AnswerOption(value=False, label="not reasonable", meaning=content.unreasonable),
         ),
     )
     scales = []
     for scale in content.scales:
         levels = sorted(scale.levels.items())
-        choices = tuple(Choice(value=float(level), label=str(level), meaning=meaning) for level, meaning in levels)
+        choices = tuple(
+            AnswerOption(value=float(level), label=str(level), meaning=meaning) for level, meaning in levels
+        )
         scales.append(SchemaQuestion(name=scale.name, text=scale.question, choices=choices))
     about = "How good is the analysis of the output's errors?"
     return Schema(kind="questionnaire", name="questionnaire", about=about, questions=tuple(scales), each_error=each)

@@ -18,7 +18,7 @@ from metrist.run import load
 from metrist.run.inputs import read_inputs
 from metrist.run.results import Results
 from metrist.run.run import is_run
-from metrist.web.annotation.plan import Pick
+from metrist.web.annotation.plan import Order, Pick
 from metrist.web.annotation.project import (
     Project,
     assign_tasks,
@@ -46,6 +46,7 @@ def set_up(
     table: str | None = None,
     count: int | None = None,
     pick: Pick = "random",
+    order: Order = "random",
     run: str | os.PathLike[str] | None = None,
     metrics: Sequence[str] = (),
     systems: Sequence[str] = (),
@@ -61,9 +62,9 @@ def set_up(
 
     `files` may be a run folder, whose inputs are read then. What several schemas ask is asked at once. `raters` are
     names, or a number of raters named r1, r2 and so on. `pick="disagreement"` needs a run with the scores of two
-    metrics, and the questionnaire one with a metric that lists errors, unless the files have errors. `guidelines` is a
-    text file. The other settings are those of `load_schemas`, `sample_units` and `assign_tasks`; `reading` are options
-    of `read_records`.
+    metrics, `order="informative"` a run or files with scores, and the questionnaire a run with a metric that lists
+    errors, unless the files have errors. `guidelines` is a text file. The other settings are
+    those of `load_schemas`, `sample_units` and `assign_tasks`; `reading` are options of `read_records`.
     """
     if isinstance(files, list | tuple) and len(files) == 1 and is_run(files[0]):
         run = run or files[0]
@@ -89,6 +90,8 @@ def set_up(
             raise InputError("no output has an analysis: the run or the files must list errors", code="invalid_value")
     rng = np.random.default_rng(seed)
     for_sample, for_order = rng.spawn(2)
+    if order == "informative" and not scores:
+        raise InputError("`order=informative` needs scores of metrics: name a run with `run`", code="missing_value")
     units = list_units(records, pairs=loaded.kind == "pairwise")
     disagreement = None
     if pick == "disagreement":
@@ -99,7 +102,7 @@ def set_up(
     checks = read_attention(list(read_records(list(attention)).entries()) if attention else [], loaded)
     tasks = make_tasks(sample, analyses if loaded.kind == "questionnaire" else None, checks)
     people = [f"r{number}" for number in range(1, raters + 1)] if isinstance(raters, int) else list(raters)
-    assignments = assign_tasks(tasks, people, for_order, overlap=overlap, share=share)
+    assignments = assign_tasks(tasks, people, for_order, overlap=overlap, share=share, by_item=order == "random")
     return create_project(
         folder,
         loaded,
@@ -111,6 +114,7 @@ def set_up(
         show_references=show_references,
         guidelines=text,
         metrics=list(scores),
+        order=order,
     )
 
 

@@ -263,7 +263,7 @@ class Endpoints:
         settings = self._settings
         checks = settings.checks if request.checks is None else tuple(map(_read_check, request.checks))
         if not checks:
-            raise _refuse("checks", "none are given, and the service was started without --guard", "no_checks")
+            raise _refuse("checks", "none are given, and the service has none of its own", "no_checks")
         offers = [
             self._find(check.metric, lambda offer: offer.can_score, "scores no single output", f"checks[{i}].metric")
             for i, check in enumerate(checks)

@@ -40,7 +40,7 @@ _WORDS = (
 )
 
 
-class Pace:
+class ScoringTime:
     """The seconds that a metric took for texts of some lengths."""
 
     def __init__(self, characters: Sequence[int], seconds: Sequence[float]) -> None:
@@ -59,7 +59,7 @@ class Pace:
         return int(np.interp(seconds, self._seconds, self._characters) * max(1.0, seconds / slowest))
 
 
-def measure_pace(offer: OfferedMetric, runtime: Runtime) -> Pace:
+def measure_scoring_time(offer: OfferedMetric, runtime: Runtime) -> ScoringTime:
     """Time a metric on made-up texts, whose outputs have a fifth of the characters."""
     rng = random.Random(0)
     characters, seconds = list[int](), list[float]()
@@ -78,7 +78,7 @@ def measure_pace(offer: OfferedMetric, runtime: Runtime) -> Pace:
         characters.append(count_characters([record]))
         if seconds[-1] > _LONG_ENOUGH:
             break
-    return Pace(characters, seconds)
+    return ScoringTime(characters, seconds)
 
 
 def _write_text(rng: random.Random, characters: int) -> str:
@@ -95,14 +95,14 @@ class Guards:
     def __init__(self, settings: ServiceSettings, lanes: Mapping[str, Lane]) -> None:
         self._settings = settings
         self._lanes = lanes
-        self._paces: dict[str, Pace] = {}
+        self._times: dict[str, ScoringTime] = {}
         #: The metrics of the service's own checks.
         self._checked: frozenset[str] = frozenset()
 
     def measure(self, catalog: Catalog, runtime: Runtime) -> None:
         """Time the metrics but LLMs and programs."""
         timed = {o.text: o for o in catalog.offered if o.can_score and o.lane in ("text", "model")}
-        self._paces = {text: measure_pace(offer, runtime) for text, offer in timed.items()}
+        self._times = {text: measure_scoring_time(offer, runtime) for text, offer in timed.items()}
         self._checked = frozenset(catalog.find(check.metric).text for check in self._settings.checks)
 
     def choose_budget(self, texts: Iterable[str]) -> float:
@@ -114,12 +114,12 @@ class Guards:
 
     def describe(self) -> dict[str, Any]:
         """The default budget, and how long a text may be for each metric alone."""
-        fits = {text: pace.fit(self.choose_budget([text]) * _SHARE) for text, pace in self._paces.items()}
+        fits = {text: known.fit(self.choose_budget([text]) * _SHARE) for text, known in self._times.items()}
         return {"budget_ms": self.choose_budget(self._checked) * 1000, "characters": fits}
 
     def _estimate(self, text: str, characters: int) -> float:
-        pace = self._paces.get(text)
-        return 0.0 if pace is None else pace.estimate(characters)
+        known = self._times.get(text)
+        return 0.0 if known is None else known.estimate(characters)
 
     def _refuse(self, offers: Sequence[OfferedMetric], record: Record, budget: float) -> dict[str, float]:
         """The metrics that have no time for a text, quick ones first, and the seconds that they would take."""

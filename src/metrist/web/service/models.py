@@ -188,7 +188,7 @@ class PreferResponse(_Answer):
     results: list[JudgedPair] = Field(description="One per pair, in their order")
 
 
-class Contest(BaseModel):
+class ServedContest(BaseModel):
     """Two systems under one metric. Differences are first minus second; p-values are by the test's name, as they are
     (`p_TEST`) and after Holm's correction (`p_TEST_holm`)."""
 
@@ -223,7 +223,7 @@ class ServedComparison(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    contests: tuple[Contest, ...]
+    contests: tuple[ServedContest, ...]
     systems: list[dict[str, Any]]
     signatures: dict[str, str]
     notes: tuple[str, ...]

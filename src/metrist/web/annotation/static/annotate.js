@@ -15,6 +15,7 @@ let task = null; // What /api/tasks/… says, with the answer as this page shows
 let view = null; // { update(answer), keys(event) } of the shown task.
 let complete = new Set();
 let canUndo = false;
+let ordering = Promise.resolve(); // Until a new order of the tasks is here.
 
 // ---- The bar
 
@@ -111,6 +112,13 @@ function acknowledged(answer) {
   }
   showProgress();
   if (project) markPositions();
+  if (project && answer.ordered !== project.ordered) ordering = reorder();
+}
+
+/** The open tasks have a new order: the first of them is the next. */
+async function reorder() {
+  project = await request("/api/project");
+  position = project.tasks.findIndex((id) => !complete.has(id)) - 1;
 }
 
 async function undo() {
@@ -204,7 +212,8 @@ function toggleSkip() {
   send("skip", { value: !task.answer.skipped });
 }
 
-function next() {
+async function next() {
+  await ordering;
   if (position + 1 < project.tasks.length) {
     open(position + 1);
     return;

@@ -51,11 +51,11 @@ function agreementRow(row) {
 }
 
 function meanRow(mean) {
-  const interval = mean.low === null ? "–" : `${mean.low.toFixed(2)} to ${mean.high.toFixed(2)}`;
+  const interval = mean.low === null ? "–" : `${mean.low.toFixed(3)} to ${mean.high.toFixed(3)}`;
   return element("tr", {},
     element("th", { scope: "row" }, safeName(mean.question)),
     cell(safeName(mean.system)),
-    cell(mean.value.toFixed(2), { class: "number" }),
+    cell(mean.value.toFixed(3), { class: "number" }),
     cell(interval, { class: "number" }),
     cell(`${mean.rated} of ${mean.outputs}`, { class: "number" }));
 }
@@ -127,14 +127,14 @@ function draw(overview) {
   const total = overview.raters.reduce((sum, rater) => sum + rater.total, 0);
   head.replaceChildren(
     element("p", {}, `${safeName(overview.about)} `, element("span", { class: "soft" },
-      `${overview.tasks} tasks${overview.pick ? `, picked ${picks[overview.pick] ?? safeName(overview.pick)}` : ""}${overview.attention ? `, and ${overview.attention} attention items` : ""}; ${done} of ${total} answers done. Everything is in `,
+      `${overview.tasks} tasks${overview.pick ? `, picked ${picks[overview.pick] ?? safeName(overview.pick)}` : ""}${overview.informative ? ", those whose rating tells most first" : ""}${overview.attention ? `, and ${overview.attention} attention items` : ""}; ${done} of ${total} answers done. Everything is in `,
       element("code", { class: "name" }, safeName(overview.folder)), ".")),
     element("h2", {}, "Raters"),
     table("Raters", ["Rater", "Done", "Attention passed", "Last click", "Personal link"], overview.raters.map(raterRow)));
   const means = !overview.means.length ? [] : [
-    element("h2", {}, "Mean ratings"),
+    element("h2", {}, overview.means_title),
     element("p", { class: "soft small" }, overview.means_note),
-    table("Mean ratings", ["Question", "System", "Mean", "95 % interval", "Rated"], overview.means.map(meanRow)),
+    table(overview.means_title, ["Question", "System", "Mean", "95 % interval", "Rated"], overview.means.map(meanRow)),
   ];
   tail.replaceChildren(
     ...means,
