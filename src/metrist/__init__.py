@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from metrist.evaluate.explain.worst import worst as worst
     from metrist.evaluate.leaderboard import leaderboard as leaderboard
     from metrist.evaluate.meta import meta_evaluate as meta_evaluate
-    from metrist.evaluate.rerank import rerank as rerank
+    from metrist.evaluate.rerank.rerank import rerank as rerank
     from metrist.grid import Grid as Grid
     from metrist.io.reader import read_records as read_records
     from metrist.llm.base import LLM as LLM
@@ -78,7 +78,7 @@ _NAMES = {
     "metrist.evaluate.explain.worst": ("worst",),
     "metrist.evaluate.leaderboard": ("leaderboard",),
     "metrist.evaluate.meta": ("meta_evaluate",),
-    "metrist.evaluate.rerank": ("rerank",),
+    "metrist.evaluate.rerank.rerank": ("rerank",),
     "metrist.grid": ("Grid",),
     "metrist.io.reader": ("read_records",),
     "metrist.llm.base": ("LLM",),

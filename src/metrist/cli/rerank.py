@@ -44,7 +44,7 @@ def rerank(
         raise SpecError(
             "nothing to choose by: name a metric, such as --mbr chrf or -m consistency", code="missing_value"
         )
-    from metrist.evaluate.rerank import rerank as rerank_records
+    from metrist.evaluate.rerank.rerank import rerank as rerank_records
     from metrist.run.executors import resolve_executor
 
     reader = reading.read(inputs)

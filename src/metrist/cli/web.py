@@ -224,15 +224,17 @@ def _list_means(answers: Answers) -> list[Table]:
     means = [mean for mean in estimate_ratings(answers) if mean.rated]
     if not means:
         return []
+    is_pairwise = answers.project.schema.kind == "pairwise"
+    title, column = ("Win rates", "win rate") if is_pairwise else ("Mean ratings", "mean")
     return [
         Table(
-            title="Mean ratings",
-            columns=name_columns("question", "system", right=("mean", "rated", "of")),
+            title=title,
+            columns=name_columns("question", "system", right=(column, "rated", "of")),
             rows=[
                 [
                     mean.question,
                     mean.system,
-                    Estimate(mean.value, mean.low, mean.high, 2),
+                    Estimate(mean.value, mean.low, mean.high),
                     mean.rated,
                     mean.outputs,
                 ]

@@ -3,6 +3,7 @@ here before it knows which of them are needed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -110,12 +111,32 @@ class RerankSettings:
         shown="1",
     )
     k: int = setting(1, "Outputs to choose of each item.", "-k", "--best", metavar="K", min=1)
+    minimum: float | None = setting(None, "Leave out outputs with a worse score.", "--min", metavar="X")
+    keep: str | None = setting(
+        None, "Keep the best of the chosen outputs of all items, a share or a number: 20%, 5000.", metavar="N[%]"
+    )
+    dedupe: bool = setting(False, "Leave out outputs that repeat one chosen before, but for white space and case.")
+    diverse: float | None = setting(
+        None,
+        "Leave out outputs whose chrF with a better chosen one of the item is above X.",
+        metavar="X",
+        min=0,
+        max=1,
+    )
     draws: int = setting(1000, "Resamples of the items behind the intervals; 0: none.", min=0, max=MAX_DRAWS)
     seed: int = setting(0, "Seed of the resampling.", min=0)
     confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.keep is not None and not re.fullmatch(r"\d+|(100|\d{1,2}(\.\d+)?)%", self.keep):
+            raise RunError(f"`keep` must be a share or a number, 20% or 5000, got {self.keep!r}", code="invalid_value")
+
+    def count_kept(self, count: int) -> int:
+        """How many of the chosen outputs are kept."""
+        if self.keep is None:
+            return count
+        return round(count * float(self.keep[:-1]) / 100) if self.keep.endswith("%") else int(self.keep)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,12 +118,13 @@ def _student_t_quantile(probability: float, freedom: float) -> float:
     return quantile
 
 
-def standardize_columns(scores: Floats) -> Floats:
-    """Return standard scores of each column; 0, the mean, where a score is missing."""
+def standardize_columns(scores: Floats, *, signed: bool = False) -> Floats:
+    """Return standard scores of each column, 0 where a score is missing. Differences between two outputs (`signed`)
+    keep their signs: they are not centred."""
     known = np.isfinite(scores)
     filled = np.where(known, scores, 0.0)
     counts = np.maximum(1, known.sum(axis=0))
-    centred = np.where(known, filled - filled.sum(axis=0) / counts, 0.0)
+    centred = filled if signed else np.where(known, filled - filled.sum(axis=0) / counts, 0.0)
     spread = np.sqrt((centred**2).sum(axis=0) / counts)
     return centred / np.where(spread > 0, spread, 1.0)
 
@@ -134,14 +135,15 @@ def standardize_columns(scores: Floats) -> Floats:
 def predict_residuals(values: Floats, scores: Floats, *, signed: bool = False) -> Floats:
     """Return sizes in proportion to how far each entry's value may lie from what its scores predict.
 
-    Values are NaN where they are not known yet. The size is linear in the prediction, or in its distance from 0 of
-    signed values such as choices: low ratings, say, may spread more than high ones.
+    Values are NaN where they are not known yet. The size is linear in the prediction: low ratings, say, may spread more
+    than high ones. Of choices (`signed`) it is the distance from a tie, linear in that of the prediction, since shares
+    of votes, which are estimated from them, do not use the scores.
     """
     known = np.isfinite(values)
     centre = 0.0 if signed else values[known].mean()
     slopes, _ = _fit_slopes(scores[known], values[known] - centre, np.ones(int(known.sum())))
     predicted = scores @ slopes
-    residuals = np.abs(values[known] - centre - predicted[known])
+    residuals = np.abs(values[known]) if signed else np.abs(values[known] - centre - predicted[known])
     predictor = np.abs(predicted) if signed else predicted
     deviations = predictor - predictor[known].mean()
     squares = (deviations[known] ** 2).sum()

@@ -70,6 +70,34 @@ def test_scores_of_a_run_narrow_the_intervals(tmp_path: Path) -> None:
     assert sum(mean.worth for mean in means) > 80
 
 
+def test_win_rates_of_pairs_are_those_by_counting(tmp_path: Path) -> None:
+    rows = [{**row, "scores": {"m": number % 5}} for number, row in enumerate(make_rows(30))]
+    counts: dict[str, list[float]] = {"a": [], "b": [], "c": []}
+    widths = []
+    for name, chosen in (("without", rows), ("with", [{**row, "system": row["system"]} for row in rows])):
+        (tmp_path / name).mkdir()
+        own = [{key: value for key, value in row.items() if key != "scores"} for row in chosen]
+        project = make_project(tmp_path / name, "pairwise", rows=own if name == "without" else chosen)
+        with open_answers(project) as (answers, click):
+            for assignment in project.raters[0].assignments[:40]:
+                first, second = project.tasks[assignment.task].records
+                gap = sum(row["scores"]["m"] for row in rows if row["output"] == first.output)
+                gap -= sum(row["scores"]["m"] for row in rows if row["output"] == second.output)
+                choice = "tie" if gap == 0 else ("left" if (gap > 0) != assignment.swapped else "right")
+                click("r1", assignment.task, "set", name="overall", value=choice)
+                if name == "without":
+                    counts[first.system].append((1 + np.sign(gap)) / 2)
+                    counts[second.system].append((1 - np.sign(gap)) / 2)
+            means = {mean.system: mean for mean in estimate_ratings(answers)}
+        widths.append(sum(mean.high - mean.low for mean in means.values()))
+        if name == "without":
+            assert {system: mean.value for system, mean in means.items()} == pytest.approx(
+                {system: np.mean(values) for system, values in counts.items()}
+            )
+            assert {mean.outputs for mean in means.values()} == {60}
+    assert widths[1] < 0.7 * widths[0]
+
+
 def test_scores_come_from_the_rows_and_pairs_have_their_differences(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {**row, "scores": {"near": number, "far": -number}} for number, row in enumerate(make_rows(2))
@@ -82,7 +110,7 @@ def test_scores_come_from_the_rows_and_pairs_have_their_differences(tmp_path: Pa
     assert scores["i2", "a", "c"] == (-2.0,)
     with open_answers(project) as (answers, _):
         answer_all(project, answers, lambda *_: "tie")
-        assert estimate_ratings(answers) == []
+        assert {mean.value for mean in estimate_ratings(answers)} == {0.5}
     (tmp_path / "other").mkdir()
     with raises_code(SpecError, "unknown_name", "nearest"):
         make_project(tmp_path / "other", rows=rows, metrics=["nearest"])

@@ -8,7 +8,7 @@ package mbrs. Equal outputs are scored once and count as often as they occur.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,6 +44,12 @@ class MinimumBayesRisk(Metric):
     @property
     def needs(self) -> tuple[Need, ...]:
         return tuple(need for need in self.metric.needs if need != "references")
+
+    def facts(self) -> Mapping[str, str]:
+        return self.metric.facts()
+
+    def _code(self) -> Mapping[str, str]:
+        return self.metric._code()
 
     def score(self, shard: Shard) -> Scores:
         records = RecordColumns.of(shard.records)

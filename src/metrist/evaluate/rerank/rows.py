@@ -33,34 +33,56 @@ class Item:
     rows: list[Row] = field(default_factory=list)
 
 
-def read_items(reader: Reader, *, keep_rows: bool) -> Iterator[Item]:
-    """Yield items with their outputs, an item as soon as its last output was read.
+class ItemReader:
+    """Yields items with their outputs, an item as soon as its last output was read.
 
     A file is read once before to count the outputs of each item, so that only items that are not complete are in
     memory: a few where the rows of an item are together.
     """
-    reader = replace(reader, keep_repeats=True)
-    left: Counter[str] | None = None
-    if reader.names and reader.is_repeatable:
-        left = Counter[str]()
-        for batch in replace(reader, announce=None).batches(judgments=False):
-            left.update(batch.records.items)
-    rows: dict[int, Row] = {}
-    if keep_rows:
-        reader = replace(reader, sources=tuple(_watch_rows(source, rows) for source in reader.sources))
-    items: dict[str, Item] = {}
-    for batch in reader.batches(judgments=False):
-        for record, line in zip(batch.records, batch.lines, strict=True):
-            item = items.setdefault(record.item, Item())
-            item.records.append(record)
-            if keep_rows:
-                item.rows.append(make_row(record) if reader.is_converted or line not in rows else rows[line])
-            if left is not None:
-                left[record.item] -= 1
-                if not left[record.item]:
-                    yield items.pop(record.item)
-        rows.clear()
-    yield from items.values()
+
+    def __init__(self, reader: Reader, *, keep_rows: bool) -> None:
+        self._rows: dict[int, Row] | None = {} if keep_rows else None
+        sources = reader.sources
+        if self._rows is not None:
+            sources = tuple(_watch_rows(source, self._rows) for source in sources)
+        self._counting = replace(reader, keep_repeats=True, announce=None)
+        self._reader = replace(reader, keep_repeats=True, sources=sources)
+        self._has_choice = False
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes for the user, when all items were read."""
+        reader = self._reader
+        notes = [*reader.remarks, *reader.skipped.describe()]
+        if not (self._has_choice or reader.needs_item_check):
+            notes.append(
+                "every item has one output, so that there was nothing to choose from: name the column that the outputs "
+                "of an item share, `fields={'item': 'COLUMN'}`, or give `item_key='source'`"
+            )
+        return notes
+
+    def __iter__(self) -> Iterator[Item]:
+        left: Counter[str] | None = None
+        if self._reader.names and self._reader.is_repeatable:
+            left = Counter[str]()
+            for batch in self._counting.batches(judgments=False):
+                left.update(batch.records.items)
+        items: dict[str, Item] = {}
+        for batch in self._reader.batches(judgments=False):
+            for record, line in zip(batch.records, batch.lines, strict=True):
+                item = items.setdefault(record.item, Item())
+                item.records.append(record)
+                self._has_choice |= len(item.records) > 1
+                if self._rows is not None:
+                    row = None if self._reader.is_converted else self._rows.get(line)
+                    item.rows.append(row or make_row(record))
+                if left is not None:
+                    left[record.item] -= 1
+                    if not left[record.item]:
+                        yield items.pop(record.item)
+            if self._rows is not None:
+                self._rows.clear()
+        yield from items.values()
 
 
 def _watch_rows(source: RowSource, rows: dict[int, Row]) -> RowSource:

@@ -252,6 +252,7 @@ class Pages:
                 "attention": sum(task.expected is not None for task in self.project.tasks.values()),
                 "raters": raters,
                 "means": [mean.to_dict() for mean in means],
+                "means_title": "Win rates" if self.project.schema.kind == "pairwise" else "Mean ratings",
                 "means_note": " ".join(describe_means(self.answers, means)),
                 "agreement": self.answers.agreement(),
                 "alpha": ALPHA_NOTE,

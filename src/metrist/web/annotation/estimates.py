@@ -1,7 +1,7 @@
-"""Mean ratings of systems, estimated from what raters have answered so far.
+"""Mean ratings of systems, or the shares of choices that they win, estimated from what raters have answered so far.
 
-They are means over all outputs that the project was made from. Metrics' scores, which all outputs of the project have,
-make the intervals narrower; ratings alone decide where the means lie.
+They are means over all outputs, or pairs, that the project was made from. Metrics' scores, which all tasks of the
+project have, make the intervals narrower; people's answers alone decide where the means lie.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 from metrist.report.cells import or_none
 from metrist.stats.survey import Design, estimate_means
-from metrist.web.annotation.answers import Answers
+from metrist.web.annotation.answers import ERRORS, Answers
 from metrist.web.annotation.informative import FIRST_TASKS, stack_scores, weigh_tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanRating:
-    """A system's estimated mean answer to a question. `worth` is how many of its outputs, rated in random order and
-    without scores of metrics, would give as narrow an interval."""
+    """A system's estimated mean answer to a question; of choices, its win rate. `worth` is how many of its outputs, or
+    pairs, rated in random order and without scores of metrics, would give as narrow an interval."""
 
     question: str
     system: str
@@ -40,32 +40,40 @@ class MeanRating:
 
 
 def estimate_ratings(answers: Answers) -> list[MeanRating]:
-    """Return the mean rating of each system by each question; none where raters choose between outputs."""
-    project = answers.project
-    if project.schema.kind not in ("rating", "errors"):
+    """Return the mean rating, or the win rate, of each system by each question."""
+    project, tasks = answers.project, answers.project.sampled_tasks
+    if project.schema.kind == "questionnaire":
         return []
-    tasks = project.sampled_tasks
-    names = sorted({task.records[0].system for task in tasks})
-    codes = {name: code for code, name in enumerate(names)}
-    system = np.array([codes[task.records[0].system] for task in tasks])
-    before = np.array([task.weight for task in tasks])
-    scores = stack_scores(tasks)
+    # A pair is an entry of either system, with the sign of its choice and of its scores.
+    entries = [(at, own, (1, -1)[side]) for at, task in enumerate(tasks) for side, own in enumerate(task.records)]
+    places, sign = (np.array([entry[column] for entry in entries]) for column in (0, 2))
+    names, system = np.unique([record.system for _, record, _ in entries], return_inverse=True)
+    before = np.array([task.weight for task in tasks])[places]
+    scores = sign[:, None] * stack_scores(project)[places]
     population = np.zeros((len(names), scores.shape[1]))
     np.add.at(population, system, before[:, None] * scores)
     population /= np.bincount(system, before)[:, None]
     outputs = np.bincount(system).tolist()
     found = []
     for question in answers.question_names:
+        if project.schema.kind == "pairwise" and question == ERRORS:
+            continue
         numbers = answers.mean_numbers(question)
         rated = np.array([at for at, task in enumerate(tasks) if task.id in numbers], np.intp)
-        values = np.array([numbers[tasks[at].id] for at in rated])
-        design = Design.of(*weigh_tasks(answers, tasks, rated), before[rated])
-        means = estimate_means(values, system[rated], design, scores[rated], population)
-        counts = np.bincount(system[rated], minlength=len(names)).tolist()
+        weights = np.full((2, len(tasks)), np.nan)
+        weights[:, rated] = weigh_tasks(answers, tasks, rated)
+        known = np.isin(places, rated)
+        values = np.array([numbers[tasks[at].id] for at in places[known]])
+        if project.schema.kind == "pairwise":
+            values = (1 + sign[known] * values) / 2
+        weight, variance = weights[:, places[known]]
+        design = Design.of(weight, variance, before[known])
+        means = estimate_means(values, system[known], design, scores[known], population)
+        counts = np.bincount(system[known], minlength=len(names)).tolist()
         found += [
             MeanRating(
                 question=question,
-                system=name,
+                system=str(name),
                 value=float(means.value[code]),
                 low=float(means.low[code]),
                 high=float(means.high[code]),
@@ -80,7 +88,8 @@ def estimate_ratings(answers: Answers) -> list[MeanRating]:
 
 def describe_means(answers: Answers, means: Sequence[MeanRating]) -> list[str]:
     """Return notes on the means, with the order of the tasks and what it and the scores of metrics save."""
-    notes = ["Means of all outputs, with 95 % intervals, as far as they can be told from those rated so far."]
+    what = "Shares of all pairs won" if answers.project.schema.kind == "pairwise" else "Means of all outputs"
+    notes = [f"{what}, with 95 % intervals, as far as they can be told from those rated so far."]
     if answers.project.chances:
         notes.append(f"After {FIRST_TASKS} tasks, those come first whose rating tells most; means account for it.")
     elif answers.project.order == "informative":

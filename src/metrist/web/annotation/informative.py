@@ -21,7 +21,7 @@ from metrist.stats.survey import (
     weigh_phases,
 )
 from metrist.web.annotation.answers import ERRORS, Answers
-from metrist.web.annotation.project import AnnotationTask, Chance, insert_checks, write_order
+from metrist.web.annotation.project import AnnotationTask, Chance, Project, insert_checks, write_order
 
 #: As many tasks are rated in random order first.
 FIRST_TASKS = 100
@@ -36,7 +36,7 @@ def order_open_tasks(answers: Answers) -> None:
     if min(map(len, numbers.values())) < FIRST_TASKS:
         return
     tasks = project.sampled_tasks
-    scores = stack_scores(tasks)
+    scores = stack_scores(project)
     squares = np.zeros(len(tasks))
     for name, known in numbers.items():
         values = np.array([known.get(task.id, math.nan) for task in tasks])
@@ -72,9 +72,10 @@ def _order_assignments(
     return done + insert_checks(ranked, [task for task in left if tasks[task].expected is not None], rng)
 
 
-def stack_scores(tasks: Sequence[AnnotationTask]) -> Floats:
-    """Return the standard scores of tasks, a row each."""
-    return standardize_columns(np.array([task.scores for task in tasks], np.float64))
+def stack_scores(project: Project) -> Floats:
+    """Return the standard scores of a project's tasks, a row each."""
+    scores = np.array([task.scores for task in project.sampled_tasks], np.float64)
+    return standardize_columns(scores, signed=project.schema.kind == "pairwise")
 
 
 # ---- Weights

@@ -51,11 +51,11 @@ function agreementRow(row) {
 }
 
 function meanRow(mean) {
-  const interval = mean.low === null ? "–" : `${mean.low.toFixed(2)} to ${mean.high.toFixed(2)}`;
+  const interval = mean.low === null ? "–" : `${mean.low.toFixed(3)} to ${mean.high.toFixed(3)}`;
   return element("tr", {},
     element("th", { scope: "row" }, safeName(mean.question)),
     cell(safeName(mean.system)),
-    cell(mean.value.toFixed(2), { class: "number" }),
+    cell(mean.value.toFixed(3), { class: "number" }),
     cell(interval, { class: "number" }),
     cell(`${mean.rated} of ${mean.outputs}`, { class: "number" }));
 }
@@ -132,9 +132,9 @@ function draw(overview) {
     element("h2", {}, "Raters"),
     table("Raters", ["Rater", "Done", "Attention passed", "Last click", "Personal link"], overview.raters.map(raterRow)));
   const means = !overview.means.length ? [] : [
-    element("h2", {}, "Mean ratings"),
+    element("h2", {}, overview.means_title),
     element("p", { class: "soft small" }, overview.means_note),
-    table("Mean ratings", ["Question", "System", "Mean", "95 % interval", "Rated"], overview.means.map(meanRow)),
+    table(overview.means_title, ["Question", "System", "Mean", "95 % interval", "Rated"], overview.means.map(meanRow)),
   ];
   tail.replaceChildren(
     ...means,

@@ -1,0 +1,239 @@
+"""`rerank`: the best of several outputs of an item, by minimum Bayes risk, a metric, or a weighted sum of metrics."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metrist.errors import RunError, format_count
+from metrist.evaluate.plans import RerankSettings
+from metrist.evaluate.rerank.choose import ChosenOutput, Ranker, Selector
+from metrist.evaluate.rerank.gains import Gain, ItemMeans, describe_gains
+from metrist.evaluate.rerank.rows import ItemReader, open_writer
+from metrist.evaluate.rerank.scoring import ScoreLog, score_items
+from metrist.io.json_rows import Row
+from metrist.io.reader import check_keywords, read_records
+from metrist.io.writer import check_distinct, check_writable
+from metrist.metrics.registry import MetricList, build_all
+from metrist.report.progress import Progress, shows_progress
+from metrist.report.scores import describe_failures, summarize_reasons
+from metrist.report.tables import Column as TableColumn
+from metrist.report.tables import Estimate, Table, name_columns
+from metrist.run.scoring import writes_remotely
+from metrist.run.tasks import Executor
+from metrist.runtime import Runtime
+from metrist.scores import Column, Failure
+from metrist.settings import LLMSettings, ModelSettings, checks_types, select_arguments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Selection:
+    """An item's choices with their positions, and the scores of all of its outputs by all metrics."""
+
+    choices: list[ChosenOutput]
+    positions: list[int]
+    values: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reranked:
+    """The choices, item by item in the order of their ranks, and what was gained. `choices` are empty where they were
+    written to a file."""
+
+    choices: Sequence[ChosenOutput]
+    gains: tuple[Gain, ...]
+    items: int
+    outputs: int
+    chosen: int
+    settings: RerankSettings
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return self.chosen
+
+    def __iter__(self) -> Iterator[ChosenOutput]:
+        return iter(self.choices)
+
+    def __repr__(self) -> str:
+        outputs = format_count(self.outputs, "output")
+        return f"Reranked({self.chosen:,} of {outputs} of {format_count(self.items, 'item')})"
+
+    def rows(self) -> Iterator[Row]:
+        """The rows of the chosen outputs."""
+        return (choice.to_row() for choice in self.choices)
+
+    def table(self) -> Table:
+        """What was gained by each metric."""
+        settings = self.settings
+        rows = [
+            [
+                gain.metric,
+                "yes" if gain.used else "no",
+                Estimate(gain.before),
+                Estimate(gain.after),
+                Estimate(gain.difference, gain.low, gain.high),
+            ]
+            for gain in self.gains
+        ]
+        lower = [gain.metric for gain in self.gains if gain.higher_is_better is False]
+        chosen, outputs, items = self.chosen, format_count(self.outputs, "output"), format_count(self.items, "item")
+        notes = [
+            f"{chosen:,} of {outputs} of {items} chosen",
+            "all: the mean score of an item's outputs, which is what a random choice gives; chosen: that of the best",
+            *([f"Lower is better: {', '.join(lower)}"] if lower else []),
+            f"{settings.confidence:.0%} intervals: {settings.draws:,} bootstrap resamples of the items, seed "
+            f"{settings.seed}",
+        ]
+        columns = [TableColumn("metric"), TableColumn("chose"), *name_columns(right=("all", "chosen", "gain"))]
+        return Table(title="Gains", columns=columns, rows=rows, notes=notes, remarks=list(self.notes))
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+@checks_types
+@writes_remotely
+@shows_progress("reranking", "outputs")
+def rerank(
+    records: Any,
+    metrics: MetricList = (),
+    *,
+    mbr: MetricList = (),
+    weights: Mapping[str, float] | None = None,
+    k: int = 1,
+    minimum: float | None = None,
+    keep: str | None = None,
+    dedupe: bool = False,
+    diverse: float | None = None,
+    report: MetricList = (),
+    out: str | os.PathLike[str] | None = None,
+    draws: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+    executor: str | Executor | None = None,
+    progress: Progress | bool | None = None,
+    runtime: Runtime | None = None,
+    device: str | None = None,
+    batch_tokens: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    max_cost: float | None = None,
+    concurrency: int | None = None,
+    rpm: int | None = None,
+    tpm: int | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    **reading: Any,
+) -> Reranked:
+    """Choose the `k` best of the outputs of each item.
+
+    `records`, `reading`, `executor` and the arguments from `runtime` to `retry_failed` are as for `score`, but a system
+    may have several outputs of an item. `metrics` score each output. `mbr` are reference-based metrics by which an
+    output is scored against all outputs of its item (minimum Bayes risk). Several metrics choose by the sum of their
+    scores, standardised within the item, with `weights` by name (default 1). `report` are metrics that only tell what
+    was gained.
+
+    `minimum` leaves out outputs with a worse score, `dedupe` those that repeat an output chosen before but for white
+    space and case, and `diverse` those whose chrF (F1) with a better chosen output of the item is above so many
+    hundredths; the next best ones take their places. `keep`, such as "20%" or "5000", then keeps the best of the chosen
+    outputs of all items.
+
+    `out` is a file for the rows of the chosen outputs, .jsonl, .csv or .tsv; the choices are then not kept in memory.
+    A call that was stopped goes on from its last task when it is repeated.
+    """
+    if reading:
+        check_keywords(rerank, reading)
+    weights = weights or {}
+    settings = RerankSettings(**select_arguments(RerankSettings, locals()))
+    runtime = (runtime or Runtime.current()).override(
+        **select_arguments(ModelSettings, locals()), **select_arguments(LLMSettings, locals())
+    )
+    ranker = Ranker.of(build_all(metrics), build_all(mbr), settings.weights)
+    used = len(ranker.metrics)
+    if used > 1 and (settings.keep or settings.minimum is not None):
+        raise RunError(
+            "`keep` and `minimum` need one metric that chooses: sums of scores standardised within an item say nothing "
+            "between items",
+            code="conflict",
+        )
+    texts = {metric.text for metric in ranker.metrics}
+    judges = [*ranker.metrics, *(metric for metric in build_all(report) if metric.text not in texts)]
+    reader = read_records(records, **reading)
+    path = None if out is None else Path(out)
+    if path is not None:
+        check_writable(path)
+        check_distinct(path, reader.names)
+    items = ItemReader(reader, keep_rows=path is not None)
+    counts = Counter[str]()
+    failures, choices, means = list[Failure](), list[ChosenOutput](), ItemMeans(len(judges))
+
+    def select(log: ScoreLog | None) -> Iterator[_Selection]:
+        selector = Selector(settings, float(ranker.signs[0]))
+        for item, scores in score_items(items, judges, executor, runtime, log):
+            values = np.column_stack([block.values for block in scores])
+            goodness, order = ranker.rank(values[:, :used])
+            positions = selector.select(item, goodness, order)
+            counts.update(items=1, outputs=len(values))
+            if not order:
+                failures.append(next(failure for block in scores[:used] for failure in block.failures.values()))
+            yield _Selection(ranker.describe(item, values[:, :used], goodness, positions, order), positions, values)
+            if progress:
+                progress(counts["outputs"], None)  # type: ignore[operator]
+
+    with (
+        ScoreLog(path, judges) if path else nullcontext() as log,
+        open_writer(path) if path else nullcontext() as write,
+    ):
+        selections: Iterable[_Selection] = select(log)
+        if settings.keep:
+            selections = _keep_best(list(selections), settings, float(ranker.signs[0]))
+        for selection in selections:
+            counts["chosen"] += len(selection.choices)
+            if selection.choices:
+                means.add(selection.values, selection.positions)
+            if write is None:
+                choices += selection.choices
+            else:
+                for choice in selection.choices:
+                    write(choice.to_row())
+    if len(failures) == counts["items"]:
+        raise RunError(
+            describe_failures(", ".join(metric.label for metric in ranker.metrics), "items", failures, ()),
+            code="metric_failed",
+        )
+    gains = means.estimate(judges, used, settings.draws, settings.seed, settings.confidence)
+    notes = [*items.notes, *describe_gains(gains)]
+    if failures:
+        notes.append(f"no output of {format_count(len(failures), 'item')} has a score, {summarize_reasons(failures)}")
+    return Reranked(
+        choices=choices,
+        gains=gains,
+        items=counts["items"],
+        outputs=counts["outputs"],
+        chosen=counts["chosen"],
+        settings=settings,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _keep_best(selections: Sequence[_Selection], settings: RerankSettings, sign: float) -> Iterator[_Selection]:
+    """Yield the selections with the best choices of all; of equally good ones the earlier."""
+    goodness = sign * np.array([choice.score for selection in selections for choice in selection.choices])
+    kept = np.zeros(len(goodness), np.bool_)
+    kept[np.argsort(-goodness, kind="stable")[: settings.count_kept(len(goodness))]] = True
+    start = 0
+    for selection in selections:
+        stop = start + len(selection.choices)
+        chosen = np.flatnonzero(kept[start:stop]).tolist()
+        yield replace(
+            selection,
+            choices=[selection.choices[n] for n in chosen],
+            positions=[selection.positions[n] for n in chosen],
+        )
+        start = stop
