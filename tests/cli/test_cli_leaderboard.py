@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from conftest import Command
-
 Row = dict[str, Any]
 ATTACK = "<script>alert(1)</script>"
 
@@ -21,7 +19,7 @@ def write_votes(path: Path, count: int, first: str = "a", second: str = "b") -> 
     return path
 
 
-def test_a_folder_has_the_page_of_all_updates(metrist: Command, tmp_path: Path) -> None:
+def test_a_folder_has_the_page_of_all_updates(metrist, tmp_path: Path) -> None:
     board = tmp_path / "board"
     for date, count in (("2026-01-31", 12), ("2026-02-28", 20)):
         votes = write_votes(tmp_path / "votes.jsonl", count, second=ATTACK)
