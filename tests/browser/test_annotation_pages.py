@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from annotation_projects import make_project, make_rows, read_clicks, serve_project
+from metrist.web.annotation import informative
 from metrist.web.annotation.answers import Answers
 from metrist.web.annotation.export import export_rows
-from metrist.web.annotation.project import Project
+from metrist.web.annotation.project import Project, open_project
 from web_server import RunningServer
 
 pytestmark = pytest.mark.browser
@@ -236,7 +237,7 @@ def test_on_a_phone_the_marked_words_stay_in_view(open_page: OpenPage, tmp_path:
 
 
 def test_guidelines_come_first_and_the_end_is_said(open_page: OpenPage, tmp_path: Path) -> None:
-    (tmp_path / "rules.txt").write_text(f"Read the source. {ATTACK}")
+    (tmp_path / "rules.txt").write_text(f"Read the **source**. {ATTACK}")
     project = make_project(
         tmp_path, "likert", rows=make_rows(1, systems=("a",)), raters=2, guidelines=tmp_path / "rules.txt"
     )
@@ -244,6 +245,7 @@ def test_guidelines_come_first_and_the_end_is_said(open_page: OpenPage, tmp_path
         for rater, key in zip(project.raters, "25", strict=True):
             page, watch = enter(open_page, server, rater.token)
             expect(page.locator("dialog[open]")).to_contain_text(f"Read the source. {ATTACK}")
+            expect(page.locator("dialog .own strong")).to_have_text("source")
             expect(page.locator("dialog[open]")).to_contain_text("very high quality")
             page.keyboard.press("Escape")
             page.keyboard.press(key)
@@ -279,6 +281,27 @@ def test_a_reload_in_the_middle_goes_on_where_it_was(open_page: OpenPage, tmp_pa
         # A new visit begins with the first task that is not done.
         page.goto(f"{server.url}/?token={project.raters[0].token}")
         page.wait_for_selector("h2:has-text('Task 2')")
+
+
+def test_an_open_page_goes_on_in_the_order_of_what_ratings_tell(
+    open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informative, "FIRST_TASKS", 20)
+    rows = [{**row, "scores": {"m": number}} for number, row in enumerate(make_rows(10))]
+    project = make_project(tmp_path, "likert", rows=rows, order="informative")
+    with rate(open_page, project) as page:
+        for number in range(20):
+            expect(page.locator("#task-title")).to_have_text(f"Task {number + 1} of 30")
+            page.keyboard.press(str(1 + number % 5))
+            wait_saved(page)
+            page.keyboard.press("Enter")
+        expect(page.locator("#task-title")).to_have_text("Task 21 of 30")
+        chances = open_project(project.folder).chances
+        first = min(chances, key=lambda task: chances[task].priority)
+        expect(page.locator(".output .text")).to_have_text(project.tasks[first].records[0].output)
+        page.keyboard.press("3")
+        wait_saved(page)
+    assert len(exported(project)) == 21
 
 
 def test_two_raters_at_once_do_not_see_each_other(open_page: OpenPage, tmp_path: Path) -> None:

@@ -257,7 +257,9 @@ def draw_matrix(
     drawing, font = Drawing(title, style, description), style.font
     known = values[np.isfinite(values)]
     low, high = domain or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
-    gutter = min(max((text_length(row, font) for row in rows), default=0) + font, 0.34 * style.width)
+    # A column needs four letters; few columns leave more room for the names of rows.
+    most = min(max(0.34 * style.width, style.width - 4 * font * len(columns)), 0.6 * style.width)
+    gutter = min(max((text_length(row, font) for row in rows), default=0) + font, most)
     longest = max((len(format_number(float(value), decimals)) for value in known), default=1)
     width = min((style.width - gutter) / max(len(columns), 1), 7 * font)
     # Names are turned where they do not fit above their columns, upright where slanted ones would take too much room.

@@ -96,15 +96,15 @@ def test_the_weights_of_all_ratings_are_exact_when_everything_is_rated(tmp_path:
 
 
 def test_weights_are_unbiased_wherever_raters_stop(tmp_path: Path) -> None:
-    """Totals over many orders against those of all outputs, with two raters of whom one stops early, or has not begun,
-    as well."""
+    """Totals over many orders against those of all outputs: of two raters, one stops early or has not begun. Means, if
+    one leaves out some tasks and rates others out of order."""
     project = make_project(tmp_path, "likert", rows=make_scored_rows(40), order="informative")
     tasks = project.sampled_tasks
     grades = np.array([grade(project, task.id) for task in tasks])
     rng = np.random.default_rng(0)
     sizes = np.where(grades < 3, 2.0, 0.5)
-    for done in ((15, 4), (20, 0)):
-        totals = []
+    for done, stray in (((15, 4), 0), ((20, 0), 0), ((15, 4), 3)):
+        totals, means = [], []
         for _ in range(600):
             order = rng.permutation(80)
             priorities = draw_priorities(sizes, rng)
@@ -115,12 +115,17 @@ def test_weights_are_unbiased_wherever_raters_stop(tmp_path: Path) -> None:
             complete = {tasks[place].id for place in order[:20]}
             for group, count in enumerate(done):
                 own = sorted((chance.priority, task) for task, chance in chances.items() if chance.group == group)
-                complete |= {task for _, task in own[:count]}
+                complete |= {own[number][1] for number in rng.permutation(count)[min(stray, 2) :]}
+            complete |= {tasks[place].id for place in rng.permutation(80)[:stray]}
             rated = np.array([place for place, task in enumerate(tasks) if task.id in complete])
             stub: Any = SimpleNamespace(project=replace(project, chances=chances), complete_tasks=complete.copy)
             weights, _ = weigh_tasks(stub, tasks, rated)
             totals.append(weights @ grades[rated])
-        assert abs(np.mean(totals) - grades.sum()) < 4 * np.std(totals) / len(totals) ** 0.5
+            means.append(totals[-1] / weights.sum())
+        if stray:
+            assert np.mean(means) == pytest.approx(grades.mean(), rel=0.03)
+        else:
+            assert abs(np.mean(totals) - grades.sum()) < 4 * np.std(totals) / len(totals) ** 0.5
 
 
 def test_a_rater_who_comes_later_gets_open_tasks_in_their_order(tmp_path: Path) -> None:

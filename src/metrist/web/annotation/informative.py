@@ -82,35 +82,38 @@ def stack_scores(project: Project) -> Floats:
 
 
 def weigh_tasks(answers: Answers, tasks: Sequence[AnnotationTask], rated: Codes) -> tuple[Floats, Floats]:
-    """Return the weights and variances (see `Design`) of the tasks that are rated, among all."""
+    """Return the weights and variances (see `Design`) of the tasks that are rated, among all. Tasks that were rated out
+    of order have a weight of 0."""
     chances = answers.project.chances
     probabilities = _find_probabilities(answers)
-    by_chance = np.array([tasks[place].id in chances for place in rated], np.bool_)
-    probability = np.array([probabilities[tasks[place].id] for place in rated[by_chance]])
-    of_first, of_others = weigh_phases(len(tasks), max(1, int((~by_chance).sum())), probability)
-    found = np.empty((2, len(rated)))
-    found[:, ~by_chance] = np.array(of_first)[:, None]
-    found[:, by_chance] = of_others
+    is_first = np.array([tasks[place].id not in chances for place in rated], np.bool_)
+    is_later = np.array([tasks[place].id in probabilities for place in rated], np.bool_)
+    probability = np.array([probabilities[tasks[place].id] for place in rated[is_later]])
+    of_first, of_later = weigh_phases(len(tasks), max(1, int(is_first.sum())), probability)
+    found = np.zeros((2, len(rated)))
+    found[:, is_first] = np.array(of_first)[:, None]
+    found[:, is_later] = of_later
     return found[0], found[1]
 
 
 def sampling_weights(answers: Answers) -> dict[str, float]:
-    """Return how many outputs or pairs each task that somebody completed stands for."""
+    """Return how many outputs or pairs each task that somebody completed stands for; those that were rated out of order
+    stand for themselves."""
     weights = {task.id: task.weight for task in answers.project.tasks.values()}
     if answers.project.chances:
         tasks, complete = answers.project.sampled_tasks, answers.complete_tasks()
         rated = np.array([place for place, task in enumerate(tasks) if task.id in complete], np.intp)
         for place, weight in zip(rated, weigh_tasks(answers, tasks, rated)[0].tolist(), strict=True):
-            weights[tasks[place].id] *= weight
+            weights[tasks[place].id] *= weight or 1.0
     return weights
 
 
 def _find_probabilities(answers: Answers) -> dict[str, float]:
-    """Return the probability of each task that was ordered by priority, as far as raters got.
+    """Return the probability of each task that came in the order of priorities, as far as raters got.
 
-    Tasks with the same raters were dealt to them at random, before anything was known of them: each such group has an
-    order of its own, which is left at its first task after the last that is complete. Open ones before it are taken to
-    be like the others. Groups in which nothing is complete yet are a random part of all.
+    Tasks with the same raters were dealt to them at random, before anything was known of them, and have an order of
+    their own. It is left after the last complete task up to which at least half are complete; open ones before it are
+    taken to be like the others. Groups in which nothing is complete yet are a random part of all.
     """
     chances, complete = answers.project.chances, answers.complete_tasks()
     groups: dict[int, list[str]] = {}
@@ -119,11 +122,13 @@ def _find_probabilities(answers: Answers) -> dict[str, float]:
     found: dict[str, float] = {}
     seen = 0
     for ordered in groups.values():
-        places = [place for place, task in enumerate(ordered) if task in complete]
-        if places:
+        places = np.flatnonzero([task in complete for task in ordered])
+        ends = 1 + places[2 * np.arange(1, len(places) + 1) > places]
+        if len(ends):
             seen += len(ordered)
-            after = ordered[places[-1] + 1 :]
+            before, after = ordered[: ends[-1]], ordered[ends[-1] :]
             limit = chances[after[0]].priority if after else math.inf
-            sizes = np.array([chances[task].size for task in ordered])
-            found |= zip(ordered, probabilities_before(limit, sizes).tolist(), strict=True)
+            sizes = np.array([chances[task].size for task in before])
+            answered = np.searchsorted(places, ends[-1]) / len(before)
+            found |= zip(before, (answered * probabilities_before(limit, sizes)).tolist(), strict=True)
     return {task: probability * seen / len(chances) for task, probability in found.items()}

@@ -15,6 +15,7 @@ let task = null; // What /api/tasks/… says, with the answer as this page shows
 let view = null; // { update(answer), keys(event) } of the shown task.
 let complete = new Set();
 let canUndo = false;
+let ordering = Promise.resolve(); // Until a new order of the tasks is here.
 
 // ---- The bar
 
@@ -45,6 +46,13 @@ const help = element("dialog", { "aria-labelledby": "help-title" },
 const guide = element("dialog", { "aria-labelledby": "guide-title" });
 document.body.append(help, guide);
 
+/** An element of the owner's guidelines, or a text in one. */
+function drawGuideline(node) {
+  if (typeof node === "string") return textNodes(node);
+  const link = node.href ? { href: node.href, target: "_blank", rel: "noopener noreferrer" } : {};
+  return element(node.tag, link, node.children.map(drawGuideline));
+}
+
 /** What raters should know: what the owner wrote, then the questions with the meanings of their answers. */
 function fillGuide() {
   const { schema, guidelines } = project;
@@ -52,7 +60,7 @@ function fillGuide() {
   const asked = [...schema.questions, ...(schema.each_error ? [schema.each_error] : [])];
   guide.replaceChildren(element("div", {},
     element("h2", { id: "guide-title", tabindex: -1, autofocus: true }, "Guidelines"),
-    guidelines ? element("div", { class: "text own" }, textNodes(guidelines)) : null,
+    guidelines.length ? element("div", { class: "own" }, guidelines.map(drawGuideline)) : null,
     asked.map((question) => [
       element("h3", {}, question.text),
       question.choices.some((choice) => choice.meaning) ? defined(question.choices.map((choice) => [choice.label, choice.meaning])) : null,
@@ -111,7 +119,7 @@ function acknowledged(answer) {
   }
   showProgress();
   if (project) markPositions();
-  if (project && answer.ordered !== project.ordered) reorder();
+  if (project && answer.ordered !== project.ordered) ordering = reorder();
 }
 
 /** The open tasks have a new order: the first of them is the next. */
@@ -211,7 +219,8 @@ function toggleSkip() {
   send("skip", { value: !task.answer.skipped });
 }
 
-function next() {
+async function next() {
+  await ordering;
   if (position + 1 < project.tasks.length) {
     open(position + 1);
     return;
@@ -328,7 +337,7 @@ async function start() {
   else if (left >= 0) await open(left);
   else await finish();
   showProgress();
-  if (project.guidelines && !complete.size && !canUndo) guide.showModal(); // The first visit.
+  if (project.guidelines.length && !complete.size && !canUndo) guide.showModal(); // The first visit.
 }
 
 window.addEventListener("hashchange", () => {
