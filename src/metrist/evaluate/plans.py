@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import RunError
@@ -84,6 +85,10 @@ class LeaderboardSettings:
         metavar="COLUMN",
     )
     where: Names = setting((), "Only votes where language=en, …; repeatable.", metavar="CONDITION")
+    into: Path | None = setting(
+        None, "Add the votes to those in this folder, and rank all; writes its index.html.", metavar="FOLDER"
+    )
+    date: str | None = setting(None, "The date of this update in the folder's history.", metavar="DATE", shown="today")
     draws: int = setting(1000, "Resamples of the items behind the intervals; 0: none.", min=0, max=MAX_DRAWS)
     seed: int = setting(0, "Seed of the resampling.", min=0)
     confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
@@ -92,6 +97,8 @@ class LeaderboardSettings:
         for name in ("systems", "categories", "control", "where"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_names(getattr(self, name)))
+        if self.into is not None:
+            object.__setattr__(self, "into", Path(self.into))
         check_settings(self)
 
 
