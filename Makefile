@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data/.),)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-datasets test-github test-gitlab test-integrations test-quick-integrations test-inspect-ai test-lm-eval test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-rerank bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-datasets test-github test-gitlab test-pre-commit test-integrations test-quick-integrations test-inspect-ai test-lm-eval test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-rerank bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -126,6 +126,9 @@ test-gitlab: $(VENV)-gitlab/.ready  ## the template of GitLab; needs npm and rsy
 	npm install --silent --prefix build/gitlab gitlab-ci-local@4.61.0
 	$(TEST_PACKAGE)
 
+test-pre-commit: $(VENV)-pre-commit/.ready  ## the hook of pre-commit
+	$(TEST_PACKAGE)
+
 test-inspect-ai: $(VENV)-inspect-ai/.ready  ## the scorers in inspect_ai
 	$(TEST_PACKAGE)
 
@@ -142,7 +145,7 @@ test-tensorboard: $(VENV)-tensorboard/.ready  ## logging to TensorBoard
 	$(TEST_PACKAGE)
 
 # Those that install in under a minute are tested by CI, the others before a release.
-QUICK_PACKAGES := datasets github gitlab inspect-ai tensorboard wandb
+QUICK_PACKAGES := datasets github gitlab inspect-ai pre-commit tensorboard wandb
 SLOW_PACKAGES := lm-eval mlflow
 test-quick-integrations: $(QUICK_PACKAGES:%=test-%)  ## the packages that install in under a minute
 

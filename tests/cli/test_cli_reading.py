@@ -61,3 +61,38 @@ def test_preferences_are_read_by(command: tuple[str, ...], metrist, tmp_path: Pa
     answer = metrist(*words[:at], path, *words[at:])
     assert f"reading {path}: preferences = chosen, rejected" in answer.err
     assert answer.code == 0
+
+
+def test_validate_reads_each_file_by_itself(metrist, tmp_path: Path) -> None:
+    files = {
+        "outputs.jsonl": '{"item": 1, "output": "x"}\n{"item": 1, "output": "y"}\n{}\n{"item": 3, "output": "z"}\n',
+        "again.jsonl": '{"item": 1, "output": "other"}\n',
+        "ratings.jsonl": '{"item": 1, "system": "a", "ratings": {"fluency": {"ann": "high"}}}\n',
+        "chosen.csv": "id,chosen,rejected\n1,a,b\n2,c,d\n",
+        "empty.jsonl": "",
+    }
+    paths = []
+    for name, text in files.items():
+        paths.append(tmp_path / name)
+        paths[-1].write_text(text)
+    answer = metrist("validate", *paths, "--format", "json")
+    rows = [(Path(row["file"]).name, row["rows"], row["bad rows"]) for row in json.loads(answer.out)["rows"]]
+    assert rows == [
+        ("outputs.jsonl", 2, 2),
+        ("again.jsonl", 1, 0),
+        ("ratings.jsonl", 0, 1),
+        ("chosen.csv", 2, 0),
+        ("empty.jsonl", 0, 0),
+    ]
+    assert answer.code == 1
+    places = [line.split(": ")[1].removeprefix(f"{tmp_path}/") for line in answer.err.splitlines()]
+    assert [place for place in places if "reading" not in place] == [
+        "outputs.jsonl:2",
+        "outputs.jsonl:3",
+        "ratings.jsonl",
+        "empty.jsonl",
+    ]
+    assert metrist("validate", paths[1], paths[3]).code == 0
+    assert metrist("validate", paths[0], "--skip-bad").code == 0
+    assert metrist("validate", paths[0], paths[2], "--skip-bad").code == 1
+    assert metrist("validate", tmp_path / "nothing.jsonl").code == 2

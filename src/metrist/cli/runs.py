@@ -7,12 +7,13 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import TABLE_FORMAT, Format, RunPath
+from metrist.cli.options import TABLE_FORMAT, Format, ReadingOptions, RunPath
 from metrist.cli.output import Significant, print_note, print_table, print_text
 from metrist.cli.progress import progress_bar
 from metrist.errors import InputError, RunError, escape_controls, format_count
@@ -270,6 +271,35 @@ def convert(
             limit=limit,
         )
     print_note(f"wrote {format_count(formats.write_rows(rows, out), 'row')} to {out}")
+
+
+def validate(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Records, ratings or preferences; each file is read by itself.")
+    ],
+    *,
+    reading: ReadingOptions,
+    form: Format = TABLE_FORMAT,
+) -> None:
+    from metrist.report.tables import Column, Table
+
+    problems, rows = list[str](), list[list[object]]()
+    for file in files:
+        reader = replace(reading, skip_bad=True).read([file])
+        good = 0
+        try:
+            good = sum(1 for _ in reader.entries())
+        except InputError as error:
+            problems.append(str(error))
+        else:
+            problems += reader.skipped.messages
+        rows.append([file, good, reader.skipped.count])
+    for problem in problems:
+        print_note(problem)
+    columns = [Column("file"), Column("rows", "right"), Column("bad rows", "right")]
+    print_table(Table(columns=columns, rows=rows), form)
+    if problems and not (reading.skip_bad and all(good for _, good, _ in rows)):
+        raise typer.Exit(1)
 
 
 def export(
