@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data/.),)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-datasets test-inspect-ai test-lm-eval test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-rerank bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-datasets test-inspect-ai test-lm-eval test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-rerank bench-leaderboard bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -165,6 +165,9 @@ bench-lexical: $(VENV)/.bench  ## lexical metrics compared with other packages, 
 
 bench-rerank: $(VENV)/.bench  ## minimum Bayes risk compared with mbrs, fastchrf and rouge-score, ms per item
 	$(BIN)/python -m bench.rerank
+
+bench-leaderboard: $(VENV)/.bench  ## leaderboards of simulated votes, CPU seconds
+	$(BIN)/python -m bench.leaderboard
 
 bench-meta: $(VENV)/.bench  ## meta-evaluation compared with loops of mt-metrics-eval and scipy
 	$(BIN)/python -m bench.meta
