@@ -16,8 +16,6 @@ from metrist.web.annotation.export import export_rows
 from metrist.web.annotation.project import Project, open_project
 from web_server import RunningServer
 
-pytestmark = pytest.mark.browser
-
 ATTACK = "<script>document.title='hit'</script><img src=x onerror=\"document.title='hit'\">"
 HOSTILE = f"{ATTACK} \u202egnp.exe \0 \x1b[31m \ud800 </div>"
 OpenPage = Callable[..., tuple[Any, Any]]
