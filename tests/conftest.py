@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +29,9 @@ from hypothesis import HealthCheck, settings
 
 import tiers
 import torture_table
+
+# The same for pytest, whose workers would each compile all tests.
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGAN = time.time()
@@ -50,6 +53,25 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     file = collection_path.relative_to(config.rootpath).as_posix()
     return tiers.is_left_out(file, config.option.markexpr) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let each worker of pytest-xdist begin with other files: the first to import one compiles it for the others."""
+    report = yield
+    worker = getattr(collector.config, "workerinput", None)
+    if worker and collector.path == ROOT / "tests":
+        start = len(report.result) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        report.result = report.result[start:] + report.result[:start]
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers must agree on the order of the tests."""
+    items.sort(key=lambda item: item.path)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

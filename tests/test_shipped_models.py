@@ -62,6 +62,7 @@ def test_values_do_not_depend_on_batch_mates(model: Any, data: Callable[[str], P
 def test_scores_equal_those_of_transformers(model: Any, folder: Path, data: Callable[[str], Path], step: int) -> None:
     """Outputs of SummEval, one at a time, by transformers' T5 with the folder's own weights, in float64: torch's
     float32 is off by 0.000012 on some processors."""
+    chosen = rows(data("summeval"))[::step]
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -77,7 +78,6 @@ def test_scores_equal_those_of_transformers(model: Any, folder: Path, data: Call
     assert not reference.load_state_dict(state, strict=False, assign=True).unexpected_keys
     reference.encoder.embed_tokens = reference.decoder.embed_tokens = reference.shared
     reference.double()
-    chosen = rows(data("summeval"))[::step]
     pairs = [(row["source"], row["output"]) for row in chosen]
     likelihoods = model.log_probs(pairs)
     tokenizer = model._targets._tokenizer

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 
 #: The marker of each test that uses this fixture.
 FIXTURES = {"tiny": "models", "data": "data"}
 
 PATTERNS: dict[str, tuple[str, ...]] = {
+    "browser": ("tests/browser/*",),
+    "torture": ("tests/torture/*",),
     # Import torch or transformers, which takes seconds, and often train.
     "models": (
         "tests/cli/test_cli_train_consistency.py",
@@ -96,12 +99,19 @@ PATTERNS: dict[str, tuple[str, ...]] = {
 
 def find_markers(test: str, fixtures: Iterable[str]) -> Iterator[str]:
     """Yield the markers of a test, given its node ID and fixtures."""
-    name = test.partition("[")[0]
-    file = name.partition("::")[0]
-    for marker, patterns in PATTERNS.items():
-        if any(fnmatchcase(name, pattern) or fnmatchcase(file, pattern) for pattern in patterns):
-            yield marker
+    yield from _match_patterns(test.partition("[")[0])
     yield from {FIXTURES[fixture] for fixture in fixtures if fixture in FIXTURES}
+
+
+@cache
+def _match_patterns(name: str) -> list[str]:
+    """The markers whose patterns match a test or its file."""
+    file = name.partition("::")[0]
+    return [
+        marker
+        for marker, patterns in PATTERNS.items()
+        if any(fnmatchcase(name, pattern) or fnmatchcase(file, pattern) for pattern in patterns)
+    ]
 
 
 def is_left_out(file: str, expression: str) -> bool:

@@ -16,8 +16,6 @@ from metrist.web.annotation.export import export_rows
 from metrist.web.annotation.project import Project, open_project
 from web_server import RunningServer
 
-pytestmark = pytest.mark.browser
-
 ATTACK = "<script>document.title='hit'</script><img src=x onerror=\"document.title='hit'\">"
 HOSTILE = f"{ATTACK} \u202egnp.exe \0 \x1b[31m \ud800 </div>"
 OpenPage = Callable[..., tuple[Any, Any]]
@@ -237,7 +235,7 @@ def test_on_a_phone_the_marked_words_stay_in_view(open_page: OpenPage, tmp_path:
 
 
 def test_guidelines_come_first_and_the_end_is_said(open_page: OpenPage, tmp_path: Path) -> None:
-    (tmp_path / "rules.txt").write_text(f"Read the source. {ATTACK}")
+    (tmp_path / "rules.txt").write_text(f"Read the **source**. {ATTACK}")
     project = make_project(
         tmp_path, "likert", rows=make_rows(1, systems=("a",)), raters=2, guidelines=tmp_path / "rules.txt"
     )
@@ -245,6 +243,7 @@ def test_guidelines_come_first_and_the_end_is_said(open_page: OpenPage, tmp_path
         for rater, key in zip(project.raters, "25", strict=True):
             page, watch = enter(open_page, server, rater.token)
             expect(page.locator("dialog[open]")).to_contain_text(f"Read the source. {ATTACK}")
+            expect(page.locator("dialog .own strong")).to_have_text("source")
             expect(page.locator("dialog[open]")).to_contain_text("very high quality")
             page.keyboard.press("Escape")
             page.keyboard.press(key)

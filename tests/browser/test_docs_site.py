@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("index.html", "quickstart.html", "guides/report.html", "reference/metrics/lexical.html")
 _ADDRESS = re.compile(r"""(?:href|src)=(?:"(?P<quoted>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s>"']+))""")

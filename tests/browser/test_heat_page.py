@@ -12,8 +12,6 @@ from metrist.report.output_card import OutputCard
 from metrist.report.outputs import Heat
 from metrist.scores import Score
 
-pytestmark = pytest.mark.browser
-
 
 @pytest.fixture
 def address(tmp_path: Path) -> str:

@@ -13,7 +13,6 @@ from metrist.web.server import create_app
 from viewer_runs import ATTACK, CONTROLS
 from web_server import RunningServer, run_server, wait_until
 
-pytestmark = pytest.mark.browser
 OpenPage = Callable[..., tuple[Any, Any]]
 JUDGE = "judge=judge(llm=fake(answers='a fine text. Grade: 3'))"
 

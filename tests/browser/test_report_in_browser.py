@@ -16,8 +16,6 @@ from metrist.records import Record
 from metrist.run import score
 from metrist.scores import Score
 
-pytestmark = pytest.mark.browser
-
 ATTACK = "<script>document.title='hit'</script><img src=https://example.org/x onerror=\"document.title='hit'\">"
 HOSTILE = f"{ATTACK}\x00\x1b[31m\u202e</script><!--]]>"
 Open = Callable[..., Any]

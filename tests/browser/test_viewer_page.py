@@ -19,7 +19,6 @@ from metrist.web.viewer import Viewer
 from viewer_runs import ATTACK, make_run
 from web_server import RunningServer, run_server, wait_until
 
-pytestmark = pytest.mark.browser
 OpenPage = Callable[..., tuple[Any, Any]]
 SECOND = f"second {ATTACK}"
 

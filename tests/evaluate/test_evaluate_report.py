@@ -29,7 +29,7 @@ from metrist.metrics.trained.consistency import Consistency
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.report.page import Block, FigureBlock, Fold, OutputsBlock, Prose, Report, Section, TableBlock
-from metrist.report.svg import COLUMN, PHONE
+from metrist.report.svg import COLUMN, PHONE, Label
 from metrist.report.tables import Estimate
 from metrist.run import score
 from metrist.scores import Score
@@ -272,6 +272,14 @@ def test_ratings_give_a_section_on_people(demo: Report) -> None:
     assert {"agreement", "slices", "majority"} <= set(names)
     assert any(name.startswith("levels-") for name in names)
     assert any("people's accuracy" in sentence or "about accuracy" in sentence for sentence in demo.verdicts)
+
+
+def test_slices_of_single_columns_are_the_rows_of_the_heat_map(demo: Report) -> None:
+    """15 are too many for columns; those by task and language together are in the figure of levels."""
+    (block,) = [b for b in section(demo, "people").blocks if isinstance(b, FigureBlock) and b.name == "slices"]
+    names = [shape.text for shape in block.drawing.shapes if isinstance(shape, Label) and shape.anchor == "end"]
+    assert {"accuracy", "accuracy, task=qa", "fluency, language=de"} <= set(names)
+    assert not [name for name in names if "+" in name]
 
 
 def test_the_verdict_tells_which_metrics_are_on_a_par_with_the_best() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from seq2seq_models import MAKERS
 
 from metrist.models.devices import Options
-from metrist.models.seq2seq import Seq2Seq
+
+if TYPE_CHECKING:
+    from metrist.models.seq2seq import Seq2Seq
 
 Tiny = Callable[[str], Path]
 
@@ -38,6 +41,8 @@ def seq2seq_folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny
 
 @pytest.fixture(scope="session")
 def loaded(seq2seq_folder: Tiny) -> Callable[[str], Seq2Seq]:
+    from metrist.models.seq2seq import Seq2Seq
+
     models: dict[str, Seq2Seq] = {}
 
     def of(kind: str) -> Seq2Seq:

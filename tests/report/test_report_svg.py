@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -27,6 +28,7 @@ from metrist.report.meta_figures import (
 from metrist.report.svg import (
     COLUMN,
     PHONE,
+    Circle,
     Drawing,
     Label,
     Style,
@@ -192,3 +194,23 @@ def test_places_and_lengths() -> None:
     assert text_length("中文", 10) > text_length("ab", 10)
     assert text_length(cut_text("x" * 500, 10, 80), 10) <= 80
     assert cut_text("abc", 10, 80) == "abc"
+
+
+@pytest.mark.parametrize("metric", [0.41, 0.9])
+def test_the_levels_of_a_task_never_hide_each_other(metric: float) -> None:
+    interval = PlotValue(value=0.5, low=0.4, high=0.6)
+    columns = [
+        LevelColumn(task=task, language=language, agreement=interval, people=0.4, metric=metric, outputs=9)
+        for task in ("qa", "data2text")
+        for language in ("en", "sv")
+    ]
+    drawing = draw_levels(columns, metric="rougeL", measure="acc_eq", aspect="fluency")
+    dots = [shape for shape in drawing.shapes if isinstance(shape, Circle)]
+    assert len(dots) == 2 + 2 * len(columns)  # Two of the legend.
+    assert all(math.hypot(a.x - b.x, a.y - b.y) >= 2 * a.radius for a, b in combinations(dots, 2))
+
+
+def test_few_columns_leave_room_for_the_names_of_rows() -> None:
+    name = "accuracy, task=translation"
+    drawing = draw_matrix([name], ["a", "b", "c"], np.ones((1, 3)), title="t", style=PHONE)
+    assert name in [shape.text for shape in drawing.shapes if isinstance(shape, Label)]

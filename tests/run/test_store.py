@@ -101,13 +101,13 @@ def test_a_manifest_that_no_run_has_written_is_refused(run: Path, change: str) -
             action()
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"{}", b"[]", b"7", b"\0", b'{"a": ' + b"[" * 100_000, b"\xff\xfe{}"])
-def test_a_manifest_that_is_not_json_is_refused_and_left_alone(run: Path, data: bytes) -> None:
-    (run / "manifest.json").write_bytes(data)
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b"7", b"\0", b'{"a": ' + b"[" * 100_000, b"\xff\xfe{}"])
+def test_a_manifest_that_is_not_json_is_refused_and_left_alone(run: Path, content: bytes) -> None:
+    (run / "manifest.json").write_bytes(content)
     for action in (lambda: load(run), lambda: score(ROWS, ["chrf"], out=run)):
         with raises_code(RunError, "damaged", "manifest.json"):
             action()
-    assert (run / "manifest.json").read_bytes() == data
+    assert (run / "manifest.json").read_bytes() == content
     assert len(list(run.rglob("*.parquet"))) == 3
 
 

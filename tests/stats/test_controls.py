@@ -36,17 +36,21 @@ def simulate(
     covariates[:, 0] += (first == 0).astype(float) - (second == 0)
     eases = rng.normal(size=item.max() + 1) * baseline
     worth = np.asarray(strengths)
-    at = worth[first] - worth[second] + np.tanh(covariates / covariates.std(axis=0)) @ effects + eases[item]
+    at = worth[first] - worth[second] + scale(covariates) @ effects + eases[item]
     parts = np.stack([np.exp(at / 2), np.exp(-at / 2), np.full(votes, 0.5)])
     drawn = rng.random(votes) * parts.sum(axis=0)
     choice = np.where(drawn < parts[0], 1, np.where(drawn < parts[0] + parts[1], -1, 0))
     return Preferences.of(item, first, second, choice, size), covariates
 
 
+def scale(covariates: Floats) -> Floats:
+    return np.tanh(covariates / np.sqrt((covariates**2).mean(axis=0)))
+
+
 def fit_by_scipy(preferences: Preferences, covariates: Floats, *, eases: bool) -> tuple[Floats, Floats, Floats]:
     """Strengths, coefficients and win rates at equal covariates."""
     size, controls = preferences.systems, covariates.shape[1]
-    scaled = np.tanh(covariates / covariates.std(axis=0))
+    scaled = scale(covariates)
     first, second, choice = preferences.first, preferences.second, preferences.choice
 
     def differ(at: Floats, equal: bool = False) -> Floats:
@@ -137,9 +141,19 @@ def test_a_weight_counts_as_so_many_equal_votes() -> None:
     assert weighted.covariance == pytest.approx(repeated.covariance, rel=0.01)
 
 
+def test_which_side_is_first_does_not_matter() -> None:
+    votes, covariates = simulate([0.4, 0.0, -0.5], [0.8], 120, seed=3)
+    sign = np.where(votes.first < votes.second, 1.0, -1.0)
+    low, high = np.sort([votes.first, votes.second], axis=0)
+    turned = Preferences.of(votes.item, low, high, sign * votes.choice, 3)
+    fit, other = fit_controlled(votes, covariates), fit_controlled(turned, sign[:, None] * covariates)
+    assert other.fitted.strength == pytest.approx(fit.fitted.strength)
+    assert other.covariance == pytest.approx(fit.covariance)
+
+
 def test_what_cannot_be_told_apart_is_refused() -> None:
     votes, covariates = simulate([0.3, 0.0, -0.3], [0.5], 120)
     always_wins = votes.choice[:, None]
-    for unusable in (np.concatenate([covariates, covariates], axis=1), np.ones((120, 1)), always_wins):
+    for unusable in (np.concatenate([covariates, covariates], axis=1), np.zeros((120, 1)), always_wins):
         with raises_code(RunError, "run_failed"):
             fit_controlled(votes, unusable)

@@ -12,14 +12,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from faults import JudgeServer, list_scores, write_records
 
 from fault_server import FaultServer
 from run_contents import contents, unfinish
 from torture_table import TortureRow
 
-pytestmark = pytest.mark.torture
 Rows = Callable[[str], TortureRow]
 FOLDERS = [Path("/usr/lib", machine, "faketime") for machine in ("x86_64-linux-gnu", "aarch64-linux-gnu")]
 LIBRARY = os.environ.get("METRIST_TEST_FAKETIME") or next(

@@ -28,7 +28,6 @@ from run_contents import contents
 from scripted_llm import Scripted, say
 from torture_table import TortureRow, read_contents
 
-pytestmark = pytest.mark.torture
 Rows = Callable[[str], TortureRow]
 #: Into which a file is divided.
 REGIONS = 16

@@ -36,10 +36,9 @@ from fault_server import FaultServer
 from run_contents import contents
 from torture_table import TortureRow, read_contents
 
-pytestmark = [
-    pytest.mark.torture,
-    pytest.mark.skipif(not sys.platform.startswith("linux") or not is_root(), reason="mounts small disks: needs root"),
-]
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not is_root(), reason="mounts small disks: needs root"
+)
 Rows = Callable[[str], TortureRow]
 
 

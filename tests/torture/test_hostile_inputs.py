@@ -23,7 +23,7 @@ from fault_server import FaultServer, answer, error, status
 from metrist.metrics.prompt_layout import make_mark
 from torture_table import TortureRow
 
-pytestmark = [pytest.mark.torture, pytest.mark.skipif(sys.platform != "linux", reason="limits memory by RLIMIT_AS")]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits memory by RLIMIT_AS")
 Rows = Callable[[str], TortureRow]
 MB = 1 << 20
 #: Megabytes of address space: far less than what the files unpack to.

@@ -30,10 +30,7 @@ from metrist.run.store import Store
 from run_contents import contents
 from torture_table import TortureRow, read_contents
 
-pytestmark = [
-    pytest.mark.torture,
-    pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL"),
-]
+pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 Rows = Callable[[str], TortureRow]
 
 # ---- Before every change to a run folder

@@ -17,7 +17,7 @@ from run_contents import contents
 from torture_table import TortureRow, read_contents
 from web_server import RunningServer
 
-pytestmark = [pytest.mark.torture, pytest.mark.skipif(sys.platform != "linux", reason="limits memory by RLIMIT_AS")]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits memory by RLIMIT_AS")
 Rows = Callable[[str], TortureRow]
 MB = 1 << 20
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-import pytest
 from test_parsers import CASES, SEED, TOKENS, mutate
 
 from annotation_projects import make_project, make_rows, serve_project
@@ -25,7 +24,6 @@ from torture_table import TortureRow
 from viewer_runs import make_run
 from web_server import RunningServer, run_server
 
-pytestmark = pytest.mark.torture
 Rows = Callable[[str], TortureRow]
 METHODS = ("GET", "GET", "GET", "POST", "POST", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH")
 

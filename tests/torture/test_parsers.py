@@ -45,7 +45,6 @@ from metrist.web.annotation.schemas import load_schema
 from metrist.web.service.settings import AccessTokens
 from torture_table import TortureRow
 
-pytestmark = pytest.mark.torture
 Rows = Callable[[str], TortureRow]
 SEED = int(os.environ.get("METRIST_TEST_SEED", "18"))
 CASES = int(os.environ.get("METRIST_TEST_CASES", "1500"))

@@ -18,10 +18,7 @@ from faults import end_service, get_readiness, serve, wait_for
 from hostile_clients import ask, never_end, never_read, send_too_much, wait_for_status
 from torture_table import TortureRow
 
-pytestmark = [
-    pytest.mark.torture,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts sockets in /proc"),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts sockets in /proc")
 TOKEN = "a-token-of-24-characters"
 ROW = "hostile clients: metrist serve"
 Rows = Callable[[str], TortureRow]

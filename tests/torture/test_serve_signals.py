@@ -19,10 +19,7 @@ from faults import command, end_service, get_readiness, serve, wait_for
 
 from torture_table import TortureRow
 
-pytestmark = [
-    pytest.mark.torture,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="several workers need Linux"),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="several workers need Linux")
 Rows = Callable[[str], TortureRow]
 
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from faults import JudgeServer, check_readers, list_scores, make_training, run, start, wait_for, write_records
 
 from annotation_projects import make_project, make_rows, read_clicks
@@ -18,7 +17,6 @@ from fault_server import FaultServer
 from run_contents import contents
 from torture_table import TortureRow, read_contents
 
-pytestmark = pytest.mark.torture
 Rows = Callable[[str], TortureRow]
 
 

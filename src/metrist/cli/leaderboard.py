@@ -41,6 +41,8 @@ def leaderboard(
         if path is not None:
             check_writable(path)
             check_distinct(path, sources, "the votes are")
+    if settings.into is not None and out is None:
+        out = settings.into / "index.html"
     if out is not None:
         check_own(out, "page", mark=PAGE_MARK)
     with progress_bar("ranking", "draws") as progress:

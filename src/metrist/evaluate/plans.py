@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from metrist.errors import RunError
@@ -29,6 +30,9 @@ Resample = Literal["items", "systems", "both"]
 MetricTest = Literal["auto", "permutation", "bootstrap", "sign", "williams", "none"]
 #: How p-values are adjusted for many pairs of metrics.
 Correction = Literal["holm", "benjamini-hochberg", "none"]
+
+#: Which outputs of an item are compared: each two, or the winners of the comparisons before.
+Pairing = Literal["all", "knockout"]
 
 Names = tuple[str, ...]
 #: What a length is counted in besides characters: `output_length:words`. The last three are parts of Markdown.
@@ -81,6 +85,10 @@ class LeaderboardSettings:
         metavar="COLUMN",
     )
     where: Names = setting((), "Only votes where language=en, …; repeatable.", metavar="CONDITION")
+    into: Path | None = setting(
+        None, "Add the votes to those in this folder, and rank all; writes its index.html.", metavar="FOLDER"
+    )
+    date: str | None = setting(None, "The date of this update in the folder's history.", metavar="DATE", shown="today")
     draws: int = setting(1000, "Resamples of the items behind the intervals; 0: none.", min=0, max=MAX_DRAWS)
     seed: int = setting(0, "Seed of the resampling.", min=0)
     confidence: float = setting(0.95, "Confidence of the intervals.", min=0, max=1, open=True)
@@ -89,6 +97,8 @@ class LeaderboardSettings:
         for name in ("systems", "categories", "control", "where"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, as_names(getattr(self, name)))
+        if self.into is not None:
+            object.__setattr__(self, "into", Path(self.into))
         check_settings(self)
 
 
@@ -103,6 +113,7 @@ class RerankSettings:
         metavar="METRIC=X",
         shown="1",
     )
+    pairing: Pairing = setting("all", "Which outputs of an item comparators see: each two, or a knockout.")
     k: int = setting(1, "Outputs to choose of each item.", "-k", "--best", metavar="K", min=1)
     minimum: float | None = setting(None, "Leave out outputs with a worse score.", "--min", metavar="X")
     keep: str | None = setting(

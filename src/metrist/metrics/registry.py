@@ -151,7 +151,7 @@ def metric(text: str) -> Metric:
 
 def example(name: str) -> Metric:
     """The metric of that name or text, with example settings where a name alone requires some."""
-    cls = _find_class(name, allow_import=True)[0] if name in names() else None
+    cls = _find_class(name, allow_import=True)[0] if entry_point(name) else None
     return build((cls and cls.catalog_example) or name)
 
 

@@ -15,6 +15,7 @@ from metrist.errors import format_count
 from metrist.report.svg import (
     HEAT,
     PAGE,
+    SERIES,
     Circle,
     Drawing,
     Label,
@@ -218,6 +219,29 @@ def draw_distributions(
     return drawing
 
 
+def draw_history(
+    lines: Mapping[str, Sequence[tuple[float, float]]], ends: tuple[str, str], *, title: str, style: Style = PAGE
+) -> Drawing:
+    """A line per system through its points: when, and which value. `ends` name the first and the last time."""
+    shown = {name: points for name, points in lines.items() if points}
+    drawing, font = Drawing(title, style, f"From {ends[0]} to {ends[1]}: {', '.join(shown)}."), style.font
+    roles = {name: f"c{number % len(SERIES)}" for number, name in enumerate(shown)}
+    top = draw_legend(drawing, list(shown), list(roles.values()), 0.0)
+    box = PlotPanel(3.4 * font, style.width - font, top + 0.5 * font, top + 0.42 * style.width)
+    times = [when for points in shown.values() for when, _ in points]
+    box.across, box.up = (min(times), max(times)), widen([value for points in shown.values() for _, value in points])
+    draw_levels_axis(drawing, box, 5)
+    for when, name, anchor in zip(box.across, ends, ("start", "end"), strict=True):
+        drawing.add(Label(box.x(when), box.bottom + 0.9 * font, name, anchor, "soft", 0.85))
+    for name, points in shown.items():
+        places = [(box.x(when), box.y(value)) for when, value in points]
+        drawing.add(Polyline(places, roles[name], 0.14 * font, tip=name))
+        for place_of_point, (_, value) in zip(places, points, strict=True):
+            drawing.add(Circle(*place_of_point, 0.25 * font, roles[name], f"{name}: {format_number(value, 2)}"))
+    drawing.height = box.bottom + 2 * font
+    return drawing
+
+
 def draw_matrix(
     rows: Sequence[str],
     columns: Sequence[str],
@@ -233,7 +257,9 @@ def draw_matrix(
     drawing, font = Drawing(title, style, description), style.font
     known = values[np.isfinite(values)]
     low, high = domain or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
-    gutter = min(max((text_length(row, font) for row in rows), default=0) + font, 0.34 * style.width)
+    # A column needs four letters; few columns leave more room for the names of rows.
+    most = min(max(0.34 * style.width, style.width - 4 * font * len(columns)), 0.6 * style.width)
+    gutter = min(max((text_length(row, font) for row in rows), default=0) + font, most)
     longest = max((len(format_number(float(value), decimals)) for value in known), default=1)
     width = min((style.width - gutter) / max(len(columns), 1), 7 * font)
     # Names are turned where they do not fit above their columns, upright where slanted ones would take too much room.

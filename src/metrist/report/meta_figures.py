@@ -244,9 +244,16 @@ def draw_levels(
     upper_top = top + (2 if any(headings) else 1) * style.line
     upper = PlotPanel(left, right, upper_top, upper_top + height)
     lower = PlotPanel(left, right, upper.bottom + 2 * style.line, upper.bottom + 2 * style.line + height)
-    shown = "● people   ○ " + metric if named else ""
     drawing.add(Label(left, top + 0.5 * style.line, f"agreement ({measure})", bold=True))
-    drawing.add(Label(left, lower.top - 0.7 * style.line, f"mean level, 0 to 1   {shown}".rstrip(), bold=True))
+    title, dot = "mean level, 0 to 1", 0.38 * font
+    drawing.add(Label(left, lower.top - 0.7 * style.line, title, bold=True))
+    if named:  # The colours are those of languages.
+        x, y = left + 1.1 * text_length(title, font) + 2 * font, lower.top - 0.7 * style.line
+        for name, hollow in (("people", False), (metric, True)):
+            drawing.add(Circle(x, y, dot, "ink", hollow=hollow))
+            shown = cut_text(name, font, right - x - font)
+            drawing.add(Label(x + font, y, shown))
+            x += text_length(shown, font) + 3 * font
     values = [x for c in columns for x in (c.agreement.value, c.agreement.high, c.agreement.low) if math.isfinite(x)]
     upper.up = min([0.0, *values]), max([1.0, *values])
     for panel in (upper, lower):
@@ -276,12 +283,16 @@ def draw_levels(
                 drawing.add(Line(middle, low, middle, high, "ink", 0.11 * font))
         pair = (("people", column.people, False), (metric, column.metric, True))
         spots = [(name, value, lower.y(value), hollow) for name, value, hollow in pair if math.isfinite(value)]
-        if len(spots) == 2:
-            drawing.add(Line(middle, spots[0][2], middle, spots[1][2], "soft"))
+        higher, *others = sorted(spot[2] for spot in spots) or [0.0]
+        # A line joins the two dots; where they would overlap, they stand side by side.
+        overlaps = any(y - higher < 2 * dot for y in others)
+        if others and not overlaps:
+            drawing.add(Line(middle, higher + dot, middle, others[0] - dot, "soft"))
         for name, value, y, hollow in spots:
             colour = role if named else ("c1" if hollow else "ink")
             tip = f"{where}: {name} {format_number(value, 3)}; {count}"
-            drawing.add(Circle(middle, y, 0.38 * font, colour, tip, hollow=hollow and named))
+            aside = (1.2 * dot if hollow else -1.2 * dot) if overlaps else 0.0
+            drawing.add(Circle(middle + aside, y, dot, colour, tip, hollow=hollow and named))
         labels.append((middle, column.language if not named and len(tasks) == 1 else column.task))
         x += width
     for heading, middles in blocks.items():

@@ -2,7 +2,8 @@
 
 To the difference of the strengths of two systems in Davidson's model (`metrist.stats.preferences`), a vote adds
 
-* for each covariate, a coefficient times tanh(difference of the two outputs / its standard deviation over the votes);
+* for each covariate, a coefficient times tanh(difference of the two outputs / the root of its mean square over the
+  votes);
 * where one system is on a side of every vote, as the baseline of AlpacaEval 2 is, the ease of its item: how much the
   baseline's opponents gain on that item. Eases have a standard normal prior, all other parameters a flat one.
 
@@ -32,8 +33,8 @@ _CONVERGED, _STEPS, _SINGULAR = 1e-7, 50, 1e10
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ControlledFit:
-    """Strengths and win rates at equal covariates; the coefficient of each covariate, and the standard deviation of its
-    differences. `covariance` is that of strengths, win rates and coefficients between resamples of the items."""
+    """Strengths and win rates at equal covariates; the coefficient of each covariate, and the root of the mean square
+    of its differences. `covariance` is that of strengths, win rates and coefficients between resamples of the items."""
 
     fitted: BradleyTerry
     win_rates: Floats
@@ -57,10 +58,10 @@ def fit_controlled(preferences: Preferences, covariates: Floats, names: Sequence
     second output. `names` of the systems are used in messages only."""
     uncontrolled = bradley_terry(preferences, names)
     weight = np.ones(len(covariates)) if preferences.weight is None else preferences.weight
-    variances = np.average((covariates - np.average(covariates, axis=0, weights=weight)) ** 2, axis=0, weights=weight)
-    scales: Floats = np.sqrt(variances)
+    # Not the standard deviation, which would depend on which side is the first.
+    scales: Floats = np.sqrt(np.average(covariates**2, axis=0, weights=weight))
     if not scales.all():
-        raise RunError("what is controlled for has the same difference in all votes")
+        raise RunError("what is controlled for does not differ in any vote: leave it out")
     model = _Model.of(preferences, np.tanh(covariates / scales), weight)
     parameters, eases = model.fit(uncontrolled)
     size, controls = preferences.systems, len(scales)

@@ -63,7 +63,9 @@ def create_app(routes: Sequence[BaseRoute], access: Access, *, static: Sequence[
 async def _answer_error(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException():
-            response = render_error(request.scope, error.status_code, str(error.detail))
+            unknown = error.status_code == 404 and error.detail == "Not Found"  # Starlette's own words.
+            message = "This server has no such page." if unknown else str(error.detail)
+            response = render_error(request.scope, error.status_code, message)
             response.headers.update(error.headers or {})
             return response
         case MetristError():

@@ -250,7 +250,8 @@ def test_at_equal_length_a_system_that_is_only_longer_is_not_ahead() -> None:
     assert board["long"].controlled_win_rate == pytest.approx(1 - board["short"].controlled_win_rate)
     (effect,) = board.controls
     assert 0 < effect.low < effect.coefficient < effect.high
-    assert effect.scale == pytest.approx(np.std([len(row["outputs"][0]) - len(row["outputs"][1]) for row in rows]))
+    differences = np.array([len(row["outputs"][0]) - len(row["outputs"][1]) for row in rows])
+    assert effect.scale == pytest.approx(np.sqrt((differences**2).mean()))
     assert [table.title for table in board.tables()] == [board.table().title, "Controls", "Categories"]
     assert json.loads(board.to_json())["controls"][0]["control"] == "output_length"
 

@@ -5,12 +5,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metrist.errors import RunError, format_count
+from metrist.evaluate.leaderboard.folder import (
+    Snapshot,
+    add_snapshot,
+    add_votes,
+    holds_votes,
+    lock_folder,
+    parse_date,
+    read_votes,
+    resume_settings,
+    write_board,
+)
 from metrist.evaluate.leaderboard.votes import Votes, collect_votes
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.plans import LeaderboardSettings, list_units
@@ -54,8 +67,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlEffect:
-    """By how much a control moves votes: the coefficient of tanh(difference / `scale`), where the scale is the standard
-    deviation of the differences between two outputs."""
+    """By how much a control moves votes: the coefficient of tanh(difference / `scale`), where the scale is the root of
+    the mean square of the differences between two outputs."""
 
     control: str
     coefficient: float
@@ -77,6 +90,7 @@ class Leaderboard:
     tie: float = math.nan
     controls: tuple[ControlEffect, ...] = ()
     categories: Mapping[str, Leaderboard] = field(default_factory=dict)
+    history: tuple[Snapshot, ...] = ()
     notes: tuple[str, ...] = ()
     _fitted: BradleyTerry | None = None
     _resampled: Floats = field(default_factory=lambda: np.empty((0, 0)))
@@ -157,7 +171,7 @@ class Leaderboard:
         ]
         notes = [
             "Odds: what the odds of winning are multiplied by where an output has one unit more.",
-            "Unit: the standard deviation of the differences between the two outputs of a vote.",
+            "Unit: the typical difference between the two outputs of a vote, the root of its mean square.",
         ]
         columns = name_columns("control", right=("coefficient", "odds", "unit"))
         return Table(title="Controls", columns=columns, rows=rows, notes=notes)
@@ -182,6 +196,8 @@ class Leaderboard:
             "controls": [_to_dict(effect) for effect in self.controls],
             "notes": list(self.notes),
         }
+        if self.history:
+            board["history"] = [asdict(snapshot) for snapshot in self.history]
         if self.categories:
             board["categories"] = {name: own.to_dict() for name, own in self.categories.items()}
         return board
@@ -203,6 +219,8 @@ def leaderboard(
     categories: str | Sequence[str] = (),
     control: str | Sequence[str] = (),
     where: str | Sequence[str] = (),
+    into: Path | str | None = None,
+    date: str | None = None,
     draws: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
@@ -212,22 +230,40 @@ def leaderboard(
     """Order systems by the choices between their outputs.
 
     `data` is a file of preferences, a file or folder that `metrist prefer` wrote, a run folder or results (the better
-    score wins), rows, or a list of such sources. `by` names whose judgments count if there are several: an aspect of
-    preferences, a comparator, a metric, or an aspect of ratings. `categories` are columns: each of their values gets
-    an order of its own. `control` are numbers of outputs, such as "output_length", or metrics: strengths and ranks are
-    then those where both outputs of a vote would have the same. `where` keeps the votes on outputs that meet conditions
-    such as "language=en". `progress` is called with the draws done and all of them. `reading` are options of
-    `read_records`.
+    score wins), rows, a list of such sources, a table of votes, or the folder of a leaderboard. `by` names whose
+    judgments count if there are several: an aspect of preferences, a comparator, a metric, or an aspect of ratings.
+    `categories` are columns: each of their values gets an order of its own. `control` are numbers of outputs, such as
+    "output_length", or metrics: strengths and ranks are then those where both outputs of a vote would have the same.
+    `where` keeps the votes on outputs that meet conditions such as "language=en". `into` is a folder: the votes are
+    added to those that it holds, the order is that of all, and its history has one entry for each `date`, by default
+    today's. `progress` is called with the draws done and all of them. `reading` are options of `read_records`.
     """
     if reading:
         check_keywords(leaderboard, reading)
     settings = LeaderboardSettings(**select_arguments(LeaderboardSettings, locals()))
+    if (folder := settings.into) is None:
+        return rank_votes(_read_votes(data, settings, reading).select(settings.systems), settings, progress)
+    date = settings.date or datetime.now(UTC).date().isoformat()
+    parse_date(date)
+    with lock_folder(folder):
+        settings, history = resume_settings(folder, settings)
+        votes = add_votes(folder, _read_votes(data, settings, reading))
+        board = rank_votes(votes.select(settings.systems), settings, progress)
+        strengths = {standing.system: or_none(standing.strength) for standing in board.standings}
+        snapshot = Snapshot(date=date, votes=board.votes, strengths=strengths)
+        board = replace(board, history=add_snapshot(history, snapshot))
+        write_board(folder, board.to_dict(), replace(settings, by=votes.by))
+    return board
+
+
+def _read_votes(data: Any, settings: LeaderboardSettings, reading: Mapping[str, Any]) -> Votes:
+    if holds_votes(data):
+        return read_votes(data, settings)
     units = list_units([*settings.categories, *settings.control, *settings.where])
     dataset = join(data, lengths=units, **reading)
-    votes = collect_votes(
+    return collect_votes(
         dataset, settings.by, categories=settings.categories, control=settings.control, where=settings.where
     )
-    return rank_votes(votes.select(settings.systems), settings, progress)
 
 
 def rank_votes(votes: Votes, settings: LeaderboardSettings, progress: Callable[..., None] | None = None) -> Leaderboard:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from metrist._version import __version__
 from metrist.errors import format_count
 from metrist.evaluate.leaderboard.board import Leaderboard
-from metrist.report.figures import PlotValue, draw_scores
+from metrist.report.figures import PlotValue, draw_history, draw_scores
 from metrist.report.page import Block, FigureBlock, Fold, Report, Section, TableBlock
-from metrist.report.tables import Table
+from metrist.report.svg import SERIES
+from metrist.report.tables import Count, Table, name_columns
 
 
 def build_page(board: Leaderboard, title: str = "Leaderboard") -> Report:
@@ -22,6 +23,8 @@ def build_page(board: Leaderboard, title: str = "Leaderboard") -> Report:
     ]
     if board.controls:
         sections.append(Section(name="controls", title="Controls", blocks=[TableBlock(table=board.control_table())]))
+    if len(board.history) > 1:
+        sections.append(Section(name="history", title="History", blocks=_draw_history(board)))
     if board.categories:
         folds = [Fold(title=name, blocks=[_place_systems(own.table())]) for name, own in board.categories.items()]
         categories: list[Block] = [TableBlock(table=board.category_table(), sortable=True), *folds]
@@ -63,6 +66,21 @@ def _draw_strengths(board: Leaderboard) -> list[FigureBlock]:
     name = "strength" if known else "win rate"
     title = f"{name.capitalize()} with {board.settings.confidence:.0%} intervals"
     return FigureBlock.of(lambda style: draw_scores({name: values}, {}, style, title), "strengths")
+
+
+def _draw_history(board: Leaderboard) -> list[Block]:
+    """The strengths of the leading systems after each update, and the updates."""
+    leaders = [standing.system for standing in board.standings[: len(SERIES)]]
+    lines = {
+        name: [(own.seconds, value) for own in board.history if (value := own.strengths.get(name)) is not None]
+        for name in leaders
+    }
+    ends = board.history[0].date, board.history[-1].date
+    title = f"Strengths of the first {len(leaders)} systems"
+    figures = FigureBlock.of(lambda style: draw_history(lines, ends, title=title, style=style), "history")
+    rows = [[own.date, Count(own.votes), Count(len(own.strengths))] for own in board.history]
+    updates = Table(title="Updates", columns=name_columns("date", right=("votes", "systems")), rows=rows)
+    return [*(figures if any(lines.values()) else []), TableBlock(table=updates)]
 
 
 def _describe_leaders(board: Leaderboard) -> list[str]:

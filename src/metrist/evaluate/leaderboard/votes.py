@@ -27,7 +27,8 @@ from metrist.stats.samples import number_groups
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Votes:
-    """One entry per vote: its item, the codes of both systems, and the choice from 1 (the first) to -1 (the second).
+    """One entry per vote: the codes of its item and of both systems, and the choice from 1 (the first) to -1 (the
+    second).
 
     `weight` is in proportion to how many votes each stands for, None if all stand for equally many. `columns` are what
     votes are sliced by; `covariates` are differences between the first and the second output, such as that of their
@@ -39,6 +40,8 @@ class Votes:
     second: Codes
     choice: Floats
     systems: tuple[str, ...]
+    items: tuple[str, ...]
+    rater: Labels
     by: str = ""
     weight: Floats | None = None
     columns: Mapping[str, Labels] = field(default_factory=dict)
@@ -60,6 +63,7 @@ class Votes:
             second=second,
             choice=self.choice[mask],
             systems=tuple(self.systems[code] for code in present),
+            rater=self.rater.at(mask),
             weight=None if self.weight is None else self.weight[mask],
             columns={name: column.at(mask) for name, column in self.columns.items()},
             covariates={name: values[mask] for name, values in self.covariates.items()},
@@ -102,7 +106,7 @@ def collect_votes(
         chosen = {**dataset.choices, **dataset.preferences}[name]
         values = chosen.choice if chosen.graded is None else chosen.graded
         chosen, choice = chosen.take(~np.isnan(values)), values[~np.isnan(values)]
-        first, second, weight = chosen.first, chosen.second, chosen.weight
+        first, second, rater, weight = chosen.first, chosen.second, chosen.rater, chosen.weight
         if weight is not None:
             ratio = weight.max() / weight.min()
             notes.append(f"Pairs count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other.")
@@ -110,6 +114,7 @@ def collect_votes(
         scores = dataset.scores[name].signed() if kind == "scores" else compute_gold(dataset, name, "mean")
         first, second = _pair_outputs(dataset.items.codes, scores)
         choice = np.sign(scores[first] - scores[second])
+        rater = np.full(len(choice), -1)
     if not len(choice):
         raise RunError(f"no item has outputs of two systems that are judged by {name!r}", code="no_data")
     systems = dataset.systems.codes
@@ -119,6 +124,8 @@ def collect_votes(
         second=systems[second],
         choice=choice,
         systems=dataset.systems.names,
+        items=dataset.items.names,
+        rater=Labels(codes=rater, names=dataset.raters),
         by=name,
         weight=weight,
         columns={category: _share_column(dataset, category, first, second) for category in categories},

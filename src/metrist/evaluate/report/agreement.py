@@ -43,6 +43,8 @@ _CURVE_POINTS = 60
 _SCALE = (0.0, 1.0)
 #: Metrics in one figure of scatter plots or curves, the best ones.
 _MAX_PANELS = 12
+#: Slices that have room as columns of a heat map; where there are more, they are its rows.
+_MOST_COLUMNS = 12
 #: Pictures of levels, of the best metrics and all aspects.
 _MAX_PICTURES = 12
 #: Mean words of the references of a task below which its answers are short, and items that are looked at.
@@ -249,19 +251,27 @@ def slices_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
         return None
     figures = [f for f in evaluation.figures if f.metric != HUMANS and f.measure == evaluation.plan.measures[0]]
     several = len({figure.aspect for figure in figures}) > 1
+    shown = tuple(f"{column}=" for column in _single_slices(data))
     named = {
         (f.metric, f.slice if not several else f.aspect if f.slice == ALL else f"{f.aspect}, {f.slice}"): f.value
         for f in figures
-        if not f.slice.endswith(" mean")
+        if f.slice == ALL or f.slice.startswith(shown)
     }
     columns = list(dict.fromkeys(column for _, column in named))
     if len(columns) < 2:
         return None
     rows = order_metrics(evaluation)
     values = np.array([[named.get((row, column), math.nan) for column in columns] for row in rows])
+    if len(columns) > max(_MOST_COLUMNS, len(rows)):  # Their names have more room beside rows.
+        rows, columns, values = columns, rows, values.T
     return draw_matrix(
         rows, columns, values, title=f"{evaluation.plan.measures[0]} by slice", decimals=2, domain=_SCALE, style=style
     )
+
+
+def _single_slices(data: ReportData) -> list[str]:
+    """The columns of slices without combinations, such as task+language, of others that are shown."""
+    return [column for column in data.slices if "+" not in column or not set(column.split("+")) <= set(data.slices)]
 
 
 def scatter_figure(data: ReportData, style: Style = PAGE, *, aspect: str | None = None) -> Drawing | None:
@@ -463,7 +473,7 @@ def majority_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     shares: dict[str, dict[str, float]] = {}
     for aspect, outputs in evaluation.outputs.items():
         agreed = majorities(evaluation.dataset.ratings[aspect])
-        for part in make_slices(evaluation.dataset, data.slices, outputs):
+        for part in make_slices(evaluation.dataset, _single_slices(data), outputs):
             known = agreed[part.outputs][np.isfinite(agreed[part.outputs])]
             if len(known):
                 label = aspect if part.name == ALL else f"{aspect}, {part.name}"

@@ -34,6 +34,7 @@ from metrist.web.annotation.export import (
     fits_label_studio,
     label_studio_config,
 )
+from metrist.web.annotation.guidelines import parse_guidelines
 from metrist.web.annotation.informative import order_open_tasks
 from metrist.web.annotation.project import AnnotationTask, Project, Rater
 from metrist.web.annotation.store import Click
@@ -107,6 +108,7 @@ class Pages:
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
         self._disputes = Disputes(answers)
+        self._guidelines = parse_guidelines(answers.project.guidelines)
         self._lock = threading.Lock()
 
     @property
@@ -134,7 +136,7 @@ class Pages:
                     "id": self.project.id,
                     "rater": rater.name,
                     "schema": self.project.schema.to_dict(),
-                    "guidelines": self.project.guidelines,
+                    "guidelines": self._guidelines,
                     "tasks": [own.task for own in rater.assignments],
                     **self._progress(rater),
                 }

@@ -60,7 +60,7 @@ class ProjectPlan:
         metavar="FILE",
     )
     guidelines: str | None = setting(
-        None, "A text file that raters read first and can open at any time.", metavar="FILE"
+        None, "A text file, in Markdown, that raters read first and can open at any time.", metavar="FILE"
     )
     show_references: bool = setting(False, "Show raters the references, too.")
     seed: int = setting(0, "Seed of the sample and of all orders.", min=0)

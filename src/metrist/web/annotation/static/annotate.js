@@ -46,6 +46,13 @@ const help = element("dialog", { "aria-labelledby": "help-title" },
 const guide = element("dialog", { "aria-labelledby": "guide-title" });
 document.body.append(help, guide);
 
+/** An element of the owner's guidelines, or a text in one. */
+function drawGuideline(node) {
+  if (typeof node === "string") return textNodes(node);
+  const link = node.href ? { href: node.href, target: "_blank", rel: "noopener noreferrer" } : {};
+  return element(node.tag, link, node.children.map(drawGuideline));
+}
+
 /** What raters should know: what the owner wrote, then the questions with the meanings of their answers. */
 function fillGuide() {
   const { schema, guidelines } = project;
@@ -53,7 +60,7 @@ function fillGuide() {
   const asked = [...schema.questions, ...(schema.each_error ? [schema.each_error] : [])];
   guide.replaceChildren(element("div", {},
     element("h2", { id: "guide-title", tabindex: -1, autofocus: true }, "Guidelines"),
-    guidelines ? element("div", { class: "text own" }, textNodes(guidelines)) : null,
+    guidelines.length ? element("div", { class: "own" }, guidelines.map(drawGuideline)) : null,
     asked.map((question) => [
       element("h3", {}, question.text),
       question.choices.some((choice) => choice.meaning) ? defined(question.choices.map((choice) => [choice.label, choice.meaning])) : null,
@@ -330,7 +337,7 @@ async function start() {
   else if (left >= 0) await open(left);
   else await finish();
   showProgress();
-  if (project.guidelines && !complete.size && !canUndo) guide.showModal(); // The first visit.
+  if (project.guidelines.length && !complete.size && !canUndo) guide.showModal(); // The first visit.
 }
 
 window.addEventListener("hashchange", () => {
