@@ -31,6 +31,9 @@ MetricTest = Literal["auto", "permutation", "bootstrap", "sign", "williams", "no
 #: How p-values are adjusted for many pairs of metrics.
 Correction = Literal["holm", "benjamini-hochberg", "none"]
 
+#: Which outputs of an item are compared: each two, or the winners of the comparisons before.
+Pairing = Literal["all", "knockout"]
+
 Names = tuple[str, ...]
 #: What a length is counted in besides characters: `output_length:words`. The last three are parts of Markdown.
 LENGTH_UNITS = ("words", "tokens", "headers", "list_items", "bold")
@@ -110,6 +113,7 @@ class RerankSettings:
         metavar="METRIC=X",
         shown="1",
     )
+    pairing: Pairing = setting("all", "Which outputs of an item comparators see: each two, or a knockout.")
     k: int = setting(1, "Outputs to choose of each item.", "-k", "--best", metavar="K", min=1)
     minimum: float | None = setting(None, "Leave out outputs with a worse score.", "--min", metavar="X")
     keep: str | None = setting(

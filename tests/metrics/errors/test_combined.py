@@ -262,7 +262,7 @@ def test_the_threshold_of_consistency_is_that_of_the_models_calibration(
     monkeypatch.setattr(module, "find_weights", lambda _: SimpleNamespace(folder=tmp_path))
     if file:
         (tmp_path / file).touch()
-    assert Errors().components["consistency"] == build(f"consistency(threshold={threshold})")
+    assert Errors().components["consistency"] == build(f"consistency(threshold={threshold}, supported_words=True)")
 
 
 def test_fluency_is_stricter_where_another_model_looks_too(markers: dict[str, Metric]) -> None:

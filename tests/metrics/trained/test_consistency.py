@@ -40,8 +40,12 @@ def make_record(output, source=SOURCE, **more):
     return Record(item="1", system="a", output=output, source=source, **more)
 
 
-def score(*outputs, metric=None, **more):
-    return (metric or Consistency()).score(Shard([make_record(output, **more) for output in outputs]))
+#: What the stand-in is unsure about is unsupported.
+EVEN = Consistency(threshold=0.5)
+
+
+def score(*outputs, metric=EVEN, **more):
+    return metric.score(Shard([make_record(output, **more) for output in outputs]))
 
 
 def test_metrics_that_read_with_one_model_read_an_output_once(monkeypatch):
@@ -184,8 +188,8 @@ def test_short_names_of_models_are_the_models_that_ship():
 def test_scores_by_other_rules_have_another_signature(monkeypatch):
     monkeypatch.setattr(model_metric, "find_weights", lambda _: SimpleNamespace(fingerprint="abc"))
     # Scores before numbers were compared as values have no such fact.
-    assert Consistency().facts() == {"weights": "abc", "rules": "2"}
-    assert Consistency().signature.endswith("weights abc | rules 2")
+    assert Consistency().facts() == {"weights": "abc", "rules": "3"}
+    assert Consistency().signature.endswith("weights abc | rules 3")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ def test_scores_by_other_rules_have_another_signature(monkeypatch):
     ],
 )
 def test_what_the_model_cannot_read_is_left_out(model, output, source):
-    left, kept = Consistency().score(Shard([make_record(output, source), make_record("w4999.")]))
+    left, kept = EVEN.score(Shard([make_record(output, source), make_record("w4999.")]))
     assert left.failure is not None
     assert left.failure.kind is FailureKind.other
     assert "English" in left.failure
@@ -207,6 +211,13 @@ def test_what_the_model_cannot_read_is_left_out(model, output, source):
     # What a model of one's own knows is not known here.
     [own] = Consistency(model="my-folder").score(Shard([make_record(output, source)]))
     assert own.failure is None or "English" not in own.failure
+
+
+def test_a_question_is_no_source():
+    question, passage = score("w3000.", source="Which w3000 has w3001?"), score("w3000.", source="w3000? w3000 w3001.")
+    [failed], [scored] = question, passage
+    assert failed.failure is not None
+    assert (failed.failure.kind, scored.failure) == (FailureKind.missing_input, None)
 
 
 def test_another_value_for_the_same_thing_is_unsupported():
@@ -236,7 +247,8 @@ def test_claims_fit_their_probabilities(monkeypatch, logit, words):
 def test_remarks_leave_marks_in_supported_sentences_out(monkeypatch):
     monkeypatch.setattr(module, "load_text_encoder", lambda *_, **__: MarkingOverlap())
     # The first output is supported as a whole and has a mark.
-    scores = score("w3000 w3001 w3002 w3003 w3004 w3005 w5000.", "w4999. w3000.")
+    metric = replace(EVEN, supported_words=True)
+    scores = score("w3000 w3001 w3002 w3003 w3004 w3005 w5000.", "w4999. w3000.", metric=metric)
     assert len(scores.errors) == 2
     [remark] = Consistency().remarks(scores)
     assert "1 of 3 sentences in 1 output is unlikely" in remark
@@ -290,11 +302,17 @@ def test_marks_have_whole_numbers(output, marked):
 def test_a_supported_sentence_is_marked_only_where_the_model_is_very_sure():
     # Six words of seven are there, so that the sentence is supported as a whole; the probability of the other is .95.
     output = "w3000 w3001 w3002 w3003 w3004 w3005 w5000."
-    [result] = score(output)
+    metric = replace(EVEN, supported_words=True)
+    [result] = score(output, metric=metric)
     assert result.parts["supported"] == 1
     [error] = result.errors
     assert (error.text, error.severity) == ("w5000", "minor")
     assert error.penalty < 2.5
+    [plain] = score(output)
+    assert (plain.value, plain.errors) == (result.value, ())
+    # Data have no words for what their values mean.
+    [data] = score(output, metric=metric, source="w3000 = w3001 | w3002 = w3003 | w3004 = w3005")
+    assert (data.parts["supported"], data.errors) == (1, ())
     [strict] = score(output, metric=Consistency(threshold=0.8))
     assert strict.parts["supported"] == 0
     assert [error.text for error in strict.errors] == ["w5000"]

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrist.metrics.base import Metric, Shard
+from metrist.metrics.base import Shard
 from metrist.metrics.trained import preference
 from metrist.metrics.trained.preference import PreferenceMetric
-from metrist.metrics.trained.quality import Quality
 from metrist.metrics.trained.speakers import remove_speakers
 from metrist.ratings import Error
 from metrist.records import Record
-from metrist.scores import Score
 
 SOURCE = "User: Hi!\nSystem: Hi! What's up?\nUser: Not much."
 
@@ -80,28 +78,3 @@ def test_the_preference_model_reads_dialogues_without_labels(monkeypatch: pytest
             PreferenceMetric().score(Shard([make_record("System: Fine.", task=task)]))
     assert [record.output for record in read] == ["Fine.", "Fine.", "System: Fine.", "System: Fine."]
     assert read[0].source == "Hi!\nHi! What's up?\nNot much."
-
-
-class Recorder(Metric):
-    """Notes the outputs that it scores and marks their first word."""
-
-    outputs: list[str]
-
-    def __init__(self) -> None:
-        object.__setattr__(self, "outputs", [])
-
-    def score_record(self, record: Record) -> Score:
-        self.outputs.append(record.output)
-        word = record.output.split()[0]
-        return Score(value=0.5, errors=(Error(aspect="A", severity=None, text=word, start=0, end=len(word)),))
-
-
-def test_quality_of_dialogues_is_computed_without_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorders = {text: Recorder() for text in Quality().components}
-    monkeypatch.setattr(Quality, "components", recorders)
-    # The second one's task is guessed by its turns.
-    records = [make_record("System: Fine.", task="dialogue"), make_record("System: Good.")]
-    scores = Quality().score(Shard(records))
-    seen = {output for recorder in recorders.values() for output in recorder.outputs}
-    assert seen == {"Fine.", "Good."}
-    assert [(error.start, error.text) for error in scores[0].errors] == [(8, "Fine.")] * 2

@@ -12,8 +12,10 @@ from metrist.errors import RunError, unknown_name
 from metrist.evaluate.plans import RerankSettings
 from metrist.evaluate.rerank.mbr import MinimumBayesRisk
 from metrist.evaluate.rerank.rows import COLUMN, Item, make_row
+from metrist.evaluate.rerank.wins import ComparisonWins
 from metrist.io.json_rows import Row
 from metrist.metrics.base import Metric, Shard
+from metrist.metrics.comparator import build_comparator
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.scores import Column
@@ -56,9 +58,19 @@ class Ranker:
     signs: Column
 
     @classmethod
-    def of(cls, metrics: Sequence[Metric], utilities: Sequence[Metric], weights: Mapping[str, float]) -> Ranker:
+    def of(
+        cls,
+        metrics: Sequence[Metric],
+        utilities: Sequence[Metric],
+        comparators: Sequence[Metric],
+        settings: RerankSettings,
+    ) -> Ranker:
         risks = [MinimumBayesRisk(utility).named(utility.short_name) for utility in utilities]
-        used = (*risks, *metrics)
+        wins = [
+            ComparisonWins(comparator=build_comparator(each), pairing=settings.pairing).named(each.short_name)
+            for each in comparators
+        ]
+        used = (*risks, *metrics, *wins)
         if not used:
             raise RunError(
                 "nothing to choose by: name a metric, or one for `mbr`, such as 'chrf'", code="missing_value"
@@ -66,11 +78,11 @@ class Ranker:
         for metric in used:
             if metric.higher_is_better is None:
                 raise RunError(f"{metric.label} describes outputs and does not judge them", code="unsupported")
-        # A utility is known by its own name too, unless the metric itself also chooses.
-        numbers = {utility.label: number for number, utility in enumerate(utilities)}
+        # Utilities and comparators are known by their own names too, unless the metric itself also chooses.
+        numbers = {own.label: number for number, own in enumerate((*utilities, *metrics, *comparators))}
         numbers |= {metric.label: number for number, metric in enumerate(used)}
         array = np.ones(len(used))
-        for name, weight in weights.items():
+        for name, weight in settings.weights.items():
             if name not in numbers:
                 raise unknown_name("metric that chooses", name, list(numbers))
             array[numbers[name]] = weight

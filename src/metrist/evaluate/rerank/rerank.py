@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from metrist.errors import RunError, format_count
-from metrist.evaluate.plans import RerankSettings
+from metrist.evaluate.plans import Pairing, RerankSettings
 from metrist.evaluate.rerank.choose import ChosenOutput, Ranker, Selector
 from metrist.evaluate.rerank.gains import Gain, ItemMeans, describe_gains
 from metrist.evaluate.rerank.rows import ItemReader, open_writer
@@ -21,13 +21,16 @@ from metrist.evaluate.rerank.scoring import ScoreLog, score_items
 from metrist.io.json_rows import Row
 from metrist.io.reader import check_keywords, read_records
 from metrist.io.writer import check_distinct, check_writable
+from metrist.llm.estimate import CallEstimate, estimate_calls
+from metrist.metrics.base import Shard, calls_llm
+from metrist.metrics.llm_metric import describe_usage, merge_usage
 from metrist.metrics.registry import MetricList, build_all
 from metrist.report.progress import Progress, shows_progress
 from metrist.report.scores import describe_failures, summarize_reasons
 from metrist.report.tables import Column as TableColumn
 from metrist.report.tables import Estimate, Table, name_columns
 from metrist.run.scoring import writes_remotely
-from metrist.run.tasks import Executor
+from metrist.run.tasks import Executor, score_shard
 from metrist.runtime import Runtime
 from metrist.scores import Column, Failure
 from metrist.settings import LLMSettings, ModelSettings, checks_types, select_arguments
@@ -106,6 +109,8 @@ def rerank(
     metrics: MetricList = (),
     *,
     mbr: MetricList = (),
+    comparators: MetricList = (),
+    pairing: Pairing = "all",
     weights: Mapping[str, float] | None = None,
     k: int = 1,
     minimum: float | None = None,
@@ -135,9 +140,10 @@ def rerank(
 
     `records`, `reading`, `executor` and the arguments from `runtime` to `retry_failed` are as for `score`, but a system
     may have several outputs of an item. `metrics` score each output. `mbr` are reference-based metrics by which an
-    output is scored against all outputs of its item (minimum Bayes risk). Several metrics choose by the sum of their
-    scores, standardised within the item, with `weights` by name (default 1). `report` are metrics that only tell what
-    was gained.
+    output is scored against all outputs of its item (minimum Bayes risk). `comparators` choose between two outputs: by
+    `pairing`, 'all' compares each two of an item, and 'knockout' those that have won so far; a metric prefers the
+    better score. Several metrics choose by the sum of their scores, standardised within the item, with `weights` by
+    name (default 1). `report` are metrics that only tell what was gained.
 
     `minimum` leaves out outputs with a worse score, `dedupe` those that repeat an output chosen before but for white
     space and case, and `diverse` those whose chrF (F1) with a better chosen output of the item is above so many
@@ -154,7 +160,7 @@ def rerank(
     runtime = (runtime or Runtime.current()).override(
         **select_arguments(ModelSettings, locals()), **select_arguments(LLMSettings, locals())
     )
-    ranker = Ranker.of(build_all(metrics), build_all(mbr), settings.weights)
+    ranker = Ranker.of(build_all(metrics), build_all(mbr), build_all(comparators), settings)
     used = len(ranker.metrics)
     if used > 1 and (settings.keep or settings.minimum is not None):
         raise RunError(
@@ -171,6 +177,7 @@ def rerank(
         check_distinct(path, reader.names)
     items = ItemReader(reader, keep_rows=path is not None)
     counts = Counter[str]()
+    usages: list[dict[str, Any]] = [{} for _ in judges]
     failures, choices, means = list[Failure](), list[ChosenOutput](), ItemMeans(len(judges))
 
     def select(log: ScoreLog | None) -> Iterator[_Selection]:
@@ -180,6 +187,9 @@ def rerank(
             goodness, order = ranker.rank(values[:, :used])
             positions = selector.select(item, goodness, order)
             counts.update(items=1, outputs=len(values))
+            for number, block in enumerate(scores):
+                if block.usages:
+                    usages[number] = merge_usage([usages[number], *block.usages.values()])
             if not order:
                 failures.append(next(failure for block in scores[:used] for failure in block.failures.values()))
             yield _Selection(ranker.describe(item, values[:, :used], goodness, positions, order), positions, values)
@@ -209,6 +219,8 @@ def rerank(
         )
     gains = means.estimate(judges, used, settings.draws, settings.seed, settings.confidence)
     notes = [*items.notes, *describe_gains(gains)]
+    for metric, usage in zip(judges, usages, strict=True):
+        notes += describe_usage(metric.label, usage, metric)
     if failures:
         notes.append(f"no output of {format_count(len(failures), 'item')} has a score, {summarize_reasons(failures)}")
     return Reranked(
@@ -220,6 +232,28 @@ def rerank(
         settings=settings,
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def estimate_reranking(
+    records: Any,
+    metrics: MetricList = (),
+    *,
+    mbr: MetricList = (),
+    comparators: MetricList = (),
+    pairing: Pairing = "all",
+    report: MetricList = (),
+    **reading: Any,
+) -> CallEstimate:
+    """The LLM requests that `rerank` with the same arguments would make. Nothing is sent and nothing written."""
+    settings = RerankSettings(pairing=pairing)
+    ranker = Ranker.of(build_all(metrics), build_all(mbr), build_all(comparators), settings)
+    asking = [metric for metric in (*ranker.metrics, *build_all(report)) if calls_llm(metric)]
+    with estimate_calls() as result:
+        for item in ItemReader(read_records(records, **reading), keep_rows=False) if asking else ():
+            for metric in asking:
+                result.metric = metric.label
+                score_shard(metric, Shard(item.records))
+    return result
 
 
 def _keep_best(selections: Sequence[_Selection], settings: RerankSettings, sign: float) -> Iterator[_Selection]:

@@ -137,7 +137,7 @@ class Errors(Metric):
             marks_words = False
         support = _WORDS if marks_words else _SENTENCES
         return {
-            CONSISTENCY: registry.build(f"consistency(model='{model}', threshold={support})"),
+            CONSISTENCY: registry.build(f"consistency(model='{model}', threshold={support}, supported_words=True)"),
             FLUENCY: registry.build(f"fluency(model='{model}', threshold={_ALONE})"),
             _BESIDE: registry.build(f"fluency(model='{model}', threshold={_WITH_OTHERS})"),
             TRANSLATION_QUALITY: registry.build(TRANSLATION_QUALITY),

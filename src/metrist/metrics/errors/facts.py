@@ -77,6 +77,8 @@ _DIGITS = re.compile(
 _NUMBER = r"(?:\d{1,3}(?:(?P<%s>[,.'’\u00a0\u202f\u2009])\d{3})(?:(?P=%s)\d{3})*(?:[.,]\d{1,2})?|\d+(?:[.,]\d+)?)"
 _ONE_NUMBER = re.compile(_NUMBER % ("a", "a"))
 _RANGE = re.compile(f"({_NUMBER % ('a', 'a')})[‑–—-]({_NUMBER % ('b', 'b')})")
+#: The rest of a row of a table: "lamp,north,88,9".
+_ROW = re.compile(r"\d+(?:,\d+)+")
 _LIST, _ANY_DIGITS = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}"), re.compile(r"\d+")
 _GROUPS = re.compile(r"\d{1,3}([,.'’\u00a0\u202f\u2009])\d{3}(?:\1\d{3})*")
 _NUMERIC_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})|(\d{1,2})([./-])(\d{1,2})\5(\d{4}|\d{2})")
@@ -100,6 +102,14 @@ _PERCENT = re.compile(r"\s?(?:%|percent\b|per cent\b|pc\b|percentage points?\b)|
 _SCALE = re.compile(r"[\s-]?(hundred|thousand|million|billion|trillion|mln|mn|bn|tn)\b|(k|m|b)\b", re.IGNORECASE)
 _ORDINAL_ENDING = re.compile(r"(?:st|nd|rd|th)\b", re.IGNORECASE)
 _HALF_DAY = re.compile(r"(?::\d{2})?\s?([ap])(?:\.m\.?|m\b)", re.IGNORECASE)
+_SHIFTS = {"five": 5, "ten": 10, "quarter": 15, "twenty": 20, "twenty-five": 25, "half": 30}
+#: "noon", "half past two", "a quarter to 6", "nine o'clock".
+_HOUR = rf"({'|'.join(reversed(_UNITS[1:13]))}|1[0-2]|[1-9])"
+_SPOKEN_TIME = re.compile(
+    rf"\b(?:(noon|midday|midnight)|(half|(?:a )?quarter|five|ten|twenty(?:-five)?) (past|to) {_HOUR}|"
+    rf"{_HOUR} o['’]clock)\b",
+    re.IGNORECASE,
+)
 _DECADE = re.compile(r"\s?['’]?s\b")
 _LETTERS = re.compile(r"[^\W\d]")
 _MEASURE = re.compile(r"[\s-]?(°\s?[CF]\b|km/h\b|[A-Za-z]+)")
@@ -265,6 +275,7 @@ def find_facts(text: str, span: CharacterSpan, *, names: bool = True) -> list[Fa
     """The facts within these characters of a text, in order; none overlaps another."""
     finders = (
         _find_written_dates,
+        _find_spoken_times,
         _find_telephones,
         _find_digits,
         _find_written_numbers,
@@ -303,6 +314,18 @@ def _find_written_dates(text: str, start: int, end: int) -> Iterator[Fact]:
         yield Fact("weekday", *match.span(), match[0], (match[0],))
 
 
+def _find_spoken_times(text: str, start: int, end: int) -> Iterator[Fact]:
+    for match in _SPOKEN_TIME.finditer(text, start, end):
+        name, shift, side, hour, full_hour = (group and group.lower() for group in match.groups())
+        hour = hour or full_hour
+        if name:
+            yield Fact("time", *match.span(), match[0], (0.0 if name == "midnight" else 720.0,))
+            continue
+        minutes = _SHIFTS[shift.removeprefix("a ")] * (1 if side == "past" else -1) if shift else 0
+        full = 60 * int(_SMALL.get(hour) or hour)
+        yield Fact("time", *match.span(), match[0], tuple(float((full + minutes + x) % 1440) for x in (0, 720)))
+
+
 def _find_telephones(text: str, start: int, end: int) -> Iterator[Fact]:
     for match in _PHONE.finditer(text, start, end):
         yield _make_code(text, *match.span())
@@ -323,6 +346,7 @@ def _find_digits(text: str, start: int, end: int) -> Iterator[Fact]:
             continue
         if len(match[0]) <= 2 and _LABEL_END.match(text, match.end()) and _LINE_START.search(before):
             continue
+        in_row = last == "," and _ROW.fullmatch(match[0]) is not None
         date = _NUMERIC_DATE.fullmatch(match[0])
         if date and (values := tuple(_read_date(date))):
             yield Fact("date", *match.span(), match[0], values)
@@ -330,12 +354,12 @@ def _find_digits(text: str, start: int, end: int) -> Iterator[Fact]:
             yield _make_time(text, match.start(), match.end(), end, int(clock[1]), int(clock[2]))
         elif (_has_word(before) and _VERSION.search(before)) or _SHORT_PHONE.fullmatch(match[0]):
             yield _make_code(text, *match.span())
-        elif _ONE_NUMBER.fullmatch(match[0].replace(" ", "")):
+        elif not in_row and _ONE_NUMBER.fullmatch(match[0].replace(" ", "")):
             if number := _make_number(text, *match.span(), start, end):
                 yield number
         elif both := _RANGE.fullmatch(match[0]):
             yield from _make_range(text, match.start(), both, start, end)
-        elif _LIST.fullmatch(match[0]):
+        elif in_row or _LIST.fullmatch(match[0]):
             for own in _ANY_DIGITS.finditer(text, *match.span()):
                 yield Fact("number", own.start(), own.end(), own[0], (float(own[0]),), precision=1.0)
         elif not (match[0].count("/") == 1 and len(match[0]) <= 7):

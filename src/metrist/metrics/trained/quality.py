@@ -25,7 +25,7 @@ from metrist.language import find_other_language, is_english, name_other_languag
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard, check_choice, hash_file
 from metrist.metrics.prompt_layout import GENERAL_TASK, resolve_task
-from metrist.metrics.trained.speakers import DIALOGUE, PlainDialogue, remove_speakers
+from metrist.metrics.trained.speakers import DIALOGUE
 from metrist.records import Need, Record
 from metrist.scores import FailureKind, Score, Scores
 
@@ -271,18 +271,12 @@ class Quality(Metric):
         mixtures = [
             None if language else self.choose(record) for record, language in zip(shard.records, languages, strict=True)
         ]
-        # The weights for dialogues were learned on such without labels of speakers.
-        dialogues = [
-            remove_speakers(record) if self._find_task(record) == DIALOGUE else PlainDialogue(record, ())
-            for record in shard.records
-        ]
-        plain = shard.part([dialogue.record for dialogue in dialogues], tokens=False)
-        scores = {text: self._score_part(metric, plain, mixtures, text) for text, metric in self.components.items()}
+        scores = {text: self._score_part(metric, shard, mixtures, text) for text, metric in self.components.items()}
         return Scores.of(
             Score.failed(f"the output is in {language}: translations apart, quality knows only English")
             if language
-            else self._combine(dialogue, mixture, {text: column[i] for text, column in scores.items() if i in column})
-            for i, (dialogue, mixture, language) in enumerate(zip(dialogues, mixtures, languages, strict=True))
+            else self._combine(record, mixture, {text: column[i] for text, column in scores.items() if i in column})
+            for i, (record, mixture, language) in enumerate(zip(shard.records, mixtures, languages, strict=True))
         )
 
     def choose(self, record: Record) -> Mixture | None:
@@ -307,10 +301,9 @@ class Quality(Metric):
         inner = shard.part([shard.records[i] for i in positions])
         return dict(zip(positions, metric.score(inner), strict=True))
 
-    def _combine(self, dialogue: PlainDialogue, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
+    def _combine(self, record: Record, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
         if mixture is None:
-            reason = explain_missing_mixture(self._find_task(dialogue.record), dialogue.record)
-            return Score.failed(reason, FailureKind.missing_input)
+            return Score.failed(explain_missing_mixture(self._find_task(record), record), FailureKind.missing_input)
         own = {part.name: scores[part.metric] for part in mixture.parts}
         failures = {name: score.failure for name, score in own.items() if score.failure is not None}
         if failures:
@@ -322,7 +315,7 @@ class Quality(Metric):
         return Score(
             value=quality,
             parts=values,
-            errors=dialogue.restore(error for score in own.values() for error in score.errors),
+            errors=tuple(error for score in own.values() for error in score.errors),
             explanation=f"{mixture.task.replace('_', ' ')}: {shown}",
             incomplete=any(score.incomplete for score in own.values()),
         )
@@ -394,7 +387,7 @@ def _choose_model(records: Sequence[Record]) -> tuple[str | None, list[str]]:
         else:
             lacking[explain_missing_mixture(task, record)] = None
     if not groups and not answers:
-        return None, [f"quality is left out: {reason}" for reason in lacking]
+        return None, list(lacking)
     own = [record for record in records if infer_task(record)[0] != TRANSLATION]
     english = Counter(map(is_english, own))
     if (language := find_other_language(own)) and english[True] < _MIN_ENGLISH * max(english[False], 1):
