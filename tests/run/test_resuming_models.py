@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,8 @@ def test_a_killed_run_with_a_model_ends_with_the_same_bytes(
             row = {"item": str(n // 2), "system": f"s{n % 2}", "output": output, "source": source}
             file.write(json.dumps({**row, "references": [reference]}) + "\n")
     model = tiny("bart")
-    load_seq2seq(build(f"likelihood(model={str(model)!r})").options)  # Once for all processes.
+    metric: Any = build(f"likelihood(model={str(model)!r})")
+    load_seq2seq(metric.options)  # Once for all processes.
     assert exit_code(forked(partial(score_all, tmp_path, "calm", model))) == 0
     for _ in range(3):
         reader, writer = os.pipe()
