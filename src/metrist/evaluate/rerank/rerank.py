@@ -192,7 +192,10 @@ def rerank(
                     usages[number] = merge_usage([usages[number], *block.usages.values()])
             if not order:
                 failures.append(next(failure for block in scores[:used] for failure in block.failures.values()))
-            yield _Selection(ranker.describe(item, values[:, :used], goodness, positions, order), positions, values)
+            choices = ranker.describe(item.records, values[:, :used], goodness, positions, order)
+            if item.rows:
+                choices = [replace(choice, row=item.rows[n]) for choice, n in zip(choices, positions, strict=True)]
+            yield _Selection(choices, positions, values)
             if progress:
                 progress(counts["outputs"], None)  # type: ignore[operator]
 
