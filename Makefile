@@ -14,7 +14,7 @@ ifneq ($(wildcard ../shared/data/.),)
 export METRIST_TEST_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-datasets test-inspect-ai test-lm-eval test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-rerank bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
+.PHONY: help install demo test test-all coverage check lint check-types check-test-types format test-browser test-cards test-datasets test-github test-gitlab test-integrations test-quick-integrations test-inspect-ai test-lm-eval test-mlflow test-wandb test-tensorboard torture fuzz sdist wheel wheels models-package check-tag constraints audit-dependencies sbom bench-lexical bench-rerank bench-leaderboard bench-meta bench-start bench-judge bench-neural bench-engines bench-shipped bench-preference bench-train bench-viewer bench-serve bench-store bench-scale bench-ray lint-docker fuzz-serve tables docs docs-site screenshots clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
@@ -118,6 +118,14 @@ TEST_PACKAGE = $(VENV)-$(@:test-%=%)/bin/python -m pytest -W default -rs tests/i
 test-datasets: $(VENV)-datasets/.ready  ## data sets of Hugging Face
 	$(TEST_PACKAGE)
 
+test-github: $(VENV)-github/.ready  ## the action of GitHub; needs gh
+	$(TEST_PACKAGE)
+
+# 4.75 does not start on Node 20.
+test-gitlab: $(VENV)-gitlab/.ready  ## the template of GitLab; needs npm and rsync
+	npm install --silent --prefix build/gitlab gitlab-ci-local@4.61.0
+	$(TEST_PACKAGE)
+
 test-inspect-ai: $(VENV)-inspect-ai/.ready  ## the scorers in inspect_ai
 	$(TEST_PACKAGE)
 
@@ -132,6 +140,13 @@ test-wandb: $(VENV)-wandb/.ready  ## logging to Weights & Biases, offline
 
 test-tensorboard: $(VENV)-tensorboard/.ready  ## logging to TensorBoard
 	$(TEST_PACKAGE)
+
+# Those that install in under a minute are tested by CI, the others before a release.
+QUICK_PACKAGES := datasets github gitlab inspect-ai tensorboard wandb
+SLOW_PACKAGES := lm-eval mlflow
+test-quick-integrations: $(QUICK_PACKAGES:%=test-%)  ## the packages that install in under a minute
+
+test-integrations: test-quick-integrations $(SLOW_PACKAGES:%=test-%)  ## all packages that metrist plugs into
 
 test-browser: $(VENV)/.tests  ## pages in a real Chromium
 	$(PIP) --group browser
@@ -165,6 +180,9 @@ bench-lexical: $(VENV)/.bench  ## lexical metrics compared with other packages, 
 
 bench-rerank: $(VENV)/.bench  ## minimum Bayes risk compared with mbrs, fastchrf and rouge-score, ms per item
 	$(BIN)/python -m bench.rerank
+
+bench-leaderboard: $(VENV)/.bench  ## leaderboards of simulated votes, CPU seconds
+	$(BIN)/python -m bench.leaderboard
 
 bench-meta: $(VENV)/.bench  ## meta-evaluation compared with loops of mt-metrics-eval and scipy
 	$(BIN)/python -m bench.meta

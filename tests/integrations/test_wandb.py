@@ -42,6 +42,7 @@ def test_an_offline_run_has_scores_signatures_and_the_report(tmp_path: Path, mon
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     results = metrist.score(DEMO, ["rougeL(stem=True)"])
     log_results(results, "wandb:evaluation", step=7)
+    wandb.teardown()  # Its process may still be writing.
     records = read_records(tmp_path)
     history = next(record.history for record in records if record.WhichOneof("record_type") == "history")
     values = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in history.item}

@@ -213,6 +213,26 @@ def test_the_preference_card_names_what_length_alone_reaches():
 TRAINED = ("consistency", "errors", "fluency", "likelihood", "preference", "quality", "translation_quality")
 
 
+#: Those that the table does not have; the card of their model has the figures.
+RELEVANCE = ("answer_relevance", "context_relevance", "rag")
+
+
+def test_every_metric_that_ships_with_weights_is_among_them() -> None:
+    shipped = {name for name in registry.names() if registry.example(name).extra == "standard"}
+    assert shipped - {"calibrated"} == {*TRAINED, *RELEVANCE}
+
+
+@pytest.mark.parametrize("name", RELEVANCE)
+def test_the_opening_of_relevance_has_the_figures_of_the_models_card(name: str) -> None:
+    folder = Path(__file__).parents[2] / "models" / "english" / "src" / "metrist_models_english" / "english-relevance"
+    figures = (folder / "card.md").read_text(encoding="utf-8").replace("−", "-")
+    found = card(name)
+    assert all((found.good_for, found.beaten_by, found.instead))
+    opening = f"{found.good_for} {found.beaten_by} {found.instead}"
+    others = {".76"} if name == "rag" else set()  # consistency's own figure.
+    assert set(re.findall(r"(?<![\w.])-?\.\d\d\b", opening)) - others <= set(re.findall(r"-?\.\d\d\b", figures))
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_trained_metrics_card_opens_with_what_it_is_good_for(name: str) -> None:
     described = describe(registry.build(name)).splitlines()

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import metrist
@@ -69,6 +71,31 @@ def test_a_vote_counts_once_and_the_latest_one_of_a_rater_counts(tmp_path: Path)
     winner, loser = row["systems"]
     assert (before.votes, after.votes) == (40, 40)
     assert (after[winner].won, after[loser].won) == (before[winner].won - 1, before[loser].won + 1)
+
+
+def test_a_folder_and_a_table_of_votes_are_sources(tmp_path: Path) -> None:
+    folder, table = tmp_path / "board", tmp_path / "arena.parquet"
+    rows = make_votes(0, 60)
+    board = metrist.leaderboard(rows, into=folder, categories="task", control="output_length", draws=10)
+    again = metrist.leaderboard(folder, draws=10)
+    assert again.to_dict() == {name: value for name, value in board.to_dict().items() if name != "history"}
+    signs = {1: 1.0, 2: -1.0, 0: 0.0}
+    votes = [(row["item"], *row["systems"], signs[row["ratings"]["better"]]) for row in rows]
+    columns = dict(zip(("item", "first", "second", "choice"), zip(*votes, strict=True), strict=True))
+    pq.write_table(pa.table({**columns, "task": [row["task"] for row in rows]}), table)
+    read = metrist.leaderboard(table, "preference", categories="task", draws=10)
+    assert read.by == "preference"
+    plain = metrist.leaderboard(rows, categories="task", draws=10)
+    assert [own.won for own in read.standings] == [own.won for own in plain.standings]
+    assert read.categories["task=qa"]["a"].strength == pytest.approx(plain.categories["task=qa"]["a"].strength)
+    with raises_code(RunError, "invalid_value", "where"):
+        metrist.leaderboard(table, where="task=qa", draws=0)
+    with raises_code(RunError, "unreadable", "language"):
+        metrist.leaderboard(table, categories="language", draws=0)
+    for choices in ([2.0] * 60, [None] * 60):
+        pq.write_table(pa.table({**columns, "choice": pa.array(choices, pa.float64())}), table)
+        with raises_code(RunError, "invalid_value", "choice"):
+            metrist.leaderboard(table, draws=0)
 
 
 def test_an_update_that_is_cut_off_is_completed_by_the_same_command(

@@ -17,8 +17,10 @@ from metrist.evaluate.leaderboard.folder import (
     Snapshot,
     add_snapshot,
     add_votes,
+    holds_votes,
     lock_folder,
     parse_date,
+    read_votes,
     resume_settings,
     write_board,
 )
@@ -228,13 +230,13 @@ def leaderboard(
     """Order systems by the choices between their outputs.
 
     `data` is a file of preferences, a file or folder that `metrist prefer` wrote, a run folder or results (the better
-    score wins), rows, or a list of such sources. `by` names whose judgments count if there are several: an aspect of
-    preferences, a comparator, a metric, or an aspect of ratings. `categories` are columns: each of their values gets
-    an order of its own. `control` are numbers of outputs, such as "output_length", or metrics: strengths and ranks are
-    then those where both outputs of a vote would have the same. `where` keeps the votes on outputs that meet conditions
-    such as "language=en". `into` is a folder: the votes are added to those that it holds, the order is that of all, and
-    its history has one entry for each `date`, by default today's. `progress` is called with the draws done and all
-    of them. `reading` are options of `read_records`.
+    score wins), rows, a list of such sources, a table of votes, or the folder of a leaderboard. `by` names whose
+    judgments count if there are several: an aspect of preferences, a comparator, a metric, or an aspect of ratings.
+    `categories` are columns: each of their values gets an order of its own. `control` are numbers of outputs, such as
+    "output_length", or metrics: strengths and ranks are then those where both outputs of a vote would have the same.
+    `where` keeps the votes on outputs that meet conditions such as "language=en". `into` is a folder: the votes are
+    added to those that it holds, the order is that of all, and its history has one entry for each `date`, by default
+    today's. `progress` is called with the draws done and all of them. `reading` are options of `read_records`.
     """
     if reading:
         check_keywords(leaderboard, reading)
@@ -255,6 +257,8 @@ def leaderboard(
 
 
 def _read_votes(data: Any, settings: LeaderboardSettings, reading: Mapping[str, Any]) -> Votes:
+    if holds_votes(data):
+        return read_votes(data, settings)
     units = list_units([*settings.categories, *settings.control, *settings.where])
     dataset = join(data, lengths=units, **reading)
     return collect_votes(

@@ -6,7 +6,7 @@ Each file is written whole and renamed. An update that is cut off is completed b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -93,16 +93,58 @@ def resume_settings(folder: Path, settings: LeaderboardSettings) -> tuple[Leader
     return replace(settings, **kept), stored.history
 
 
+def holds_votes(source: Any) -> bool:
+    """Whether a source is a table of votes, or the folder of a leaderboard."""
+    if not isinstance(source, str | Path):
+        return False
+    path = Path(source)
+    if path.is_dir():
+        return (path / _VOTES).is_file()
+    try:
+        return path.suffix == ".parquet" and {*_KEYS[:3], "choice"} <= {*pq.read_schema(path).names}
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def read_votes(source: str | Path, settings: LeaderboardSettings) -> Votes:
+    """Read the votes of a table, or those of the folder of a leaderboard, which the settings must not contradict."""
+    path = Path(source)
+    if path.is_dir():
+        settings, path = resume_settings(path, settings)[0], path / _VOTES
+    if settings.where:
+        raise RunError(f"`where`: {path} holds votes without outputs: leave it out", code="invalid_value")
+    table = _load(path, settings.categories, settings.control)
+    return _read_table(table, settings.by or "choice", settings.categories, settings.control)
+
+
+def _load(path: Path, categories: Iterable[str], control: Iterable[str]) -> pa.Table:
+    """A table of votes, with the columns of the folder of a leaderboard."""
+    try:
+        table = pq.read_table(path)
+        if "rater" not in table.column_names:
+            table = table.append_column("rater", pa.nulls(len(table), pa.string()))
+        table = pa.table(
+            {name: table[name].cast(pa.string()) for name in _KEYS}
+            | {"choice": table["choice"].cast(pa.float64())}
+            | {name: table[name].cast(pa.string()) for name in categories}
+            | {name: table[name].cast(pa.float64()) for name in control}
+        )
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise RunError(f"{path} is no table of such votes: {error}", code="unreadable") from None
+    missing = next((name for name in (*_KEYS[:3], "choice", *control) if table[name].null_count), None)
+    if missing or not (np.abs(table["choice"].to_numpy()) <= 1).all():
+        wrong = f"{missing!r} is empty in some rows" if missing else "'choice' must lie between 1 and -1"
+        raise RunError(f"{path}: {wrong}", code="invalid_value")
+    return table
+
+
 def add_votes(folder: Path, votes: Votes) -> Votes:
     """Store votes and return all. A vote replaces a stored one of the same rater on the same item and systems."""
     if votes.weight is not None:
         raise RunError("votes with sampling weights cannot be added to a folder", code="invalid_value")
     table, path = _make_table(votes), folder / _VOTES
     if path.exists():
-        try:
-            stored = pq.read_table(path).select(table.column_names)
-        except (OSError, KeyError, pa.ArrowException) as error:
-            raise RunError(f"{path} does not hold the votes of a leaderboard: {error}", code="unreadable") from None
+        stored = _load(path, votes.columns, votes.covariates)
         keys = np.zeros(len(stored) + len(table), np.int64)
         for name in _KEYS:
             labels = _encode(pa.chunked_array([*stored[name].chunks, *table[name].chunks], pa.string()))
@@ -111,7 +153,7 @@ def add_votes(folder: Path, votes: Votes) -> Votes:
         table = pa.concat_tables([stored.filter(pa.array(~is_replaced)), table])
     with atomic_write_bytes(path) as file:
         pq.write_table(table, file, compression="zstd")
-    return _read_table(table, votes)
+    return replace(_read_table(table, votes.by, votes.columns, votes.covariates), notes=votes.notes)
 
 
 def add_snapshot(history: list[Snapshot], snapshot: Snapshot) -> tuple[Snapshot, ...]:
@@ -138,17 +180,17 @@ def _make_table(votes: Votes) -> pa.Table:
         "second": _decode(Labels(codes=np.where(turned, votes.first, votes.second), names=votes.systems)),
         "rater": _decode(votes.rater),
         "choice": pa.array(sign * votes.choice),
-        **{f"category:{name}": _decode(labels) for name, labels in votes.columns.items()},
-        **{f"control:{name}": pa.array(sign * values) for name, values in votes.covariates.items()},
+        **{name: _decode(labels) for name, labels in votes.columns.items()},
+        **{name: pa.array(sign * values) for name, values in votes.covariates.items()},
     }
     return pa.table(columns)
 
 
-def _read_table(table: pa.Table, like: Votes) -> Votes:
+def _read_table(table: pa.Table, by: str, categories: Iterable[str], control: Iterable[str]) -> Votes:
     items = _encode(table["item"])
     systems = _encode(pa.chunked_array([*table["first"].chunks, *table["second"].chunks], pa.string()))
-    return replace(
-        like,
+    return Votes(
+        by=by,
         item=items.codes,
         items=items.names,
         first=systems.codes[: len(table)],
@@ -156,8 +198,8 @@ def _read_table(table: pa.Table, like: Votes) -> Votes:
         systems=systems.names,
         rater=_encode(table["rater"]),
         choice=table["choice"].to_numpy(),
-        columns={name: _encode(table[f"category:{name}"]) for name in like.columns},
-        covariates={name: table[f"control:{name}"].to_numpy() for name in like.covariates},
+        columns={name: _encode(table[name]) for name in categories},
+        covariates={name: table[name].to_numpy() for name in control},
     )
 
 

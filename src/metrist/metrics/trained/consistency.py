@@ -96,7 +96,7 @@ class Consistency(SentenceMetric):
                 scores[i] = Score.failed(_EMPTY_OUTPUT)
             elif not (record.source or "").strip():
                 scores[i] = Score.failed(_EMPTY_SOURCE)
-            elif _is_question(record.source or ""):
+            elif is_question(record.source or ""):
                 scores[i] = Score.failed(_QUESTION_SOURCE)
             elif language := self.find_unknown_language(record):
                 scores[i] = Score.failed(language)
@@ -236,7 +236,7 @@ def _restore(output: str, text: AlignedText, result: Support) -> Support:
     return replace(result, text=output, spans=[text.restore(span) for span in result.spans], words=words)
 
 
-def _is_question(source: str) -> bool:
+def is_question(source: str) -> bool:
     """Whether a source is one question and nothing else."""
     return source.rstrip().endswith("?") and len(split_sentences(source)) == 1
 

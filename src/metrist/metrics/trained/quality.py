@@ -387,7 +387,7 @@ def _choose_model(records: Sequence[Record]) -> tuple[str | None, list[str]]:
         else:
             lacking[explain_missing_mixture(task, record)] = None
     if not groups and not answers:
-        return None, [f"quality is left out: {reason}" for reason in lacking]
+        return None, list(lacking)
     own = [record for record in records if infer_task(record)[0] != TRANSLATION]
     english = Counter(map(is_english, own))
     if (language := find_other_language(own)) and english[True] < _MIN_ENGLISH * max(english[False], 1):

@@ -109,7 +109,7 @@ class SupportSettings(
 
     @staticmethod
     def read(folder: Path | None) -> SupportSettings:
-        return _read_settings(folder, SETTINGS, SupportSettings)
+        return read_settings(folder, SETTINGS, SupportSettings)
 
     def write(self, folder: Path) -> None:
         text = json.dumps(msgspec.to_builtins(self), indent=2)
@@ -141,10 +141,10 @@ class ErrorSettings(
 
     @staticmethod
     def read(folder: Path | None) -> ErrorSettings:
-        return _read_settings(folder, ERROR_SETTINGS, ErrorSettings)
+        return read_settings(folder, ERROR_SETTINGS, ErrorSettings)
 
 
-def _read_settings(folder: Path | None, name: str, kind: type[_Settings]) -> _Settings:
+def read_settings(folder: Path | None, name: str, kind: type[_Settings]) -> _Settings:
     """The settings in a file of a model's folder; the defaults if it has none."""
     path = None if folder is None else folder / name
     if path is None or not path.exists():

@@ -66,10 +66,11 @@ def _order_assignments(
     tasks = answers.project.tasks
     own = [assignment.task for assignment in answers.project.raters_by_name[rater].assignments]
     done = [task for task in own if answers.is_complete(rater, task)]
-    left = [task for task in own if task not in set(done)]
-    open_tasks = [task for task in left if tasks[task].expected is None]
-    ranked = sorted(open_tasks, key=lambda task: chances[task].priority if task in chances else math.inf)
-    return done + insert_checks(ranked, [task for task in left if tasks[task].expected is not None], rng)
+    left = [task for task in own if not answers.is_complete(rater, task)]
+    checks = [task for task in left if tasks[task].expected is not None]
+    ranked = [task for task in left if tasks[task].expected is None]
+    ranked.sort(key=lambda task: chances[task].priority if task in chances else math.inf)
+    return done + insert_checks(ranked, checks, rng)
 
 
 def stack_scores(project: Project) -> Floats:

@@ -1,0 +1,276 @@
+"""Whether an answer addresses its question, and which retrieved passages bear on it; and `rag`, which joins both with
+`consistency`. A cross-encoder reads the question and a text together."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metrist.errors import ModelError, SpecError, format_count
+from metrist.metrics import registry
+from metrist.metrics.base import Metric, Shard
+from metrist.metrics.model_metric import ModelMetric
+from metrist.metrics.trained.consistency import is_question
+from metrist.metrics.trained.sentence_metric import sigmoid
+from metrist.metrics.trained.support import read_settings
+from metrist.models import loading
+from metrist.models.batching import split_batches
+from metrist.models.windows import TokenizedText, list_windows
+from metrist.records import Need, Record
+from metrist.scores import Failure, FailureKind, Score, Scores
+
+if TYPE_CHECKING:
+    from metrist.models.text_encoder import TextEncoder
+
+#: The head of the encoder, a layer on the first token, and what a model's folder says about what follows it.
+HEAD, SETTINGS = "pooler", "relevance.json"
+PASSAGES, RELEVANT, BEST = "passages", "relevant", "best"
+#: Tokens of a question that are read, and texts that are kept in memory at once.
+_MOST_QUESTION, _TEXTS = 192, 2_048
+#: A block of at most so many words without the end of a sentence is a heading of the next one.
+_HEADING_WORDS = 12
+_BLOCK_END, _SENTENCE_END = re.compile(r"\n\s*\n"), re.compile(r"[.!?…:;]\W*\Z")
+
+_NO_QUESTION = Failure(FailureKind.missing_input, "there is neither an instruction nor a question as the source")
+_EMPTY_OUTPUT = Failure(FailureKind.missing_input, "the output is empty: there is nothing to judge")
+_EMPTY_SOURCE = Failure(FailureKind.missing_input, "the source is empty: there are no passages")
+_UNREADABLE = Failure(FailureKind.other, "the question or the text has nothing that the model can read")
+
+
+class RelevanceSettings(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="metrist_relevance", tag=1
+):
+    """What follows the head: `weights` times the hyperbolic tangent of its outputs, plus `bias`, is a logit."""
+
+    weights: tuple[float, ...] = ()
+    bias: float = 0.0
+    #: The logit times `scale` plus `shift` is calibrated.
+    scale: float = 1.0
+    shift: float = 0.0
+
+    @staticmethod
+    def read(folder: Path | None) -> RelevanceSettings:
+        settings = read_settings(folder, SETTINGS, RelevanceSettings)
+        if not settings.weights:
+            raise ModelError(f"{folder} has no {SETTINGS}, so it is not a model of relevance", code="missing_file")
+        return settings
+
+
+@dataclass(frozen=True, eq=False)
+class RelevanceReader:
+    """Reads questions and texts together. A text is as relevant as its most relevant window."""
+
+    encoder: TextEncoder
+
+    @cached_property
+    def settings(self) -> RelevanceSettings:
+        return RelevanceSettings.read(self.encoder.folder)
+
+    def read(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """The probability that each text bears on its question; NaN where the model can read nothing."""
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        ids = {text.text: text.ids for text in TokenizedText.read(texts, self.encoder)}
+        rows = []
+        for number, (question, text) in enumerate(pairs):
+            first = ids[question][:_MOST_QUESTION]
+            if len(first) and len(ids[text]):
+                room = self.encoder.max_tokens - 3 - len(first)
+                windows = list_windows(len(ids[text]), [], room)
+                rows += [(number, self.encoder.join(first, ids[text][start:end])) for start, end in windows]
+        # The layer reads the first token of a sequence, which stands for the whole.
+        states = self.encoder.score_spans(HEAD, [row for _, row in rows], [[(0, 1)]] * len(rows))
+        logits = np.full(len(pairs), -np.inf)
+        weights = np.array(self.settings.weights)
+        for (number, _), (state,) in zip(rows, states, strict=True):
+            logits[number] = max(logits[number], float((weights * np.tanh(state)).sum()) + self.settings.bias)
+        return [
+            sigmoid(self.settings.scale * logit + self.settings.shift) if math.isfinite(logit) else math.nan
+            for logit in logits.tolist()
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RelevanceMetric(ModelMetric):
+    model: str = "metrist:english-relevance"
+    # The model has a fixed number format and no revisions, and brings no code: these are no settings here.
+    revision: None = field(default=None, init=False, compare=False)
+    dtype: Literal["float32"] = field(default="float32", init=False, compare=False)
+    trust_remote_code: bool = field(default=False, init=False, compare=False)
+
+    extra: ClassVar[str | None] = "standard"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.name_extra(self.model)
+
+    def read(self, shard: Shard, pairs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], float]:
+        """The probabilities of pairs of a question and a text; each is read once in a shard."""
+        known = shard.results(("relevance", self.model))
+        if unread := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
+            reader = RelevanceReader(loading.load_text_encoder(self.model, runtime=shard.runtime))
+            for batch in split_batches([1] * len(unread), _TEXTS, padded=False):
+                own = [unread[at] for at in batch]
+                known.update(zip(own, reader.read(own), strict=True))
+        return known
+
+
+def find_question(record: Record) -> str:
+    """What an output answers: a source that is one question, else the instruction, else the source."""
+    source, instruction = (record.source or "").strip(), (record.instruction or "").strip()
+    return source if is_question(source) else instruction or source
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerRelevance(_RelevanceMetric):
+    """The probability that the output addresses its question, right or wrong."""
+
+    catalog_name: ClassVar[str | None] = "answer_relevance"
+
+    def score(self, shard: Shard) -> Scores:
+        return self.score_known_languages(shard, self._score)
+
+    def _score(self, shard: Shard) -> Scores:
+        pairs = [(find_question(record), record.output) for record in shard.records]
+        known = self.read(shard, [pair for pair in pairs if pair[0] and pair[1].strip()])
+
+        def score(question: str, output: str) -> Score:
+            if not output.strip():
+                return Score.failed(_EMPTY_OUTPUT)
+            if not question:
+                return Score.failed(_NO_QUESTION)
+            value = known[question, output]
+            return Score.failed(_UNREADABLE) if math.isnan(value) else Score(value=value)
+
+        return Scores.of(score(*pair) for pair in pairs)
+
+
+class Passage(NamedTuple):
+    """Characters `start` to `end` of a source."""
+
+    start: int
+    end: int
+
+
+def split_passages(source: str) -> list[Passage]:
+    """The blocks of a source between blank lines; a heading belongs to the block after it."""
+    passages: list[Passage] = []
+    begin: int | None = None
+    for start, end in _list_blocks(source):
+        begin = start if begin is None else begin
+        block = source[start:end]
+        is_heading = len(block.split()) <= _HEADING_WORDS and not _SENTENCE_END.search(block)
+        if not is_heading:
+            passages.append(Passage(begin, end))
+            begin = None
+    if begin is not None:
+        passages.append(Passage(begin, len(source.rstrip())))
+    return passages
+
+
+def _list_blocks(source: str) -> Iterator[tuple[int, int]]:
+    ends = [*_BLOCK_END.finditer(source)]
+    starts = [0, *(match.end() for match in ends)]
+    for start, end in zip(starts, [*(match.start() for match in ends), len(source)], strict=True):
+        if text := source[start:end].strip():
+            first = source.index(text, start)
+            yield first, first + len(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextRelevance(_RelevanceMetric):
+    """The share of retrieved passages that bear on the question: the mean of their probabilities."""
+
+    #: A passage with at least this probability is relevant.
+    threshold: float = 0.5
+
+    needs: ClassVar[tuple[Need, ...]] = ("source", "instruction")
+    catalog_name: ClassVar[str | None] = "context_relevance"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.threshold < 1:
+            raise SpecError(f"{self.name}: threshold must be a probability between 0 and 1, got {self.threshold!r}")
+
+    def score(self, shard: Shard) -> Scores:
+        return self.score_known_languages(shard, self._score)
+
+    def _score(self, shard: Shard) -> Scores:
+        records = [((record.instruction or "").strip(), record.source or "") for record in shard.records]
+        passages = {source: split_passages(source) for _, source in dict.fromkeys(records)}
+        pairs = [(question, source[p.start : p.end]) for question, source in records for p in passages[source]]
+        known = self.read(shard, [pair for pair in pairs if pair[0]])
+
+        def score(question: str, source: str) -> Score:
+            if not question or not passages[source]:
+                return Score.failed(_EMPTY_SOURCE if question else _NO_QUESTION)
+            values = np.array([known[question, source[p.start : p.end]] for p in passages[source]])
+            return self._describe(values) if np.isfinite(values).all() else Score.failed(_UNREADABLE)
+
+        return Scores.of(score(*record) for record in records)
+
+    def _describe(self, values: NDArray[np.float64]) -> Score:
+        relevant = [str(number) for number, value in enumerate(values, 1) if value >= self.threshold]
+        count = f"{len(relevant)} of {format_count(len(values), 'passage')}"
+        return Score(
+            value=float(values.mean()),
+            parts={PASSAGES: float(len(values)), RELEVANT: float(len(relevant)), BEST: float(values.max())},
+            explanation=f"relevant: {count} ({', '.join(relevant) or 'none'})",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rag(Metric):
+    """How good an answer from retrieved passages is: the mean of whether the passages bear on the question, whether the
+    answer does, and whether the passages support the answer."""
+
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    extra: ClassVar[str | None] = "standard"
+    resident: ClassVar[bool] = True
+    needs: ClassVar[tuple[Need, ...]] = ("source", "instruction")
+    reports_errors: ClassVar[bool] = True
+    catalog_name: ClassVar[str | None] = "rag"
+
+    @cached_property
+    def components(self) -> dict[str, Metric]:
+        return {name: registry.build(name) for name in ("context_relevance", "answer_relevance", "consistency")}
+
+    @property
+    def aspect_parts(self) -> Mapping[str, tuple[float, float]]:
+        return {name: metric.bounds for name, metric in self.components.items()}
+
+    def facts(self) -> Mapping[str, str]:
+        return {
+            f"{name} {key}": fact for name, metric in self.components.items() for key, fact in metric.facts().items()
+        }
+
+    def score(self, shard: Shard) -> Scores:
+        columns = {name: metric.score(shard) for name, metric in self.components.items()}
+        return Scores.of(_join(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+
+    def describe_misuse(self, records: Sequence[Record]) -> list[str]:
+        warnings = (warning for metric in self.components.values() for warning in metric.describe_misuse(records))
+        return list(dict.fromkeys(f"{self.label}: {warning}" for warning in warnings))
+
+
+def _join(scores: Mapping[str, Score]) -> Score:
+    failures = {name: score.failure for name, score in scores.items() if score.failure is not None}
+    if failures:
+        kind = next(iter(failures.values())).kind
+        return Score.failed("; ".join(f"{name}: {failure}" for name, failure in failures.items()), kind)
+    values = {name: score.value for name, score in scores.items()}
+    return Score(
+        value=sum(values.values()) / len(values),
+        parts=values,
+        errors=tuple(error for score in scores.values() for error in score.errors),
+        explanation=scores["context_relevance"].explanation,
+    )
