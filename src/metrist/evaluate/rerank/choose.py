@@ -65,7 +65,9 @@ class Ranker:
         comparators: Sequence[Metric],
         settings: RerankSettings,
     ) -> Ranker:
-        risks = [MinimumBayesRisk(utility).named(utility.short_name) for utility in utilities]
+        risks = [
+            MinimumBayesRisk(utility, aggregate=settings.aggregate).named(utility.short_name) for utility in utilities
+        ]
         wins = [
             ComparisonWins(comparator=build_comparator(each), pairing=settings.pairing).named(each.short_name)
             for each in comparators

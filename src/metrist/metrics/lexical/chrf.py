@@ -79,15 +79,13 @@ class Chrf(Metric):
         column = 0
         for tokens, max_order in self._sequences(shard):
             owners = np.repeat(np.arange(len(shares)), tokens.lengths)
-            grams = tokens.ids.astype(np.int64)
+            ends, grams = tokens.ids.astype(np.int64), np.zeros(len(tokens.ids), np.int64)
             for order in range(max_order):
-                if order:  # The number of the n-gram before, and its next token.
-                    keep = owners[:-1] == owners[1:]
-                    owners, grams = owners[:-1][keep], (grams[:-1] * (last.max(initial=0) + 1) + last[1:])[keep]
-                    last = last[1:][keep]
-                else:
-                    last = grams
-                _, grams = np.unique(grams, return_inverse=True)
+                if order:
+                    goes_on = owners[:-1] == owners[1:]
+                    owners, grams, ends = owners[1:][goes_on], grams[:-1][goes_on], ends[1:][goes_on]
+                # The number of the n-gram before, and the token that ends this one.
+                _, grams = np.unique(grams * (ends.max(initial=0) + 1) + ends, return_inverse=True)
                 kinds = int(grams.max(initial=-1)) + 1
                 places, counts = np.unique(owners * kinds + grams, return_counts=True)
                 texts, kind = np.divmod(places, max(kinds, 1))
