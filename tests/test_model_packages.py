@@ -60,7 +60,7 @@ def test_packages_are_small_enough_for_an_index() -> None:
     # Weights hardly shrink in a wheel.
     assert max(sizes.values()) < 95e6
     # The adapter of an LLM is no model that a metric takes by default.
-    assert sum(size for package, size in sizes.items() if package != "metrist_models_analyst") < 260e6
+    assert sum(size for package, size in sizes.items() if package != "metrist_models_analyst") < 290e6
 
 
 def test_the_adapter_is_complete_and_described() -> None:
