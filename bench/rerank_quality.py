@@ -146,8 +146,8 @@ def describe_ratings(
 def describe_difference(differences: Any, study: Study) -> str:
     stats = np.column_stack([differences, np.ones(len(differences))])
     low, high = pooled_interval(stats, lambda sums: sums[..., 0] / sums[..., 1], DRAWS, np.random.default_rng(SEED))
-    mean, low, high = (f"{value:+.{study.decimals}f}" for value in (differences.mean(), low, high))
-    return f"{mean} [{low}, {high}]"
+    shown = [f"{value:+.{study.decimals}f}" for value in (differences.mean(), low, high)]
+    return f"{shown[0]} [{shown[1]}, {shown[2]}]"
 
 
 if __name__ == "__main__":

@@ -144,8 +144,8 @@ def rerank(
     output is scored against all outputs of its item (minimum Bayes risk); with `aggregate` chrF is scored against the
     mean of their n-gram counts, an approximation that is linear in the outputs. `comparators` choose between two
     outputs: by `pairing`, 'all' compares each two of an item, and 'knockout' those that have won so far; a metric
-    prefers the better score. Several metrics choose by the sum of their scores, standardised within the item, with `weights` by
-    name (default 1). `report` are metrics that only tell what was gained.
+    prefers the better score. Several metrics choose by the sum of their scores, standardised within the item, with
+    `weights` by name (default 1). `report` are metrics that only tell what was gained.
 
     `minimum` leaves out outputs with a worse score, `dedupe` those that repeat an output chosen before but for white
     space and case, and `diverse` those whose chrF (F1) with a better chosen output of the item is above so many
