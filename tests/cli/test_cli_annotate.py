@@ -88,7 +88,7 @@ def test_status_says_who_disputes_what_and_the_alpha_of_meta(metrist, rows: Path
     picks = {rater.name: random.Random(rater.name) for rater in project.raters}
     with project.open_store() as store:
         answer_all(project, Answers(project, store), lambda rater, *_: picks[rater].choice(["left", "right", "tie"]))
-    _, agreement, disputed = json.loads(metrist("annotate", folder, "--status", "--format", "json").out)
+    _, _, agreement, disputed = json.loads(metrist("annotate", folder, "--status", "--format", "json").out)
     assert metrist("annotate", folder, "--export", answers).code == 0
     told = metrist("meta", answers, "--preferences", "--agreement", "--draws", 0, "--format", "json")
     assert told.code == 0, told.err

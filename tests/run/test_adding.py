@@ -173,7 +173,7 @@ def test_other_texts_under_a_known_name_are_refused_and_nothing_changes(
         run(source)
     assert take(seen) == []
     assert files() == before
-    with raises_code(RunError, "conflict", "--system", "`metrist remove run/ --input a.jsonl`"):
+    with raises_code(RunError, "conflict", "system='NAME'", "`metrist remove run/ --input a.jsonl`"):
         run("b.jsonl")
 
 

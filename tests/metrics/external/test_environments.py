@@ -89,7 +89,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
 ) -> None:
     with raises_code(SpecError, "unknown_name", "'bluert'", "'bleurt'"):
         plan_setup("bluert")
-    with raises_code(ModelError, "model_unusable", tmp_path / "none", "--python"):
+    with raises_code(ModelError, "model_unusable", tmp_path / "none", "python="):
         plan_setup("comet", str(tmp_path / "none"))
     use_recipe(monkeypatch, pythons=(HERE + 1, HERE + 1))
     with raises_code(ModelError, "model_unusable", f"{sys.executable} is Python 3.{HERE}"):
