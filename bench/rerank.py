@@ -107,7 +107,6 @@ CASES = (
     Case("chrf", "mbrs, fastchrf=True", 20, lambda: start_mbrs("chrf", fastchrf=True)),
     Case("chrf", "mbrs", 4, lambda: start_mbrs("chrf", num_workers=1)),
     Case("bleu", "mbrs", 4, lambda: start_mbrs("bleu", num_workers=1)),
-    Case("ter", "mbrs", 2, lambda: start_mbrs("ter", num_workers=1)),
     Case("rougeL(tokenizer='rouge-score')", "rouge-score", 4, start_rouge_score),
 )
 
@@ -137,7 +136,7 @@ def main() -> None:
         figures = f"{len(some)} | {1000 * theirs:,.1f} | {1000 * ours:,.1f} | {theirs / ours:,.1f}× | {others}"
         lines.append(f"| {case.utility} | {label} | {figures} |")
         print(lines[-1], flush=True)
-    for utility in dict.fromkeys(case.utility for case in CASES if case.utility != "ter"):
+    for utility in dict.fromkeys(case.utility for case in CASES):
         seconds, _ = time_choices(start_metrist(utility), items)
         lines.append(f"| {utility} | | {ITEMS} | | {1000 * seconds:,.1f} | | |")
     report = "\n".join([describe_setup(items), "", *lines])

@@ -41,6 +41,8 @@ try:
         GuardVerdict,
         JudgedPair,
         PairJudgment,
+        RerankedItem,
+        RerankedOutput,
         ServedComparison,
         ServedContest,
         ServedMetric,
@@ -55,6 +57,8 @@ __all__ = [
     "GuardVerdict",
     "JudgedPair",
     "PairJudgment",
+    "RerankedItem",
+    "RerankedOutput",
     "ScoredOutput",
     "ServedComparison",
     "ServedContest",
@@ -203,6 +207,25 @@ def _compare(
     return _make_request("/v1/compare", request, ServedComparison, lambda answer: answer)
 
 
+def _rerank(
+    records: Iterable[RecordLike],
+    metrics: str | Sequence[str] | None = None,
+    *,
+    mbr: str | Sequence[str] | None = None,
+    comparators: str | Sequence[str] | None = None,
+    **options: Any,
+) -> _Request[list[RerankedItem]]:
+    """Choose the best outputs of each item, as `metrist.rerank`. `options` are `k`, `weights` and `pairing`."""
+    request = {
+        "records": list(map(_to_body, records)),
+        "metrics": _to_list(metrics),
+        "mbr": _to_list(mbr),
+        "comparators": _to_list(comparators),
+        **options,
+    }
+    return _make_request("/v1/rerank", request, models.RerankResponse, lambda answer: answer.results)
+
+
 def _guard(
     record: RecordLike,
     checks: Mapping[str, Any] | None = None,
@@ -296,6 +319,7 @@ class Client:
     explain = _sync(_explain)
     prefer = _sync(_prefer)
     compare = _sync(_compare)
+    rerank = _sync(_rerank)
     guard = _sync(_guard)
     metrics = _sync(_metrics)
 
@@ -368,6 +392,7 @@ class AsyncClient:
     explain = _async(_explain)
     prefer = _async(_prefer)
     compare = _async(_compare)
+    rerank = _async(_rerank)
     guard = _async(_guard)
     metrics = _async(_metrics)
 

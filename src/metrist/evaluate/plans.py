@@ -113,6 +113,9 @@ class RerankSettings:
         metavar="METRIC=X",
         shown="1",
     )
+    aggregate: bool = setting(
+        False, "With --mbr chrf: compare with the mean of all outputs' n-grams; approximate, and linear in the outputs."
+    )
     pairing: Pairing = setting("all", "Which outputs of an item comparators see: each two, or a knockout.")
     k: int = setting(1, "Outputs to choose of each item.", "-k", "--best", metavar="K", min=1)
     minimum: float | None = setting(None, "Leave out outputs with a worse score.", "--min", metavar="X")

@@ -20,6 +20,7 @@ import metrist
 from error_codes import raises_code
 from metrist import Record
 from metrist.errors import RunError, SpecError
+from metrist.metrics.registry import build
 
 _WORDS = ["a", "the", "cat", "dog", "sat", "ran", "on", "in", "mat", "house", "big", "small", "red", "fast", "was"]
 
@@ -80,6 +81,33 @@ def test_choices_by_minimum_bayes_risk_are_those_of_a_loop_over_pairs(spec: str)
         assert (choice.record.output, choice.of) == (outputs[best], len(outputs))
         assert choice.score == pytest.approx(mean, abs=1e-9)
     assert len(reranked) == 6
+
+
+@pytest.mark.parametrize("spec", ["chrf", "chrf(char_order=3, beta=1)", "chrf(whitespace=True)"])
+def test_aggregated_references_are_those_of_fastchrf(spec: str) -> None:
+    fastchrf = pytest.importorskip("fastchrf")
+    records = make_records()
+    metric: Any = build(spec)
+    for choice in metrist.rerank(records, mbr=spec, aggregate=True, k=99):
+        outputs = [record.output for record in records if record.item == choice.record.item]
+        (means,) = fastchrf.aggregate_chrf(
+            [outputs],
+            [outputs],
+            char_order=metric.char_order,
+            beta=metric.beta,
+            remove_whitespace=not metric.whitespace,
+        )
+        assert choice.score == pytest.approx(means[outputs.index(choice.record.output)], abs=1e-9)
+
+
+def test_a_mean_of_references_counts_each_output_as_often_as_it_occurs() -> None:
+    # By hand, with single characters.
+    records = [Record(item="1", system="s", output=text) for text in ("ab", "aa", "a")]
+    chosen = metrist.rerank([*records, records[0]], mbr="chrf(char_order=1, beta=1)", aggregate=True, k=4)
+    means = {"a": 5 / 4, "b": 2 / 4}
+    matches = {"ab": 1.5, "aa": means["a"], "a": 1}
+    expected = {text: 200 * matches[text] / (len(text) + 7 / 4) for text in matches}
+    assert {choice.record.output: choice.score for choice in chosen} == pytest.approx(expected)
 
 
 def test_of_equally_good_outputs_the_earlier_one_is_chosen() -> None:
@@ -230,6 +258,8 @@ def test_what_cannot_choose_is_refused(tmp_path: Path) -> None:
         metrist.rerank(records, "length")
     with raises_code(SpecError, "invalid_value", "fluency"):
         metrist.rerank(records, mbr="fluency")
+    with raises_code(SpecError, "unsupported", "rougeL"):
+        metrist.rerank(records, mbr="rougeL", aggregate=True)
     with raises_code(RunError, "unknown_name", "rougeL"):
         metrist.rerank(records, "chrf", weights={"rougeL": 1.0})
     with raises_code(RunError, "invalid_value", "k"):

@@ -153,11 +153,37 @@ def test_compare_is_that_of_metrist_compare() -> None:
     assert unknown.code == "not_comparable"
 
 
+def test_rerank_is_that_of_metrist_rerank() -> None:
+    rows = [{**texts(n + 100 * s), "system": f"s{s}", "item": f"i{n}"} for s in range(4) for n in range(5)]
+    options: dict[str, Any] = {"mbr": ["rougeL"], "comparators": ["chrf++"], "weights": {"rougeL": 0.3}, "k": 2}
+    expected = metrist.rerank(rows, executor="serial", **{**options, "comparators": ["chrf(word_order=2)"]})
+    with serving() as service:
+        answer = ask(service, "/v1/rerank", {"records": rows, **options})
+        mean = ask(service, "/v1/rerank", {"records": [texts(1), texts(101)], "metrics": ["rougeL"]})
+        unscored = ask(service, "/v1/rerank", {"records": [{"output": "a"}], "metrics": ["rougeL"]})
+        nothing = ask(service, "/v1/rerank", {"records": rows})
+        weight = ask(service, "/v1/rerank", {"records": rows, "mbr": ["rougeL"], "weights": {"chrf": 1}})
+        many = ask(service, "/v1/rerank", {"records": [{"output": str(n)} for n in range(101)], "mbr": ["rougeL"]})
+    results = models.RerankResponse.model_validate(answer.json()).results
+    assert [item.item for item in results] == [f"i{n}" for n in range(5)]
+    choices = [choice for item in results for choice in item.choices]
+    assert [rows[choice.record]["output"] for choice in choices] == [each.record.output for each in expected]
+    for choice, each in zip(choices, expected, strict=True):
+        assert (choice.system, choice.rank, choice.scores) == (each.record.system, each.rank, each.scores)
+        assert (choice.score, choice.lead) == (each.score, each.lead)
+    (item,) = mean.json()["results"]
+    assert (item["item"], item["of"], len(item["choices"])) == ("1", 2, 1)
+    (item,) = unscored.json()["results"]
+    assert (item["choices"], item["failure"]["kind"]) == ([], "missing_input")
+    assert (nothing.status, weight.status, many.status) == (422, 422, 413)
+    assert weight.json()["error"]["field"] == "weights"
+
+
 def test_the_guide_shows_what_the_service_answers() -> None:
     """Each request by curl in docs/guides/serve.md, with the JSON below it, in which … stands for any text."""
     guide = (Path(__file__).parents[3] / "docs/guides/serve.md").read_text(encoding="utf-8")
     calls = re.findall(r"^curl localhost:8600(\S+) .*? -d '(.*?)'\n```\n(.*?)^```json\n(.*?)\n```", guide, re.M | re.S)
-    assert [path for path, *_ in calls] == ["/v1/score", "/v1/prefer", "/v1/compare"]
+    assert [path for path, *_ in calls] == ["/v1/score", "/v1/prefer", "/v1/compare", "/v1/rerank"]
     with serving() as service:
         for path, body, _, shown in calls:
             answer = ask(service, path, json.loads(body)).body.decode()

@@ -65,7 +65,9 @@ class Ranker:
         comparators: Sequence[Metric],
         settings: RerankSettings,
     ) -> Ranker:
-        risks = [MinimumBayesRisk(utility).named(utility.short_name) for utility in utilities]
+        risks = [
+            MinimumBayesRisk(utility, aggregate=settings.aggregate).named(utility.short_name) for utility in utilities
+        ]
         wins = [
             ComparisonWins(comparator=build_comparator(each), pairing=settings.pairing).named(each.short_name)
             for each in comparators
@@ -100,16 +102,16 @@ class Ranker:
         return goodness, [position for position in order if not np.isnan(goodness[position])]
 
     def describe(
-        self, item: Item, values: Column, goodness: Column, chosen: Sequence[int], order: Sequence[int]
+        self, records: Sequence[Record], values: Column, goodness: Column, chosen: Sequence[int], order: Sequence[int]
     ) -> list[ChosenOutput]:
-        """The choices at some positions."""
+        """The choices at some positions of an item's outputs."""
         others = goodness[[position for position in order if position not in set(chosen)]]
         best = others.max() if len(others) else None
         # One metric's score is shown as it is.
         shown = goodness * self.signs[0] if len(self.metrics) == 1 else goodness
         return [
             ChosenOutput(
-                record=item.records[position],
+                record=records[position],
                 rank=order.index(position) + 1,
                 of=len(values),
                 score=float(shown[position]),
@@ -117,7 +119,6 @@ class Ranker:
                     metric.label: float(value) for metric, value in zip(self.metrics, values[position], strict=True)
                 },
                 lead=None if best is None else float(goodness[position] - best),
-                row=item.rows[position] if item.rows else {},
             )
             for position in chosen
         ]

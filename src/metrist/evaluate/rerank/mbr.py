@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from metrist.errors import SpecError
 from metrist.metrics.base import Metric, Pairs, Shard
-from metrist.records import Need, RecordColumns
+from metrist.metrics.lexical.chrf import Chrf
+from metrist.records import Need, Record, RecordColumns
 from metrist.scores import Column, Failure, Scores
 
 Positions = NDArray[np.intp]
@@ -30,6 +31,8 @@ class MinimumBayesRisk(Metric):
     """The mean score of an output by a metric, with all outputs of its item in the shard as references."""
 
     metric: Metric
+    #: Against the mean n-gram counts of all outputs instead of each of them: linear in the outputs, and not the same.
+    aggregate: bool = False
 
     catalog_name: ClassVar[str | None] = "mbr"
 
@@ -38,6 +41,8 @@ class MinimumBayesRisk(Metric):
         utility = self.metric
         if "references" not in utility.needs:
             raise SpecError(f"mbr: {utility.text} compares with no reference, so that it cannot be a utility")
+        if self.aggregate and not isinstance(utility, Chrf):
+            raise SpecError(f"mbr: only chrf has a mean of references, not {utility.text}", code="unsupported")
         for name in ("higher_is_better", "bounds", "extra", "resident"):
             object.__setattr__(self, name, getattr(utility, name))
 
@@ -55,6 +60,10 @@ class MinimumBayesRisk(Metric):
         records = RecordColumns.of(shard.records)
         values = np.empty(len(records))
         failures: dict[int, Failure] = {}
+        if self.aggregate:
+            for group in _group_outputs(records):
+                values[group.positions] = self._score_against_mean(group, shard)[group.numbers]
+            return Scores(values=values)
         for groups in _gather(_group_outputs(records)):
             scores = self.metric.score(_pair_outputs(records, groups, shard))
             start = 0
@@ -67,6 +76,11 @@ class MinimumBayesRisk(Metric):
                     failures |= dict.fromkeys(group.positions[group.numbers == number].tolist(), failure)
                 start += group.size**2
         return Scores(values=values, failures=failures)
+
+    def _score_against_mean(self, group: _Group, shard: Shard) -> Column:
+        assert isinstance(self.metric, Chrf)
+        texts = [Record(item="", system="", output=text, references=(text,)) for text in group.texts]
+        return self.metric.score_against_mean(shard.part(texts), group.counts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

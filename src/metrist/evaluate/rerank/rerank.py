@@ -109,6 +109,7 @@ def rerank(
     metrics: MetricList = (),
     *,
     mbr: MetricList = (),
+    aggregate: bool = False,
     comparators: MetricList = (),
     pairing: Pairing = "all",
     weights: Mapping[str, float] | None = None,
@@ -140,10 +141,11 @@ def rerank(
 
     `records`, `reading`, `executor` and the arguments from `runtime` to `retry_failed` are as for `score`, but a system
     may have several outputs of an item. `metrics` score each output. `mbr` are reference-based metrics by which an
-    output is scored against all outputs of its item (minimum Bayes risk). `comparators` choose between two outputs: by
-    `pairing`, 'all' compares each two of an item, and 'knockout' those that have won so far; a metric prefers the
-    better score. Several metrics choose by the sum of their scores, standardised within the item, with `weights` by
-    name (default 1). `report` are metrics that only tell what was gained.
+    output is scored against all outputs of its item (minimum Bayes risk); with `aggregate` chrF is scored against the
+    mean of their n-gram counts, an approximation that is linear in the outputs. `comparators` choose between two
+    outputs: by `pairing`, 'all' compares each two of an item, and 'knockout' those that have won so far; a metric
+    prefers the better score. Several metrics choose by the sum of their scores, standardised within the item, with
+    `weights` by name (default 1). `report` are metrics that only tell what was gained.
 
     `minimum` leaves out outputs with a worse score, `dedupe` those that repeat an output chosen before but for white
     space and case, and `diverse` those whose chrF (F1) with a better chosen output of the item is above so many
@@ -192,7 +194,10 @@ def rerank(
                     usages[number] = merge_usage([usages[number], *block.usages.values()])
             if not order:
                 failures.append(next(failure for block in scores[:used] for failure in block.failures.values()))
-            yield _Selection(ranker.describe(item, values[:, :used], goodness, positions, order), positions, values)
+            choices = ranker.describe(item.records, values[:, :used], goodness, positions, order)
+            if item.rows:
+                choices = [replace(choice, row=item.rows[n]) for choice, n in zip(choices, positions, strict=True)]
+            yield _Selection(choices, positions, values)
             if progress:
                 progress(counts["outputs"], None)  # type: ignore[operator]
 

@@ -71,6 +71,31 @@ class Chrf(Metric):
         values, precision, recall = reduced[:, :3].T
         return Scores(values=values, parts={"precision": precision, "recall": recall}, stats=reduced[:, 3:])
 
+    def score_against_mean(self, shard: Shard, weights: Column) -> Column:
+        """The score of each distinct text of the shard (see `pairs_of`) with the weighted mean of the n-gram counts of
+        all of them in place of a reference's counts (Vamvas and Sennrich, 2024)."""
+        shares = weights / weights.sum()
+        rows = np.ones((len(shares), 3 * (self.char_order + self.word_order) + 1))
+        column = 0
+        for tokens, max_order in self._sequences(shard):
+            owners = np.repeat(np.arange(len(shares)), tokens.lengths)
+            ends, grams = tokens.ids.astype(np.int64), np.zeros(len(tokens.ids), np.int64)
+            for order in range(max_order):
+                if order:
+                    goes_on = owners[:-1] == owners[1:]
+                    owners, grams, ends = owners[1:][goes_on], grams[:-1][goes_on], ends[1:][goes_on]
+                # The number of the n-gram before, and the token that ends this one.
+                _, grams = np.unique(grams * (ends.max(initial=0) + 1) + ends, return_inverse=True)
+                kinds = int(grams.max(initial=-1)) + 1
+                places, counts = np.unique(owners * kinds + grams, return_counts=True)
+                texts, kind = np.divmod(places, max(kinds, 1))
+                means = np.bincount(kind, counts * shares[texts], minlength=kinds)
+                rows[:, column] = np.bincount(owners, minlength=len(shares))
+                rows[:, column + 1] = means.sum()
+                rows[:, column + 2] = np.bincount(texts, np.minimum(counts, means[kind]), minlength=len(shares))
+                column += 3
+        return self._chrf(rows)[0]
+
     def pool(self, sums: Column) -> Column:
         sums = np.asarray(sums, dtype=np.float64)
         return np.where(sums[..., -1] > 0, self._chrf(sums)[0], np.nan)

@@ -91,6 +91,7 @@ class Service:
             "/v1/explain": endpoints.explain,
             "/v1/prefer": endpoints.prefer,
             "/v1/compare": endpoints.compare,
+            "/v1/rerank": endpoints.rerank,
             "/v1/guard": endpoints.guard,
         }
 

@@ -9,15 +9,18 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from metrist._version import __version__
 from metrist.errors import MetristError, RunError
+from metrist.evaluate.plans import RerankSettings
+from metrist.evaluate.rerank.choose import Ranker
 from metrist.io.dedup import digest_source
 from metrist.records import OPTIONAL_FIELDS, Pair, Record, Unit
 from metrist.run.tasks import count_characters
@@ -252,6 +255,65 @@ class Endpoints:
         except MetristError as error:
             raise ApiError(422, "not_comparable", str(error)) from None
 
+    async def rerank(self, request: models.RerankRequest, call: ServedRequest) -> Answer:
+        """POST /v1/rerank."""
+        direct = self._choose(request.metrics) if request.metrics else []
+        risks = [
+            self._find(
+                name, lambda offer: "references" in offer.metric.needs, "compares with no reference", f"mbr[{i}]"
+            )
+            for i, name in enumerate(request.mbr or ())
+        ]
+        comparing = self._choose(request.comparators, compare=True) if request.comparators else []
+        try:
+            ranker = Ranker.of(
+                [offer.metric for offer in direct],
+                [offer.metric for offer in risks],
+                [offer.metric for offer in comparing],
+                RerankSettings(k=request.k, weights=request.weights, pairing=request.pairing),
+            )
+        except MetristError as error:
+            raise ApiError(
+                422, "invalid_request", str(error), field="weights" if request.weights else "metrics"
+            ) from None
+        bodies = [body if body.item else body.model_copy(update={"item": "1"}) for body in request.records]
+        records = self._read_records(bodies)
+        numbers: dict[str, list[int]] = {}
+        for number, record in enumerate(records):
+            numbers.setdefault(record.item, []).append(number)
+        pairs = sum(len(own) ** 2 for own in numbers.values()) if risks or comparing else len(records)
+        if pairs > self._settings.max_records:
+            text = f"records: they make {pairs:,} pairs of outputs of an item, more than {self._settings.max_records:,}"
+            raise ApiError(413, "too_many_records", text, field="records")
+        self._admit(call, pairs, [*direct, *risks, *comparing])
+        plan: dict[str, Key] = {}
+        for offer, metric in zip((*risks, *direct, *comparing), ranker.metrics, strict=True):
+            self._catalog.by_text.setdefault(metric.text, metric)
+            plan[offer.lane] = (*plan.get(offer.lane, ()), metric.text)
+        # An item is one chunk, and no other request in the batch has one of its name.
+        chunks = ([replace(records[n], item=f"{id(call)} {item}") for n in own] for item, own in numbers.items())
+        rows = list[dict[str, Any]]()
+        async for _, by_text in self._run(plan, records, chunks):
+            own = numbers[list(numbers)[len(rows)]]
+            blocks = [by_text[metric.text].take(metric.text) for metric in ranker.metrics]
+            values = np.column_stack([block.values for block in blocks])
+            goodness, order = ranker.rank(values)
+            choices = [
+                {
+                    "record": own[order[choice.rank - 1]],
+                    "system": choice.record.system,
+                    **{name: getattr(choice, name) for name in ("rank", "score", "scores", "lead")},
+                }
+                for choice in ranker.describe([records[n] for n in own], values, goodness, order[: request.k], order)
+            ]
+            row: dict[str, Any] = {"item": records[own[0]].item, "of": len(own), "choices": choices}
+            if not choices:
+                failures = [(n, failure) for n, block in enumerate(blocks) for failure in block.failures.values()]
+                offer = (*risks, *direct, *comparing)[failures[0][0]]
+                row["failure"] = self._write_failure(call, offer, failures[0][1])
+            rows.append(row)
+        return encode({"results": rows})
+
     def _finish_comparison(self, run: asyncio.Future[dict[str, Any]]) -> None:
         """Make room for the next one, also where a request did not wait for its end."""
         self._comparisons -= 1
@@ -375,13 +437,13 @@ class Endpoints:
         return plan
 
     async def _run(
-        self, plan: Mapping[str, Key], units: Sequence[Unit]
+        self, plan: Mapping[str, Key], units: Sequence[Unit], chunks: Iterator[Sequence[Unit]] | None = None
     ) -> AsyncIterator[tuple[Sequence[Unit], dict[str, JobResults]]]:
         """The results of units in their order, chunk by chunk. Only a few chunks are in the lanes at once."""
         small = any(lane != "text" for lane in plan)
         limit = self._settings.model_batch_characters if small else self._settings.batch_characters
         flying: deque[tuple[Sequence[Unit], list[tuple[Key, asyncio.Future[JobResults]]]]] = deque()
-        chunks = cut_chunks(units, self._settings.batch_records, limit)
+        chunks = chunks or cut_chunks(units, self._settings.batch_records, limit)
         try:
             while True:
                 while len(flying) < _CHUNKS_AT_ONCE and (chunk := next(chunks, None)):

@@ -93,6 +93,16 @@ class CompareRequest(_Body):
     alpha: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = 0.05
 
 
+class RerankRequest(_Body):
+    records: Annotated[list[RecordBody], Field(min_length=1, description="Outputs; those without an item are of one")]
+    metrics: MetricNames | None = Field(None, description="Metrics whose score chooses")
+    mbr: MetricNames | None = Field(None, description="Metrics that compare each output with all of its item")
+    comparators: MetricNames | None = Field(None, description="What compares two outputs of an item")
+    pairing: Literal["all", "knockout"] = "all"
+    weights: dict[MetricName, Annotated[float, Field(allow_inf_nan=False)]] = {}
+    k: Annotated[int, Field(ge=1)] = 1
+
+
 class CheckBody(_Body):
     """A limit on a metric's value."""
 
@@ -186,6 +196,30 @@ class JudgedPair(_Answer):
 
 class PreferResponse(_Answer):
     results: list[JudgedPair] = Field(description="One per pair, in their order")
+
+
+class RerankedOutput(_Answer):
+    """A chosen output: the number of its record in the request, from 0, and how good it is."""
+
+    record: int
+    system: str
+    rank: int
+    score: float
+    scores: dict[str, float]
+    lead: float | None = Field(description="The distance to the best output that was not chosen")
+
+
+class RerankedItem(_Answer):
+    """The best of the outputs of an item, which are `of`."""
+
+    item: str
+    of: int
+    choices: list[RerankedOutput]
+    failure: FailureField | None = Field(None, description="Why nothing was chosen")
+
+
+class RerankResponse(_Answer):
+    results: list[RerankedItem] = Field(description="One per item, in their order")
 
 
 class ServedContest(BaseModel):
@@ -321,6 +355,7 @@ OPERATIONS = {
     "/v1/explain": Operation("explain", "Find the errors of outputs", ExplainResponse, ExplainRequest, streams=True),
     "/v1/prefer": Operation("prefer", "Choose between two outputs", PreferResponse, PreferRequest, streams=True),
     "/v1/compare": Operation("compare", "Test whether systems differ", ServedComparison, CompareRequest),
+    "/v1/rerank": Operation("rerank", "Choose the best of several outputs", RerankResponse, RerankRequest),
     "/v1/guard": Operation("guard", "Whether an output may be shown, within a time budget", GuardVerdict, GuardRequest),
     "/v1/metrics": Operation("metrics", "The metrics and limits of the service", MetricsResponse),
     "/openapi.json": Operation("openapi", "This document", None),
