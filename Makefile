@@ -55,7 +55,8 @@ demo: $(VENV)/.core  ## install, score the shipped sample, print a table
 # One more than cores: tests often wait for programs that they start.
 TEST_PROCESSES = $(shell $(PYTHON) -c "import os; print(min(8, (os.cpu_count() or 1) + 1))")
 
-RUN_TESTS = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+# In the order of tests/conftest.py, not by the number of tests.
+RUN_TESTS = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 # tests/tiers.py says which tests have these markers. TESTS="FILE..." runs some files only.
 TIER = not models and not data and not slow and not torture and not browser
 

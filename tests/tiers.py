@@ -64,6 +64,7 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         "tests/cli/test_progress.py::test_an_interrupted_run_*",
         "tests/evaluate/meta/test_meta_memory.py",
         "tests/evaluate/meta/test_meta_slices.py::test_a_filter_*",
+        "tests/evaluate/meta/test_meta_testing.py::test_few_systems_*",
         "tests/evaluate/meta/test_meta_ties.py::test_intervals_*",
         "tests/evaluate/test_evaluate_report.py",
         "tests/io/test_keys.py",
