@@ -55,7 +55,7 @@ FORMATS = {
     ".xlsm": "excel",
     ".eval": "inspect_ai",
 }
-#: Formats that are named in their first bytes, and what to do about each.
+#: Formats that are named in their first bytes, and what to do about each, whatever the file's name says.
 _OTHER_FORMATS = {
     b"PAR1": "Parquet is read from files named .parquet only",
     b"PK\x03\x04": "this is a zip archive; Excel sheets are read from files named .xlsx",
@@ -94,8 +94,12 @@ def read_file_rows(
         yield from read_archive(path, name)
         return
     with open_bytes(path, meter) as raw:
+        head = raw.peek(8)
+        for magic, advice in _OTHER_FORMATS.items():
+            if head.startswith(magic):
+                raise InputError(f"{name}: {advice}")
         # JSON in UTF-8 shows in its first two bytes.
-        head = raw.peek(2)[:2]
+        head = head[:2]
         is_plain = head[:1] in (b"{", b"[") and head[1:] != b"\0" and not form.encoding
         stream = raw if is_plain else decode_stream(raw, name, form)
         kind = _kind_by_first_bytes(stream, name, kind, form.sheet)
@@ -139,12 +143,8 @@ def _convert_tool_rows(rows: Iterator[tuple[int, Any]], form: FileFormat) -> Ite
 
 
 def _kind_by_first_bytes(stream: io.BufferedReader, name: str, kind: str, sheet: str | None) -> str:
-    """Return the kind of a file whose name does not tell: a `.json` file may hold one list or one object per line.
-    Archives and such are refused, whatever their names say."""
+    """Return the kind of a file whose name does not tell: a `.json` file may hold one list or one object per line."""
     head = stream.peek(1).removeprefix(BYTE_ORDER_MARK).lstrip()
-    for magic, advice in _OTHER_FORMATS.items():
-        if head.startswith(magic):
-            raise InputError(f"{name}: {advice}")
     if kind in (",", "\t", "lines"):
         return kind
     if head.startswith(b"["):
