@@ -71,10 +71,16 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The same order in all workers: files with slow tests first, so that no worker ends with one alone."""
-    slow = {item.path for item in items if any(map(item.get_closest_marker, ("data", "models", "slow")))}
+    """The same order in all workers: files with slow tests first, so that no worker ends with one alone. Those that
+    import torch come later, since a process takes longer to fork afterwards."""
+    marked = {marker: {item.path for item in items if item.get_closest_marker(marker)} for marker in tiers.PATTERNS}
     counts = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path not in slow, -counts[item.path], item.path))
+
+    def place(item: pytest.Item) -> tuple[bool, bool, int, Path]:
+        is_quick = item.path not in marked["slow"] | marked["models"]
+        return (is_quick, item.path in marked["models"], -counts[item.path], item.path)
+
+    items.sort(key=place)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -56,7 +56,7 @@ _FORBIDDEN = {
 
 def _definitions(tree: ast.Module) -> Iterator[str]:
     """The names of classes and functions, and of annotated fields of classes."""
-    for node in ast.walk(tree):
+    for node in _statements(tree.body):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name
         if isinstance(node, ast.ClassDef):

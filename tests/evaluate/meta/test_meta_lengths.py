@@ -189,15 +189,16 @@ def test_pairs_of_wmt19_by_words_are_as_many_as_in_the_files(data: Any) -> None:
         with lzma.open(path, "rt", encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
         words = [len(row["references"][0].split(" ")) for row in rows]
-        for row, count in zip(rows, words, strict=True):  # A metric, without waiting for one.
-            row["scores"] = {"m": 1 + count % 2}
-        result = meta_evaluate(
-            rows, preferences=True, measures="darr_wmt17", slices="reference_length@15,25,35,45:words", min_samples=500,
-            draws=0,
-        )  # fmt: skip
         counts = [sum(low <= n < high for n in words) for low, high in pairwise(limits)]
-        shown = [f.n for f in result.figures if "=" in f.slice]
-        assert shown == [count for count in counts if count >= 500]
+        if language != "lt":  # No class of that large file is small.
+            for row, count in zip(rows, words, strict=True):  # A metric, without waiting for one.
+                row["scores"] = {"m": 1 + count % 2}
+            result = meta_evaluate(
+                rows, preferences=True, measures="darr_wmt17", slices="reference_length@15,25,35,45:words", draws=0,
+                min_samples=500,
+            )  # fmt: skip
+            shown = [f.n for f in result.figures if "=" in f.slice]
+            assert shown == [count for count in counts if count >= 500]
         names = ("<15", "15–25", "25–35", "35–45", "≥45")
         left_out |= {(language, name) for name, count in zip(names, counts, strict=True) if count < 500}
     assert left_out == {("kk", "35–45"), ("kk", "≥45"), ("gu", "≥45")}

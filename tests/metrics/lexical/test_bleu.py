@@ -53,7 +53,7 @@ def peers(metric: Bleu) -> tuple[BLEU, BLEU]:
     return BLEU(**same, effective_order=True), BLEU(**same)
 
 
-@pytest.mark.parametrize("name", ["summeval", "wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en"])
+@pytest.mark.parametrize("name", ["summeval", "wmt19-darr.kk-en"])
 def test_english_agrees_with_sacrebleu(data, name):
     assert_agrees(Bleu(), *peers(Bleu()), sample(data(name), 200))
 

@@ -50,7 +50,7 @@ def agree(metric: Chrf, records):
 
 
 @pytest.mark.parametrize("metric", [Chrf(), Chrf(word_order=2)], ids=lambda metric: metric.text)
-@pytest.mark.parametrize("name", ["summeval", "wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en"])
+@pytest.mark.parametrize("name", ["summeval", "wmt19-darr.kk-en"])
 def test_english_agrees_with_sacrebleu(data, name, metric):
     agree(metric, sample(data(name), 40))
 

@@ -83,7 +83,7 @@ letters = st.text("aeiouybcdlsztwx", max_size=5)
 built = st.builds(lambda start, ends: start + "".join(ends), letters, st.lists(st.sampled_from(ENDINGS), max_size=3))
 
 
-@pytest.mark.parametrize("name", ["summeval", "wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en"])
+@pytest.mark.parametrize("name", ["summeval", "wmt19-darr.kk-en"])
 def test_agrees_with_nltk_on_all_words_of_human_judged_data(data, name):
     result = rows(data(name))
     texts = [text for row in result for text in (*row.get("outputs", [row.get("output", "")]), *row["references"])]

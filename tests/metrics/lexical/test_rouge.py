@@ -22,8 +22,6 @@ from real_records import record, sample
 TYPES = ("rouge1", "rouge2", "rouge4", "rougeL", "rougeLsum")
 SETS = {
     "summeval": 27,  # with 11 references each
-    "wmt19-darr.lt-en": 500,
-    "wmt19-darr.gu-en": 500,
     "wmt19-darr.kk-en": 500,
     "multi-summeval.de": 60,
     "multi-summeval.tr": 60,

@@ -38,12 +38,11 @@ def agree(metric: Ter, records):
     return assert_agrees(metric, peer(metric), peer(metric), records)
 
 
-@pytest.mark.parametrize("name", ["wmt19-darr.lt-en", "wmt19-darr.gu-en", "wmt19-darr.kk-en"])
-def test_translations_agree_with_sacrebleu(data, name):
-    agree(Ter(), sample(data(name), 8))
+def test_translations_agree_with_sacrebleu(data):
+    agree(Ter(), sample(data("wmt19-darr.kk-en"), 8))
 
 
-@pytest.mark.parametrize("language", ["de", "en", "es", "fr", "id", "ru", "tr"])
+@pytest.mark.parametrize("language", ["de", "en", "ru", "tr"])
 def test_other_languages_agree_with_sacrebleu(data, language):
     agree(Ter(normalized=True), sample(data(f"multi-summeval.{language}"), 2))
 
