@@ -17,7 +17,7 @@ from typing import Any
 FAULTS = (
     "kill -9 before every change: score",
     "kill -9 before every change: score by URL",
-    "kill -9 before every change: prefer, remove, convert",
+    "kill -9 before every change: prefer, remove",
     "kill -9: score, lexical metrics",
     "kill -9: score, slow model",
     "kill -9: score, LLM calls",
@@ -46,7 +46,6 @@ FAULTS = (
     "two processes: annotation project",
     "two processes: model folder",
     "corrupted: manifest, parts and log of a run",
-    "corrupted: run folders to convert",
     "corrupted: LLM cache",
     "corrupted: annotation clicks",
     "corrupted: checkpoints",

@@ -12,7 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 import metrist
+from error_codes import raises_code
 from metrist import Metric, Score
+from metrist.errors import RunError
 from metrist.run import Results, stored_run
 from metrist.scores import Scores, take_stats
 from metrist.stats import resampling
@@ -52,6 +54,17 @@ def two_systems(tmp_path: Path) -> tuple[Results, Results]:
     for system in "ab":
         stored = metrist.score(rows(system, 30), METRICS, out=tmp_path / "run", shard_size=7)
     return stored, metrist.score([*rows("a", 30), *rows("b", 30)], METRICS)
+
+
+def test_a_part_whose_columns_have_damaged_names_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's run may have right checksums. The last path of a column in the file is the one in its metadata."""
+    metrist.score(rows("a", 3), ["rougeL"], out=tmp_path / "run")
+    (part,) = (tmp_path / "run/scores").rglob("*.parquet")
+    before, name, after = part.read_bytes().rpartition(b"\x05parts\tkey_value\x05value")
+    part.write_bytes(before + name.replace(b"parts", b"par\xff\xff") + after)
+    monkeypatch.setattr("metrist.run.store.Store.check_part", lambda *_: None)
+    with raises_code(RunError, "damaged", part.name):
+        metrist.load(tmp_path / "run")
 
 
 def test_blocks_single_scores_and_columns_are_those_in_memory(

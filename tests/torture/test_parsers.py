@@ -100,12 +100,12 @@ def fuzz(
     rng = random.Random(f"{SEED} {row.fault} {len(seeds[0])}")
     for _ in range(cases):
         data = mutate(rng.choice(seeds), rng)
-        began = time.monotonic()
+        began = time.process_time()  # Other programs may stop this one for a while.
         try:
             with row.attempt():
                 with suppress(MetristError, *own):
                     read(data)
-                taken = time.monotonic() - began
+                taken = time.process_time() - began
                 assert taken < SECONDS, f"took {taken:.0f} s"
         except Exception as error:
             message = f"{row.fault}: {error!r} for {len(data)} bytes: {data[:3000]!r}"

@@ -323,11 +323,12 @@ class Store:
         with self.open_part(folder, part) as file:
             groups = [file.metadata.row_group(n) for n in range(file.num_row_groups)]
             columns = [group.column(n) for group in groups for n in range(group.num_columns)]
-        return {
-            column.path_in_schema.partition(".")[0]
-            for column in columns
-            if not (known := column.statistics) or not known.has_null_count or known.null_count < column.num_values
-        }
+        with name_damage(f"{self.path}/{folder}/{part.file}"):
+            return {
+                column.path_in_schema.partition(".")[0]
+                for column in columns
+                if not (known := column.statistics) or not known.has_null_count or known.null_count < column.num_values
+            }
 
     def read_facts(self, folder: str, part: Part) -> dict[str, Any]:
         """What the metadata of a part say; empty where there is nothing."""

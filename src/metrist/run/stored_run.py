@@ -192,6 +192,13 @@ class StoredRun:
         except Damaged as error:
             raise self.describe_damage(folder, part, error) from None
 
+    def find_filled(self, folder: str, part: Part) -> set[str]:
+        """The columns of a part that have a value in some row; a part that is damaged is an error."""
+        try:
+            return self.store.find_filled(folder, part)
+        except Damaged as error:
+            raise self.describe_damage(folder, part, error) from None
+
     def describe_damage(self, folder: str, part: Part, error: Damaged) -> RunError:
         """What to do about a part that cannot be read."""
         listed = (self.store.read_manifest() or self.manifest).list_parts()

@@ -55,7 +55,7 @@ class ScoreReader:
         self.size = len(hashes)
         self.positions = self._find_positions(hashes)
         #: The columns that have values, of each part.
-        self.filled = [run.store.find_filled(metric.place, part) for part in version.parts]
+        self.filled = [run.find_filled(metric.place, part) for part in version.parts]
         #: The part that was read last with all that scores carry, or its statistics alone, and its number.
         self._last_block: tuple[int, Scores] | None = None
         self._last_statistics: tuple[int, NDArray[Any]] | None = None
