@@ -20,6 +20,7 @@ import metrist
 from error_codes import raises_code
 from metrist import Record
 from metrist.errors import RunError, SpecError
+from metrist.metrics.base import pairs_of
 from metrist.metrics.registry import build
 
 _WORDS = ["a", "the", "cat", "dog", "sat", "ran", "on", "in", "mat", "house", "big", "small", "red", "fast", "was"]
@@ -133,6 +134,24 @@ def test_a_utility_that_sees_single_records_and_the_source() -> None:
     sourceless = [Record(item="2", system="s", output="y")]
     reranked = metrist.rerank([*records, *sourceless], mbr=Near())
     assert (reranked.items, len(reranked)) == (2, 1)
+
+
+def test_a_utility_gets_each_distinct_text_once() -> None:
+    texts: list[str] = []
+
+    class Encoded(metrist.Metric):
+        needs = ("references",)
+
+        def score(self, shard: metrist.Shard) -> metrist.Scores:
+            texts.extend(pairs_of(shard).texts)
+            assert [record.references[0] for record in shard.records] == [
+                pairs_of(shard).texts[n] for n in pairs_of(shard).references
+            ]
+            return metrist.Scores.of([0.0] * len(shard))
+
+    records = make_records()
+    metrist.rerank(records, mbr=Encoded(), executor="serial")
+    assert sorted(texts) == sorted({record.output for record in records})
 
 
 def test_several_metrics_choose_by_the_weighted_sum_of_standardised_scores() -> None:
