@@ -30,6 +30,8 @@ class Study(NamedTuple):
     data: str
     utility: str
     metric: str
+    #: Outputs without all of these ratings are left out.
+    aspects: tuple[str, ...]
     ratings: Mapping[str, Callable[[Ratings], float]]
     decimals: int
 
@@ -39,11 +41,12 @@ def mean_of(*aspects: str) -> Callable[[Ratings], float]:
 
 
 STUDIES = (
-    Study("wmt23.en-de", "chrf", "translation_quality", {"MQM": mean_of("mqm")}, 2),
+    Study("wmt23.en-de", "chrf", "translation_quality", ("mqm",), {"MQM": mean_of("mqm")}, 2),
     Study(
         "summeval",
         "chrf",
         "consistency",
+        ("coherence", "consistency", "fluency", "relevance"),
         {
             "consistency": mean_of("consistency"),
             "overall (mean of four aspects)": mean_of("coherence", "consistency", "fluency", "relevance"),
@@ -65,14 +68,13 @@ def main() -> None:
 
 
 def describe_study(study: Study, folder: Path | None) -> str:
+    rated = [row for row in rows(study.data) if row["ratings"].keys() >= set(study.aspects)]
+    human = [row["ratings"] for row in rated]
+    left_out = ("ratings", "errors", "scores")
     records = [
-        {
-            **{name: value for name, value in row.items() if name not in ("ratings", "errors", "scores")},
-            "number": number,
-        }
-        for number, row in enumerate(rows(study.data))
+        {**{name: value for name, value in row.items() if name not in left_out}, "number": number}
+        for number, row in enumerate(rated)
     ]
-    human = [row["ratings"] for row in rows(study.data)]
     choices = score_all(records, study, folder)
     items: dict[str, list[dict[str, Any]]] = {}
     for choice in choices:
