@@ -109,7 +109,7 @@ lint-docker: $(VENV)/.tests  ## the Dockerfile, by hadolint
 	$(BIN)/hadolint Dockerfile
 
 # Those that install in under a minute are tested by CI, the others before a release.
-QUICK_PACKAGES := datasets github gitlab inspect-ai pre-commit tensorboard wandb
+QUICK_PACKAGES := datasets github gitlab inspect-ai pre-commit tensorboard typescript wandb
 SLOW_PACKAGES := lm-eval mlflow
 .PHONY: test-integrations test-quick-integrations $(QUICK_PACKAGES:%=test-%) $(SLOW_PACKAGES:%=test-%)
 
@@ -137,6 +137,10 @@ test-gitlab: $(VENV)-gitlab/.ready  ## the template of GitLab; needs npm and rsy
 	$(TEST_PACKAGE)
 
 test-pre-commit: $(VENV)-pre-commit/.ready  ## the hook of pre-commit
+	$(TEST_PACKAGE)
+
+test-typescript: $(VENV)-typescript/.ready  ## the client in TypeScript, against a service; needs npm
+	npm install --silent --prefix clients/typescript
 	$(TEST_PACKAGE)
 
 test-inspect-ai: $(VENV)-inspect-ai/.ready  ## the scorers in inspect_ai
