@@ -56,6 +56,8 @@ RULE = f"|---{'|--:' * (len(COLUMNS) - 1)}|"
 PAGE = Path("docs/research/active-annotation.md")
 #: Ratings in random order to compare with; fewer if that is more than a third of the outputs.
 RATINGS = 400
+#: Of fewer systems, four times as many draws are made.
+FEW_SYSTEMS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +164,8 @@ def simulate(population: Population, draws: int) -> str:
     last = min(RATINGS, len(population.values) // 3)
     sizes = sorted({last, *np.linspace(FIRST_TASKS + 10, 1.3 * last, 9).astype(int).tolist()})
     at_last = sizes.index(last)
+    # Of few systems, each draw tells less of the error.
+    draws *= 4 if len(counts) < FEW_SYSTEMS else 1
     # For each way, number of ratings, draw and system: low, value and high.
     means = np.full((3, len(sizes), draws, 3, len(counts)), np.nan)
     rng = np.random.default_rng(0)
