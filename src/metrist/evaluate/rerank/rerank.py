@@ -198,8 +198,8 @@ def rerank(
             if item.rows:
                 choices = [replace(choice, row=item.rows[n]) for choice, n in zip(choices, positions, strict=True)]
             yield _Selection(choices, positions, values)
-            if progress:
-                progress(counts["outputs"], None)  # type: ignore[operator]
+            if callable(progress):
+                progress(counts["outputs"], None)
 
     with (
         ScoreLog(path, judges) if path else nullcontext() as log,
