@@ -325,6 +325,31 @@ def test_a_writer_whose_folder_was_deleted_begins_no_other_run(tmp_path: Path) -
     assert store.read_manifest() is None
 
 
+def test_a_folder_that_another_writer_deletes_when_it_is_empty_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other writer comes between the creation of a folder and that of the first file in it."""
+    run, create, removed = tmp_path / "run", Path.mkdir, list[str]()
+
+    def lose_folder(self: Path, *args: Any, **kwargs: Any) -> None:
+        create(self, *args, **kwargs)
+        if self.is_relative_to(run) and self.name not in removed:
+            removed.append(self.name)
+            self.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", lose_folder)
+    store = Store(run)
+    with store.write():
+        store.add_to_log(make_rows([1.0]))
+        store.write_bytes("exports/a.jsonl", b"{}")
+    assert removed == ["run", "log", "exports"]
+    with Store(run).write():
+        pass
+    manifest = store.read_manifest()
+    assert manifest is not None
+    assert [part.rows for part in manifest.metrics[0].versions[0].parts] == [1]
+
+
 def test_where_nobody_knows_whether_the_folder_is_read_no_part_is_deleted(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,8 @@ _OWN_FILE = re.compile(
 )
 #: Files that processes lock while they change the manifest, and as writers. Readers lock the folder itself.
 _LOCK, WRITERS = ".lock", ".writers"
+#: How often a folder is created again that others delete.
+_ATTEMPTS = 100
 
 
 def is_run_folder(path: Path) -> bool:
@@ -172,9 +174,8 @@ class Store:
         path = self.path / name
         part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                with part.open("xb") as file:
+                with _open_with_folder(part, "xb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
@@ -227,8 +228,7 @@ class Store:
     def _append_log(self, data: bytes) -> None:
         path = self.path / self._log
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as file:
+            with _open_with_folder(path, "ab") as file:
                 # Nothing could be read after the half of a frame that a full disk has left.
                 file.truncate(min(file.tell(), self._log_size))
                 file.write(data)
@@ -460,8 +460,7 @@ class Store:
 
     def _open_file(self, name: str) -> Any:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            return (self.path / name).open("ab")
+            return _open_with_folder(self.path / name, "ab")
         except OSError as error:
             raise self._describe_failure(self.path, error) from error
 
@@ -549,6 +548,20 @@ class Store:
 
         self.update(change)
         self.has_strays = True
+
+
+def _open_with_folder(path: Path, mode: str) -> Any:
+    """Open a file for writing in a folder that is created if need be. Another writer may delete the folder, which is
+    still empty, before the file is in it: then it is created again."""
+    attempts = _ATTEMPTS
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open(mode)
+        except (FileNotFoundError, FileExistsError):  # The latter from mkdir, where the folder goes while it looks.
+            attempts -= 1
+            if not attempts:
+                raise
 
 
 #: The parts whose bytes this process has compared with their names, as they were then.
