@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from metrist.evaluate.explain.worst import worst
+
 
 def test_differences_to_a_system(metrist, run: Path) -> None:
     answer = metrist("worst", run, "-n", 1, "-m", "ter", "--vs", "good", "--format", "json")
@@ -37,6 +39,19 @@ def test_moved_files_leave_the_scores(metrist, outputs: Path, tmp_path: Path) ->
     assert answer.code == 0, answer.err
     assert "rougeL 0." in answer.out
     assert "texts are not shown: " in answer.out
+
+
+def test_references_that_are_left_out_come_with_the_option_and_in_python_with_the_argument(
+    metrist, tmp_path: Path
+) -> None:
+    file, run = tmp_path / "in.jsonl", tmp_path / "run"
+    file.write_text(json.dumps({"item": "1", "system": "a", "output": "x", "references": ["x `full`", "y", "z"]}))
+    assert metrist("score", file, "-m", "rougeL", "-o", run).code == 0
+    printed, text = metrist("worst", run).out, worst(run).text()
+    assert "… and 1 more reference (--full)" in printed
+    assert "… and 1 more reference (full=True)" in text
+    assert all("x `full`" in shown and "reference 3" not in shown for shown in (printed, text))
+    assert "reference 3" in metrist("worst", run, "--full").out
 
 
 def test_what_was_recognised_is_said_once_for_two_runs(

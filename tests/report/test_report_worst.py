@@ -79,7 +79,14 @@ def test_the_output_and_the_reasons_come_before_the_references_which_may_be_many
     score = Score(value=1.0, explanation="It is too short.")
     shown = page(output(record=record, scores={"judge": score}))
     text = shown.text()
-    order = ["Le chat.", "The cat sat.", "It is too short.", "text 1.", "text 2.", "… and 9 more references (--full)"]
+    order = [
+        "Le chat.",
+        "The cat sat.",
+        "It is too short.",
+        "text 1.",
+        "text 2.",
+        "… and 9 more references (full=True)",
+    ]
     places = [text.index(words) for words in order]
     assert places == sorted(places)
     assert "text 3." not in text
@@ -88,7 +95,7 @@ def test_the_output_and_the_reasons_come_before_the_references_which_may_be_many
     assert "more reference" not in full
     three = replace(record, references=references[:3])
     two = page(output(record=three), output("b", record=replace(three, system="b"))).text()
-    assert two.count("text 2.") == two.count("… and 1 more reference (--full)") == 1
+    assert two.count("text 2.") == two.count("… and 1 more reference (full=True)") == 1
     assert two.index("text 1.") > two.index("system b")
 
 

@@ -73,7 +73,7 @@ def worst(
             progress=progress,
             **reading.keywords(),
         )
-    outputs = replace(outputs, full=full, notes=translate_notes(outputs.notes))
+    outputs = replace(outputs, full=full, how_full="--full", notes=translate_notes(outputs.notes))
     if form == "text":
         _print_page(outputs)
     else:

@@ -76,9 +76,10 @@ CardElement = TextLine | MarkedText | ReadText
 
 
 def compose_entry(
-    rank: int, cards: Sequence[OutputCard], reason: str, decimals: Mapping[str, int], *, full: bool
+    rank: int, cards: Sequence[OutputCard], reason: str, decimals: Mapping[str, int], *, full: bool, how_full: str
 ) -> Iterator[CardElement]:
-    """All that is shown of one output, or of two of the same item, in order."""
+    """All that is shown of one output, or of two of the same item, in order. `how_full` names the setting that shows
+    whole texts and all references."""
     first, *others = cards
     count = None if full else _MAX_REFERENCES
     cut: Mapping[str, Any] = {} if full else _SHORT
@@ -86,7 +87,7 @@ def compose_entry(
     def list_references(card: OutputCard) -> Iterator[CardElement]:
         yield from card.list_references(count, **cut)
         if more := card.describe_further_references(count):
-            yield TextLine("remark", f"{more} (--full)")
+            yield TextLine("remark", f"{more} ({how_full})")
 
     system = "" if others else f" · system {first.shown_system}"
     yield TextLine("title", f"{rank}. {first.shown_item}{system}", indent=0, unbroken=True)

@@ -65,7 +65,7 @@ class WorstEntry:
 class WorstOutputs:
     """What `worst` selected, the first being the worst. `failures` are outputs that could not be ranked because the
     metric has no score of them; `decimals` says how precisely a metric's scores are shown. Texts are shortened unless
-    `full`, except in JSON."""
+    `full`, except in JSON; `how_full` is what readers are told to set for that."""
 
     title: str
     entries: Sequence[WorstEntry]
@@ -73,6 +73,7 @@ class WorstOutputs:
     notes: Sequence[str] = ()
     decimals: Mapping[str, int] = field(default_factory=dict)
     full: bool = False
+    how_full: str = "full=True"
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -124,7 +125,9 @@ class WorstOutputs:
 
     def _compose(self) -> Iterator[Iterator[CardElement]]:
         for rank, entry in enumerate(self.entries, 1):
-            yield compose_entry(rank, entry.outputs, entry.reason, self.decimals, full=self.full)
+            yield compose_entry(
+                rank, entry.outputs, entry.reason, self.decimals, full=self.full, how_full=self.how_full
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain data, with whole texts."""
