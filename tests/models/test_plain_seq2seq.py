@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from error_codes import raises_code
+from metrist import threads
 from metrist.errors import MissingExtra, ModelError
+from metrist.models.numpy_inference import t5
 from metrist.models.numpy_inference.export import Depths, export_t5
 from metrist.models.numpy_inference.storage import read_arrays
 from metrist.models.numpy_inference.t5 import T5, NumpySeq2Seq
@@ -119,6 +121,17 @@ def test_batch_mates_order_and_budget_do_not_matter(model: NumpySeq2Seq, monkeyp
         alone = model.log_probs([pair]).of(0)
         for result in (together.of(number), backwards.of(len(PAIRS) - 1 - number), small.of(number)):
             np.testing.assert_allclose(result, alone, rtol=1e-6, atol=1e-5)
+
+
+def test_conditions_are_divided_among_cores(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+    encode, alone = T5.encode, model.log_probs(PAIRS).logprobs
+    monkeypatch.setattr(T5, "encode", lambda self, ids: encoded.append(len(ids)) or encode(self, ids))
+    monkeypatch.setattr(t5, "_LEAST_TOKENS", 1)
+    monkeypatch.setattr(threads, "thread_count", lambda **_: 3)
+    np.testing.assert_allclose(model.log_probs(PAIRS).logprobs, alone, rtol=1e-6, atol=1e-5)
+    assert len(encoded) > 1
+    assert sum(encoded) == len({condition for condition, _ in PAIRS})
 
 
 def test_equal_work_is_done_once(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:

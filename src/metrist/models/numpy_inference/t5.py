@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from metrist import threads
 from metrist.errors import ModelError
 from metrist.models import batching
 from metrist.models.numpy_inference import storage
@@ -205,8 +206,9 @@ class T5:
 
 # ---- The scorer
 
-#: Tokens computed at once: enough for large products, few enough for the processor's cache.
-_BATCH_TOKENS = 2048
+#: Tokens of targets and of conditions that are computed at once: enough for large products, few enough for the memory
+#: of a machine with many cores. With fewer than the least, products are too small to be fast.
+_BATCH_TOKENS, _CONDITION_TOKENS, _LEAST_TOKENS = 2048, 1024, 256
 
 
 class _Texts(TokenizerSide):
@@ -263,7 +265,7 @@ class NumpySeq2Seq:
                 code="conflict",
             ) from None
         self._fingerprint = weights.fingerprint
-        self._batch_tokens = (runtime.batch_tokens if runtime else None) or _BATCH_TOKENS
+        self._batch_tokens = runtime.batch_tokens if runtime else None
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -279,17 +281,26 @@ class NumpySeq2Seq:
             by_condition.setdefault(condition, []).append(target)
         # Sorted by length, so that the order of the pairs does not decide how full the batches are.
         order = sorted(by_condition, key=lambda condition: len(conditions[condition][0]))
-        logprobs: dict[tuple[str, str], Floats] = {}
         sizes = [len(conditions[condition][0]) for condition in order]
-        for chosen in batching.split_batches(sizes, self._batch_tokens, padded=False):
+        # Few enough tokens at once that every core gets work.
+        share = -(-sum(sizes) // threads.thread_count())
+        budget = self._batch_tokens or min(_CONDITION_TOKENS, max(_LEAST_TOKENS, share))
+
+        def compute(chosen: Sequence[int]) -> dict[tuple[str, str], Floats]:
             group = [order[at] for at in chosen]
             memory = self._network.encode([conditions[condition][0] for condition in group])
             work = [(number, target) for number, condition in enumerate(group) for target in by_condition[condition]]
             lengths = [len(targets[text][0]) for _, text in work]
-            for batch in batching.split_batches(lengths, self._batch_tokens, padded=False):
+            results: dict[tuple[str, str], Floats] = {}
+            for batch in batching.split_batches(lengths, self._batch_tokens or _BATCH_TOKENS, padded=False):
                 numbers, texts = zip(*(work[at] for at in batch), strict=True)
                 rows = self._network.log_probs(memory, [targets[text][0] for text in texts], numbers)
-                logprobs |= {(group[n], text): row for n, text, row in zip(numbers, texts, rows, strict=True)}
+                results |= {(group[n], text): row for n, text, row in zip(numbers, texts, rows, strict=True)}
+            return results
+
+        logprobs: dict[tuple[str, str], Floats] = {}
+        for part in threads.parallel_map(compute, list(batching.split_batches(sizes, budget, padded=False))):
+            logprobs |= part
         return Likelihoods(
             logprobs=np.concatenate([np.empty(0, np.float32), *(logprobs[pair] for pair in pairs)]),
             tokens=np.concatenate([np.empty(0, np.int64), *(targets[target][0] for _, target in pairs)]),
