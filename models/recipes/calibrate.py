@@ -193,10 +193,11 @@ def judge_marks(read: Sequence[tuple[str, Any, Support]], settings: ErrorSetting
                 array[start:end] = True
         for (start, end), probability, words in zip(support.spans, support.probabilities, support.words, strict=True):
             supported = probability >= _LIMIT
-            threshold = logit([settings.sure if supported else settings.threshold])[0]
-            # The threshold of a calibrated probability as one of an uncalibrated one.
-            raw = 1 / (1 + np.exp(-(threshold - settings.shift) / (settings.scale or 1e-6)))
-            found = [] if probability > settings.sentence else merge_words(text, words, raw)
+            # Thresholds of calibrated probabilities as those of uncalibrated ones.
+            lines = (logit([settings.threshold, settings.sure]) - settings.shift) / (settings.scale or 1e-6)
+            threshold, sure = 1 / (1 + np.exp(-lines))
+            found = [] if probability > settings.sentence else merge_words(text, words, threshold)
+            found = found if not supported or any(word.probability > sure for word in found) else []
             for word in found:
                 marks[word.start : word.end] = True
             if not supported and not found:

@@ -3,6 +3,7 @@ a sentence in the window."""
 
 import json
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from error_codes import raises_code
 from metrist.errors import ModelError
+from metrist.metrics.trained.sentence_metric import Word
 from metrist.metrics.trained.support import (
     ErrorSettings,
     SupportReader,
@@ -479,6 +481,19 @@ def test_errors_json_says_how_words_are_marked(tmp_path):
     # The support of the sentence is about .2: above .1 it has no marks.
     assert mark(sentence=0.1) == []
     assert mark(sentence=0.5) == [pytest.approx(SURE)]
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "marked"), [([0.7, 0.4, 0.2], ["w1 w2"]), ([0.4, 0.2, 0.7], ["w1", "w3"]), ([0.6, 0.4, 0.2], [])]
+)
+def test_a_sure_word_of_a_supported_sentence_brings_the_less_sure_ones(probabilities, marked):
+    text = "w1 w2 w3."
+    [result] = read_all(SupportReader(MarkingOverlap(), threshold=0.5), [("w1 w2 w3.", text)])
+    words = [Word(3 * i, 3 * i + 2, probability) for i, probability in enumerate(probabilities)]
+    result = replace(result, words=[words], marking=ErrorSettings(threshold=0.3, sure=0.6))
+    marks = result.find_marks(0, supported=True)
+    assert [text[mark.start : mark.end] for mark in marks] == marked
+    assert max((mark.probability for mark in marks), default=0.7) == 0.7
 
 
 def test_a_model_without_that_head_marks_no_words():

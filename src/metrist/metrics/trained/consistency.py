@@ -72,7 +72,7 @@ class Consistency(SentenceMetric):
     #: A sentence with a lower probability is an error: of outputs below it, nine of ten are unsupported, and one
     #: supported output in 80 is below it; one in five is below .5 (summaries of news: CLIFF, EntFA, Goyal21).
     threshold: float = 0.18
-    #: Whether single words of supported sentences can be errors, too, where the model is very sure about them.
+    #: Whether words of supported sentences can be errors, too, where the model is very sure about one of them.
     supported_words: bool = False
     #: Tokens that the model reads at once: sentences and a window of the source. None: as in its training.
     window: int | None = None
@@ -87,6 +87,10 @@ class Consistency(SentenceMetric):
         least = 2 * MIN_ROOM
         if self.window is not None and self.window < least:
             raise SpecError(f"{self.name}: window must be at least {least} tokens, got {self.window!r}")
+
+    def facts(self) -> Mapping[str, str]:
+        # Rules 4 differ from 3 in the words of supported sentences only.
+        return {**super().facts(), "rules": "4" if self.supported_words else self.rules}
 
     def score(self, shard: Shard) -> Scores:
         scores: list[Score | None] = [None] * len(shard)

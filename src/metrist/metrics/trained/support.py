@@ -126,7 +126,7 @@ class ErrorSettings(
     shift: _Number = 0.0
     #: A word of an unsupported sentence is marked if its probability of being wrong is higher.
     threshold: _Probability = 0.5
-    #: The same for words of a supported sentence; None: .9, or the threshold if that is higher.
+    #: A supported sentence has marked words only if one of them is above this; None: .9, or the threshold if higher.
     sure: _Probability | None = None
     #: A sentence whose probability of support is higher has no marks.
     sentence: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
@@ -258,11 +258,14 @@ class Support:
     marking: ErrorSettings | None = None
 
     def find_marks(self, sentence: int, *, supported: bool) -> list[Word]:
-        """The words of a sentence that are marked, neighbours as one. In a supported sentence, fewer are."""
+        """The words of a sentence that are marked, neighbours as one. A supported sentence has marks only if the model
+        is sure about one of its words."""
         if self.marking is None or self.probabilities[sentence] > self.marking.sentence:
             return []
-        threshold = self.marking.sure_threshold if supported else self.marking.threshold
-        return merge_words(self.text, self.words[sentence], threshold)
+        words = self.words[sentence]
+        if supported and not any(word.probability > self.marking.sure_threshold for word in words):
+            return []
+        return merge_words(self.text, words, self.marking.threshold)
 
     def evidence(self, sentence: int) -> CharacterSpan | None:
         """The passage of the source that is nearest to the sentence; None if none shares a rare word."""
