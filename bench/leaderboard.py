@@ -23,7 +23,8 @@ SYSTEMS = 100
 
 
 def write_votes(folder: Path, votes: int) -> None:
-    """A table of votes with a covariate, and the first tenth of the votes as rows of JSON."""
+    """A table of votes with a covariate; the votes as rows of JSON; and the first tenth of these with a note, so that
+    they are not read as votes only."""
     rng = np.random.default_rng(0)
     first = rng.integers(0, SYSTEMS, votes)
     second = (first + rng.integers(1, SYSTEMS, votes)) % SYSTEMS
@@ -35,12 +36,13 @@ def write_votes(folder: Path, votes: int) -> None:
     names = np.array([f"s{number}" for number in range(SYSTEMS)])
     columns = {"item": np.arange(votes).astype(str), "first": names[first], "second": names[second]}
     pq.write_table(pa.table({**columns, "choice": choice, "words": words}), folder / "votes.parquet")
-    lines = (
+    lines = [
         f'{{"item": "{item}", "systems": ["s{one}", "s{other}"], "ratings": {{"better": {(0, 1, 2)[int(own)]}}}}}\n'
         for item, (one, other, own) in enumerate(zip(first, second, choice, strict=True))
-        if item < votes // 10
-    )
-    (folder / "rows.jsonl").write_text("".join(lines), encoding="utf-8")
+    ]
+    (folder / "votes.jsonl").write_text("".join(lines), encoding="utf-8")
+    with_note = (line.replace("{", '{"note": "", ', 1) for line in lines[: votes // 10])
+    (folder / "rows.jsonl").write_text("".join(with_note), encoding="utf-8")
 
 
 def measure(*arguments: str) -> tuple[float, float]:
@@ -70,7 +72,8 @@ def main() -> None:
         for votes, source, kind, more in (
             (options.votes, "votes.parquet", "table of votes", []),
             (options.votes, "votes.parquet", "table of votes", ["--control", "words"]),
-            (options.votes // 10, "rows.jsonl", "rows of JSON", []),
+            (options.votes, "votes.jsonl", "rows of JSON, only votes", []),
+            (options.votes // 10, "rows.jsonl", "rows of JSON with more", []),
         ):
             seconds, size = measure(str(folder / source), *more)
             command = " ".join(["metrist leaderboard", source, *more])

@@ -8,6 +8,7 @@ judgments and the packages of models.
 from __future__ import annotations
 
 import argparse
+import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,21 +61,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.rerank_quality", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.name}")
     parser.add_argument("--out", type=Path, help="keep the scores here, from which a second call goes on")
+    parser.add_argument("--items", type=int, help="choose for so many items at most, drawn at random")
     arguments = parser.parse_args()
-    report = "\n\n".join(describe_study(study, arguments.out) for study in STUDIES)
+    report = "\n\n".join(describe_study(study, arguments.items, arguments.out) for study in STUDIES)
     print(report)
     if arguments.write:
         write_section("rerank-quality", report, PAGE)
 
 
-def describe_study(study: Study, folder: Path | None) -> str:
+def describe_study(study: Study, limit: int | None, folder: Path | None) -> str:
     rated = [row for row in rows(study.data) if row["ratings"].keys() >= set(study.aspects)]
     human = [row["ratings"] for row in rated]
     left_out = ("ratings", "errors", "scores")
-    records = [
-        {**{name: value for name, value in row.items() if name not in left_out}, "number": number}
-        for number, row in enumerate(rated)
-    ]
+    by_item: dict[str, list[dict[str, Any]]] = {}
+    for number, row in enumerate(rated):
+        record = {name: value for name, value in row.items() if name not in left_out}
+        by_item.setdefault(row["item"], []).append({**record, "number": number})
+    # In random order, so that fewer items are drawn from all, and scores of fewer items serve for more.
+    drawn = random.Random(SEED).sample(list(by_item), len(by_item))[:limit]
+    records = [record for item in drawn for record in by_item[item]]
     choices = score_all(records, study, folder)
     items: dict[str, list[dict[str, Any]]] = {}
     for choice in choices:
@@ -83,9 +88,9 @@ def describe_study(study: Study, folder: Path | None) -> str:
     for name, rate in study.ratings.items():
         ratings = {item: np.array([rate(human[each["number"]]) for each in own]) for item, own in items.items()}
         tables.append(describe_ratings(name, items, ratings, study))
-    outputs = (
-        f"{len(records):,} outputs of {len({record['system'] for record in records})} systems for {len(items)} items"
-    )
+    systems = len({record["system"] for record in records})
+    share = "" if len(drawn) == len(by_item) else f", drawn at random from {len(by_item)}"
+    outputs = f"{len(records):,} outputs of {systems} systems for {len(drawn)} items{share}"
     return f"### {study.data}: {outputs}\n\n" + "\n\n".join(tables)
 
 

@@ -45,6 +45,7 @@ def test_all_calls(url: str) -> None:
         explained = client.explain([{"output": "a bad word"}])
         (pair,) = client.prefer([{"first": "a few words", "second": "no", "references": ["a few words"]}], ["rougeL"])
         comparison = client.compare(RECORDS, ["rougeL"], draws=100)
+        reranked = client.rerank(RECORDS, "rougeL", mbr="rougeL", weights={"rougeL": 0.1})
         verdict = client.guard({"output": "word"})
         own = client.guard(RECORDS[0], {"length": {"max": 100}, "rougeL": 0.0}, budget_ms=10_000, policy="open")
         (unscored,) = client.score([{"output": "a"}], ["rougeL"])
@@ -59,6 +60,9 @@ def test_all_calls(url: str) -> None:
     assert pair.judgments["rougeL"].preference == "first"
     assert comparison.contests[0].items == 6
     assert comparison.contests[0].p.keys() == {"bootstrap", "randomisation"}
+    best = metrist.rerank(RECORDS, "rougeL", mbr="rougeL", weights={"rougeL": 0.1})
+    assert [RECORDS[item.choices[0].record] for item in reranked] == [choice.record for choice in best]
+    assert [item.choices[0].scores for item in reranked] == [choice.scores for choice in best]
     assert not verdict
     assert verdict.checks[0].minimum == 2.0
     assert own
@@ -78,17 +82,19 @@ def test_coroutines(url: str) -> None:
                 client.explain([{"output": "bad"}]),
                 client.prefer([{"first": "a b", "second": "a", "references": ["a b"]}]),
                 client.compare(RECORDS, ["rougeL"], draws=50),
+                client.rerank(RECORDS, mbr="rougeL", k=2),
                 client.guard({"output": "two words"}),
                 client.metrics(),
                 client.is_ready(),
             )
 
-    scored, explained, pairs, comparison, verdict, offered, _ = asyncio.run(ask_all())
+    scored, explained, pairs, comparison, reranked, verdict, offered, _ = asyncio.run(ask_all())
     expected = metrist.score(RECORDS, ["rougeL"])["rougeL"].values.tolist()
     assert [s.scores["rougeL"].value for s in scored] == expected
     assert explained[0].scores["service_metrics.Marking"].explanation == "a bad word"
     assert pairs[0].judgments["rougeL"].preference == "first"
     assert len(comparison.contests) == 1
+    assert [[choice.rank for choice in item.choices] for item in reranked] == [[1, 2]] * 6
     assert verdict
     assert len(offered) == 3
 

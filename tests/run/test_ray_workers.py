@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 import pytest
 from fake_ray import FakeRay
 
+import metrist
 from error_codes import raises_code
 from metrist.errors import MissingExtra, RunError
 from metrist.llm.replay import FakeLLM
@@ -70,6 +71,19 @@ def test_results_come_in_order_from_all_nodes(start: Callable[..., FakeRay]) -> 
     assert len(fake.workers) == 2
     assert list_starts(fake.done) == list(range(20))
     assert all(worker.is_dead for worker in fake.workers)
+
+
+def test_reranking_is_that_of_one_process(start: Callable[..., FakeRay], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metrist.evaluate.rerank.scoring.SHARD_SIZE", 4)
+    records = [
+        Record(item=str(n), system=str(m), output="word " * (n * m % 5) + "end", references=("word end",))
+        for n in range(6)
+        for m in range(3)
+    ]
+    expected = [choice.to_row() for choice in metrist.rerank(records, "rougeL", mbr="chrf", executor="serial")]
+    fake = start()
+    assert [choice.to_row() for choice in metrist.rerank(records, "rougeL", mbr="chrf", executor=Ray())] == expected
+    assert list_starts(fake.done) == [0, 6, 12]
 
 
 def test_no_more_tasks_are_read_than_the_window_holds(start: Callable[..., FakeRay]) -> None:

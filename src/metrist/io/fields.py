@@ -247,7 +247,7 @@ class ColumnMap:
         if mapped and own:
             mapped.append(f"references = {', '.join(own)}")
         unread = [f"{self.unread} is not read (`system`)"] if self.unread else []
-        if self._numbers_items:
+        if self.numbers_items:
             ids = [
                 c for c in self.unused if _OTHER_ITEM.fullmatch(normalise_name(c)) and _fits("item", self.samples[c])
             ]
@@ -257,7 +257,7 @@ class ColumnMap:
         return [*mapped, *unread]
 
     @property
-    def _numbers_items(self) -> bool:
+    def numbers_items(self) -> bool:
         """Whether no column names the items, as far as the first row shows."""
         return not (self._item_key or "item" in self.fields or "item" in self.samples)
 

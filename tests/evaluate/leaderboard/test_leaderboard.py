@@ -20,6 +20,7 @@ import metrist
 from error_codes import raises_code
 from metrist.errors import MetristError, RunError
 from metrist.evaluate.leaderboard import build_page
+from metrist.evaluate.leaderboard.folder import read_vote_lines
 from metrist.evaluate.leaderboard.votes import collect_votes
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.preferences import compare_systems
@@ -356,3 +357,42 @@ def test_json_has_everything_and_null_for_what_is_not_determined() -> None:
     data = json.loads(board.to_json())
     assert data["standings"][0]["system"] == "a"
     assert data["standings"][0]["strength"] is None
+
+
+def test_lines_of_votes_alone_are_read_as_all_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    votes = simulate({"a": 0.0, "b": 0.5, "c": 1.2}, 60)
+    rows = rows_of([*{(item, min(one, other)): (item, one, other, own) for item, one, other, own in votes}.values()])
+    raters = [{**row, "rater": f"r{n % 3}" if n % 4 else None} for n, row in enumerate(rows)]
+    cases: list[tuple[list[Row], bool]] = [
+        (rows, True),
+        (rows + rows, False),
+        (raters, True),
+        (raters + raters, False),
+        (rows + [{**row, "rater": "another"} for row in rows], True),
+        ([*rows, {**rows[0], "note": "a"}], False),
+        ([*rows, {**rows[0], "item": 3}], False),
+        ([{**row, "ratings": {"better": 1, "longer": 2}} for row in rows], False),
+        ([{**row, "ratings": {"better": ("tie", "first", "second")[row["ratings"]["better"]]}} for row in rows], False),
+        ([*rows, {**rows[0], "ratings": {"better": 3}}], False),
+        ([*rows, {**rows[0], "systems": ["a", "a"]}], False),
+        ([*rows, {"item": "", "systems": ["a", "b"], "ratings": {"better": 1}}], False),
+    ]
+    for number, (case, is_fast) in enumerate(cases):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in case))
+        assert (read_vote_lines(path, None) is not None) == is_fast, number
+        found = describe_board(path)
+        with monkeypatch.context() as patch:
+            patch.setattr("metrist.evaluate.leaderboard.board.read_vote_lines", lambda *_: None)
+            assert found == describe_board(path), number
+    assert read_vote_lines(tmp_path / "0.jsonl", "longer") is None
+    (tmp_path / "0.jsonl").write_text("not JSON\n")
+    assert read_vote_lines(tmp_path / "0.jsonl", None) is None
+
+
+def describe_board(path: Path) -> str:
+    """The board of a file, or the error."""
+    try:
+        return metrist.leaderboard(path, draws=20).to_json()
+    except MetristError as error:
+        return f"{error.code}: {error}"

@@ -19,7 +19,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 import metrist
 from error_codes import raises_code
 from metrist import Record
-from metrist.errors import RunError, SpecError
+from metrist.errors import InputError, RunError, SpecError
 from metrist.metrics.base import pairs_of
 from metrist.metrics.registry import build
 
@@ -257,6 +257,49 @@ def test_rows_with_an_output_per_system_become_rows_of_one(tmp_path: Path) -> No
         ("1", "c", "the cat sat"),
         ("2", "b", "yes"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "reading"), [("output", {}), ("outputs", {}), ("samples", {"fields": {"output": "samples"}})]
+)
+def test_a_row_may_hold_a_list_of_outputs(tmp_path: Path, column: str, reading: dict[str, Any]) -> None:
+    lists = [["a cat", "a cat sat", "a cat sat"], ["dog"], ["no", "yes yes", "yes no"]]
+    named = [{"item": f"i{n}", "note": n, column: texts} for n, texts in enumerate(lists)]
+    numbered = [{"note": n, column: texts} for n, texts in enumerate(lists)]
+    out = tmp_path / "best.jsonl"
+    for rows in (named, numbered, iter(named), write_lines(tmp_path / "in.jsonl", numbered)):
+        ranked = [
+            (choice.record.item, choice.record.output, choice.score, choice.of)
+            for choice in metrist.rerank(rows, mbr="chrf", k=2, **reading)
+        ]
+        single = [
+            Record(item=f"i{n}" if rows is named else str(n + 1), system=str(m), output=text)
+            for n, texts in enumerate(lists)
+            for m, text in enumerate(texts)
+        ]
+        expected = [
+            (choice.record.item, choice.record.output, choice.score, choice.of)
+            for choice in metrist.rerank(single, mbr="chrf", k=2)
+        ]
+        assert [row[1:] for row in ranked] == [row[1:] for row in expected]
+        assert len({row[0] for row in ranked}) == len(lists)
+    metrist.rerank(tmp_path / "in.jsonl", mbr="chrf", k=2, out=out, **reading)
+    written = [json.loads(line) for line in out.read_text().splitlines()]
+    text = "output" if column == "outputs" else column
+    assert [(row["note"], row[text], row["rerank"]["rank"]) for row in written] == [
+        (0, "a cat sat", 1),
+        (0, "a cat sat", 2),
+        (1, "dog", 1),
+        (2, "yes no", 1),
+        (2, "no", 2),
+    ]
+    with raises_code(InputError, "invalid_row"):
+        metrist.rerank([{column: ["a", 3]}], mbr="chrf", **reading)
+
+
+def write_lines(path: Path, rows: Sequence[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def test_choices_do_not_depend_on_the_executor_or_on_how_the_input_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

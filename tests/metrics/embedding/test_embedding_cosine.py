@@ -6,8 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import metrist
 from metrist.metrics.base import Shard
 from metrist.metrics.embedding.embedding import EmbeddingCosine
+from metrist.models.encoder import Encoder
 from metrist.records import Record
 from real_models import unpacked
 from real_records import record, sample
@@ -56,6 +58,29 @@ def test_outputs_can_be_compared_with_their_sources(tiny):
     assert scores.values == pytest.approx([output @ source, 1], abs=1e-5)
     assert metric.needs == ("source",)
     assert EmbeddingCosine().needs == ("references",)
+
+
+def test_reranking_by_the_cosine_encodes_each_text_once(tiny, monkeypatch):
+    folder = str(tiny("bert"))
+    outputs = {"1": ["the old cat", "a dog ran", "the old cat", "the cat sat"], "2": ["a dog ran", "the red house"]}
+    records = [Record(item=item, system="s", output=text) for item, texts in outputs.items() for text in texts]
+    encoded = []
+    states = Encoder.states
+
+    def watch(self, texts, *arguments):
+        encoded.extend(texts)
+        return states(self, texts, *arguments)
+
+    monkeypatch.setattr(Encoder, "states", watch)
+    ranked = list(metrist.rerank(records, mbr=EmbeddingCosine(model=folder), k=9, executor="serial"))
+    assert sorted(encoded) == ["a dog ran", "the cat sat", "the old cat", "the red house"]
+    assert len(ranked) == len(records)
+    for item, texts in outputs.items():
+        vectors = recipe(folder, texts)
+        values = np.round((vectors @ vectors.T).mean(axis=1), 6)
+        chosen = [choice for choice in ranked if choice.record.item == item]
+        assert [choice.record.output for choice in chosen] == [texts[n] for n in np.argsort(-values, kind="stable")]
+        assert [choice.score for choice in chosen] == pytest.approx(sorted(values, reverse=True), abs=1e-5)
 
 
 def test_a_layer_can_be_chosen(tiny):

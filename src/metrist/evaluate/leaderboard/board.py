@@ -20,6 +20,7 @@ from metrist.evaluate.leaderboard.folder import (
     holds_votes,
     lock_folder,
     parse_date,
+    read_vote_lines,
     read_votes,
     resume_settings,
     write_board,
@@ -259,8 +260,13 @@ def leaderboard(
 def _read_votes(data: Any, settings: LeaderboardSettings, reading: Mapping[str, Any]) -> Votes:
     if holds_votes(data):
         return read_votes(data, settings)
-    units = list_units([*settings.categories, *settings.control, *settings.where])
-    dataset = join(data, lengths=units, **reading)
+    columns = [*settings.categories, *settings.control, *settings.where]
+    is_plain = not columns and not any(value for name, value in reading.items() if name != "announce")
+    if is_plain and isinstance(data, str | Path) and Path(data).suffix == ".jsonl":
+        votes = read_vote_lines(Path(data), settings.by)
+        if votes is not None:
+            return votes
+    dataset = join(data, lengths=list_units(columns), **reading)
     return collect_votes(
         dataset, settings.by, categories=settings.categories, control=settings.control, where=settings.where
     )

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -25,8 +25,11 @@ from metrist.evaluate.meta.dataset import Labels
 from metrist.evaluate.plans import LeaderboardSettings
 from metrist.io.locks import lock
 from metrist.io.writer import atomic_write_bytes, encodable
+from metrist.stats import Floats
 
 _VOTES, _BOARD = "votes.parquet", "board.json"
+#: Bytes of lines that are decoded at once.
+_BLOCK_BYTES = 1 << 18
 #: What tells two votes apart. The names of the two systems are in order.
 _KEYS = ("item", "first", "second", "rater")
 #: Settings on which the stored votes depend: later updates have the same.
@@ -115,6 +118,57 @@ def read_votes(source: str | Path, settings: LeaderboardSettings) -> Votes:
         raise RunError(f"`where`: {path} holds votes without outputs: leave it out", code="invalid_value")
     table = _load(path, settings.categories, settings.control)
     return _read_table(table, settings.by or "choice", settings.categories, settings.control)
+
+
+#: The choices that ratings of 0, 1 and 2 are.
+_CHOICES = np.array([0.0, 1.0, -1.0])
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _VoteRow(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A row with a vote and nothing else."""
+
+    item: _Name
+    systems: tuple[_Name, _Name]
+    ratings: dict[_Name, Literal[0, 1, 2]]
+    rater: _Name | None = None
+
+
+def read_vote_lines(path: Path, by: str | None) -> Votes | None:
+    """Read a JSONL file whose rows hold a vote on one aspect each, in a fifth of the time that the reader of all files
+    takes. None where a row holds anything else or repeats a vote, which is left to that reader."""
+    decode = msgspec.json.Decoder(_VoteRow).decode_lines
+    aspects, choice = set[str](), list[Floats]()
+    items, systems, raters = list[pa.Array](), list[pa.Array](), list[pa.Array]()
+    try:
+        with path.open("rb") as file:
+            while lines := file.readlines(_BLOCK_BYTES):
+                rows = decode(b"".join(lines))
+                aspects.update(aspect for row in rows for aspect in row.ratings)
+                choice.append(_CHOICES[[value for row in rows for value in row.ratings.values()]])
+                items.append(pa.array([row.item for row in rows], pa.string()))
+                systems.append(pa.array([name for row in rows for name in row.systems], pa.string()))
+                raters.append(pa.array([row.rater for row in rows], pa.string()))
+    except (OSError, ValueError):
+        return None
+    if len(aspects) != 1 or sum(map(len, choice)) != sum(map(len, items)) or by not in (None, *aspects):
+        return None
+    item, both, rater = (_encode(pa.chunked_array(names)) for names in (items, systems, raters))
+    pairs = np.sort(both.codes.reshape(-1, 2), axis=1)
+    keys = (item.codes * len(both.names) + pairs[:, 0]) * len(both.names) + pairs[:, 1]
+    keys = keys * (len(rater.names) + 1) + rater.codes
+    if (pairs[:, 0] == pairs[:, 1]).any() or len(np.unique(keys)) < len(keys):
+        return None
+    return Votes(
+        by=aspects.pop(),
+        item=item.codes,
+        items=item.names,
+        first=both.codes[::2],
+        second=both.codes[1::2],
+        systems=both.names,
+        rater=rater,
+        choice=np.concatenate(choice),
+    )
 
 
 def _load(path: Path, categories: Iterable[str], control: Iterable[str]) -> pa.Table:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from metrist.errors import RunError
+from metrist.errors import InputError, RunError
 from metrist.io.compression import uncompressed_name
+from metrist.io.fields import ColumnMap
 from metrist.io.json_rows import Row
 from metrist.io.reader import Reader
 from metrist.io.rows import RowSource
@@ -41,11 +42,11 @@ class ItemReader:
     """
 
     def __init__(self, reader: Reader, *, keep_rows: bool) -> None:
-        self._rows: dict[int, Row] | None = {} if keep_rows else None
-        sources = reader.sources
+        self._rows: dict[int, list[Row]] | None = {} if keep_rows else None
+        sources = tuple(_split_lists(source, reader) for source in reader.sources)
+        self._counting = replace(reader, keep_repeats=True, announce=None, sources=sources)
         if self._rows is not None:
             sources = tuple(_watch_rows(source, self._rows) for source in sources)
-        self._counting = replace(reader, keep_repeats=True, announce=None)
         self._reader = replace(reader, keep_repeats=True, sources=sources)
         self._has_choice = False
 
@@ -74,7 +75,8 @@ class ItemReader:
                 item.records.append(record)
                 self._has_choice |= len(item.records) > 1
                 if self._rows is not None:
-                    row = None if self._reader.is_converted else self._rows.get(line)
+                    rows = [] if self._reader.is_converted else self._rows.get(line, [])
+                    row = rows.pop(0) if len(rows) > 1 else next(iter(rows), None)
                     item.rows.append(row or make_row(record))
                 if left is not None:
                     left[record.item] -= 1
@@ -85,13 +87,51 @@ class ItemReader:
         yield from items.values()
 
 
-def _watch_rows(source: RowSource, rows: dict[int, Row]) -> RowSource:
+def _split_lists(source: RowSource, reader: Reader) -> RowSource:
+    """The source with a row for each output where a row has a list of them, as the first of a file shows."""
+    name = reader.fields.get("output") or "output"
+
+    def find_list(row: Any) -> str | None:
+        """The column of a list of outputs: that of the outputs, or `outputs` of no named systems."""
+        if not isinstance(row, dict) or "systems" in row:
+            return None
+        column = name if name in row else "outputs"
+        texts = row.get(column)
+        is_list = isinstance(texts, list) and bool(texts) and all(isinstance(text, str) for text in texts)
+        return column if is_list else None
+
+    def read() -> Iterator[tuple[int, Any]]:
+        columns = ColumnMap(reader.fields, reader.item_key)
+        for number, (line, row) in enumerate(source.read(), 1):
+            column = find_list(row)
+            if column is None:
+                yield line, row
+                continue
+            texts = row.pop(column)
+            if not columns.samples:
+                columns.learn({**row, name: texts[0]})
+            # The outputs of a row are an item, which needs a name.
+            added = {"item": str(number)} if columns.numbers_items else {}
+            yield from ((line, {**added, **row, name: text}) for text in texts)
+
+    if source.is_repeatable:
+        try:
+            first = next(iter(source.read()), None)
+        except InputError:  # The actual reading reports the error.
+            return source
+        if first is None or find_list(first[1]) is None:
+            return source
+    return replace(source, read=read)
+
+
+def _watch_rows(source: RowSource, rows: dict[int, list[Row]]) -> RowSource:
     """The source, which puts a copy of each row that is read into `rows`, by its line."""
 
     def read() -> Iterator[tuple[int, Any]]:
+        rows.clear()
         for line, row in source.read():
             if isinstance(row, dict):
-                rows[line] = dict(row)
+                rows.setdefault(line, []).append(dict(row))
             yield line, row
 
     return replace(source, read=read)
