@@ -104,7 +104,7 @@ def _split_lists(source: RowSource, reader: Reader) -> RowSource:
         columns = ColumnMap(reader.fields, reader.item_key)
         for number, (line, row) in enumerate(source.read(), 1):
             column = find_list(row)
-            if column is None:
+            if column is None or not isinstance(row, dict):
                 yield line, row
                 continue
             texts = row.pop(column)
