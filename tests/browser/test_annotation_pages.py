@@ -314,6 +314,10 @@ def test_two_raters_at_once_do_not_see_each_other(open_page: OpenPage, tmp_path:
             page.wait_for_selector("text=1 of 1 done")
         owner, watch = enter(open_page, server, project.owner_token)
         owner.wait_for_selector("text=1 of 1")
+        # Without attention items and remarks there are no columns for them.
+        heads = ["Rater", "Done", "Last click", "Personal link"]
+        assert owner.locator("table:has(progress) thead th").all_inner_texts() == heads
+        assert "Remark" not in owner.locator("thead").all_inner_texts()[-1]
         check_quiet(watch, server)
     (row,) = exported(project)
     assert (row["raters"], row["ratings"]["correctness"]) == (["r1", "r2"], [1.0, 3.0])

@@ -22,7 +22,8 @@ function ago(time) {
   return new Date(time * 1000).toLocaleString();
 }
 
-function raterRow(rater) {
+/** `attention` says whether the project has attention items. */
+function raterRow(rater, attention) {
   const link = `${location.origin}/?token=${encodeURIComponent(rater.token)}`;
   const copy = element("button", { type: "button", onclick: async () => {
     try {
@@ -36,18 +37,18 @@ function raterRow(rater) {
   return element("tr", {},
     element("th", { scope: "row" }, safeName(rater.name)),
     cell([element("progress", { value: rater.done, max: Math.max(1, rater.total), "aria-label": `Tasks of ${safeName(rater.name)}` }), ` ${rater.done} of ${rater.total}`]),
-    cell(rater.attention ? `${rater.attention[0]} of ${rater.attention[1]}` : "–", { class: "number" }),
+    attention ? cell(rater.attention ? `${rater.attention[0]} of ${rater.attention[1]}` : "–", { class: "number" }) : null,
     cell(ago(rater.last), { class: "soft" }),
     cell(element("div", { class: "row" }, text, copy)));
 }
 
-function agreementRow(row) {
+function agreementRow(row, remarks) {
   return element("tr", {},
     element("th", { scope: "row" }, safeName(row.name)),
     cell(row.alpha === null ? "–" : row.alpha.toFixed(3), { class: "number" }),
     cell(row.scale),
     cell(String(row.tasks), { class: "number" }),
-    cell(row.failure ?? "", { class: "soft" }));
+    remarks ? cell(row.failure ?? "", { class: "soft" }) : null);
 }
 
 function meanRow(mean) {
@@ -130,7 +131,9 @@ function draw(overview) {
       `${overview.tasks} tasks${overview.pick ? `, picked ${picks[overview.pick] ?? safeName(overview.pick)}` : ""}${overview.informative ? ", those whose rating tells most first" : ""}${overview.attention ? `, and ${overview.attention} attention items` : ""}; ${done} of ${total} answers done. Everything is in `,
       element("code", { class: "name" }, safeName(overview.folder)), ".")),
     element("h2", {}, "Raters"),
-    table("Raters", ["Rater", "Done", "Attention passed", "Last click", "Personal link"], overview.raters.map(raterRow)));
+    table("Raters", ["Rater", "Done", ...(overview.attention ? ["Attention passed"] : []), "Last click", "Personal link"],
+      overview.raters.map((rater) => raterRow(rater, overview.attention))));
+  const remarks = overview.agreement.some((row) => row.failure);
   const means = !overview.means.length ? [] : [
     element("h2", {}, overview.means_title),
     element("p", { class: "soft small" }, overview.means_note),
@@ -140,7 +143,8 @@ function draw(overview) {
     ...means,
     element("h2", {}, "Agreement (Krippendorff’s α)"),
     element("p", { class: "soft small" }, overview.alpha),
-    table("Agreement", ["Question", "α", "Scale", "Tasks with two answers", "Remark"], overview.agreement.map(agreementRow)),
+    table("Agreement", ["Question", "α", "Scale", "Tasks with two answers", ...(remarks ? ["Remark"] : [])],
+      overview.agreement.map((row) => agreementRow(row, remarks))),
     element("h2", {}, "Disputed tasks"),
     ...drawDisputes(overview.disputes),
     element("h2", {}, "Export"),
