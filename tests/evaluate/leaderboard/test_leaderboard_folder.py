@@ -114,6 +114,33 @@ def test_an_update_that_is_cut_off_is_completed_by_the_same_command(
     assert [own.votes for own in board.history] == [20, 40]
 
 
+def test_votes_of_another_kind_are_not_added_to_a_first_update_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [row | {"ratings": {**row["ratings"], "shorter": 0}} for row in make_votes(0, 20)]
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module, "_read_table", stop)
+        with pytest.raises(KeyboardInterrupt):
+            metrist.leaderboard(rows, "better", into=tmp_path, draws=0)
+    with raises_code(RunError, "invalid_value", "better"):
+        metrist.leaderboard(rows, "shorter", into=tmp_path, draws=0)
+    assert len(metrist.leaderboard(rows, "better", into=tmp_path, draws=0).history) == 1
+    (tmp_path / "board.json").unlink()
+    with raises_code(RunError, "missing_file", "board.json"):
+        metrist.leaderboard(rows, "better", into=tmp_path, draws=0)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "board"):
+        with raises_code(RunError, "cannot_write", str(folder)):
+            metrist.leaderboard(make_votes(0, 9), into=folder, draws=0)
+
+
 def test_what_does_not_fit_the_folder_is_refused(tmp_path: Path) -> None:
     with raises_code(RunError, "invalid_value", "soon"):
         metrist.leaderboard(make_votes(0, 9), into=tmp_path, date="soon", draws=0)

@@ -13,7 +13,7 @@ from sacrebleu.metrics import CHRF
 import metrist
 from error_codes import raises_code
 from metrist import Record
-from metrist.errors import RunError
+from metrist.errors import InputError, RunError
 from metrist.evaluate.rerank.rows import ItemReader
 
 
@@ -108,14 +108,51 @@ def test_a_stopped_call_goes_on_from_the_tasks_that_are_done(tmp_path: Path, mon
     with raises_code(RunError, "metric_failed"):
         metrist.rerank(source, Fragile(), out=out, executor="serial")
     assert not out.exists()
-    with (tmp_path / ".best.jsonl.scores").open("a") as file:
-        file.write('{"task": "cut')
+    log = tmp_path / ".best.jsonl.scores"
+    with log.open("ab") as file:
+        file.write(b'\n[1]\n{"task": "1"}\n{"task": "cut \xc3')
     broken, scored[:] = False, []
     reranked = metrist.rerank(source, Fragile(), out=out, executor="serial")
     assert scored == ["f", "g", "h"]
     assert [json.loads(line)["output"] for line in out.read_text().splitlines()] == ["b", "d", "h"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best.jsonl", "in.jsonl"]
     assert (reranked.gains[0].before, reranked.outputs) == ((2 + 8.5 + 2) / 3, 8)
+
+
+def test_scores_that_changed_on_disk_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Length(metrist.Metric):
+        def score_record(self, record: Record) -> float | None:
+            if record.output == "stop":
+                raise ValueError("stop")
+            return float(len(record.output))
+
+    monkeypatch.setattr("metrist.evaluate.rerank.scoring.SHARD_SIZE", 1)
+    source, out, log = tmp_path / "in.jsonl", tmp_path / "best.jsonl", tmp_path / ".best.jsonl.scores"
+    rows = [{"item": item, "output": output} for item, output in (("1", "a"), ("1", "bb"), ("2", "c"), ("2", "stop"))]
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with raises_code(RunError, "metric_failed"):
+        metrist.rerank(source, Length(), out=out, executor="serial")
+    assert b"[[1.0, 2.0]]" in log.read_bytes()
+    log.write_bytes(log.read_bytes().replace(b"[[1.0, 2.0]]", b"[[3.0, 2.0]]"))
+    source.write_text(source.read_text().replace("stop", "dddd"))
+    metrist.rerank(source, Length(), out=out, executor="serial")
+    assert [json.loads(line)["output"] for line in out.read_text().splitlines()] == ["bb", "dddd"]
+
+
+def test_rows_that_cannot_be_read_leave_no_log_of_scores(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("[]\n")
+    with raises_code(InputError, "invalid_row"):
+        metrist.rerank(source, mbr="chrf", out=tmp_path / "best.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".best.jsonl.scores").mkdir()
+    with raises_code(RunError, "unreadable", ".best.jsonl.scores"):
+        metrist.rerank(
+            [{"item": "1", "output": "a"}, {"item": "1", "output": "b"}], mbr="chrf", out=tmp_path / "best.jsonl"
+        )
 
 
 def test_an_item_is_done_with_when_its_last_row_was_read(tmp_path: Path) -> None:

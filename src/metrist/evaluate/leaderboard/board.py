@@ -248,12 +248,14 @@ def leaderboard(
     parse_date(date)
     with lock_folder(folder):
         settings, history = resume_settings(folder, settings)
-        votes = add_votes(folder, _read_votes(data, settings, reading))
+        votes = _read_votes(data, settings, reading)
+        settings = replace(settings, by=votes.by)
+        votes = add_votes(folder, votes, settings)
         board = rank_votes(votes.select(settings.systems), settings, progress)
         strengths = {standing.system: or_none(standing.strength) for standing in board.standings}
         snapshot = Snapshot(date=date, votes=board.votes, strengths=strengths)
         board = replace(board, history=add_snapshot(history, snapshot))
-        write_board(folder, board.to_dict(), replace(settings, by=votes.by))
+        write_board(folder, board.to_dict(), settings)
     return board
 
 

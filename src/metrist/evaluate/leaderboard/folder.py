@@ -69,8 +69,12 @@ class _StoredBoard(msgspec.Struct):
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Make the folder of a leaderboard, and keep other updates waiting."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("w")
+    except OSError as error:
+        raise RunError(f"cannot write {folder}: {error.strerror}", code="cannot_write") from error
+    with file:
         lock(file, wait=True)
         yield
 
@@ -192,10 +196,11 @@ def _load(path: Path, categories: Iterable[str], control: Iterable[str]) -> pa.T
     return table
 
 
-def add_votes(folder: Path, votes: Votes) -> Votes:
+def add_votes(folder: Path, votes: Votes, settings: LeaderboardSettings) -> Votes:
     """Store votes and return all. A vote replaces a stored one of the same rater on the same item and systems."""
     if votes.weight is not None:
         raise RunError("votes with sampling weights cannot be added to a folder", code="invalid_value")
+    _begin_board(folder, settings)
     table, path = _make_table(votes), folder / _VOTES
     if path.exists():
         stored = _load(path, votes.columns, votes.covariates)
@@ -221,6 +226,20 @@ def write_board(folder: Path, board: Mapping[str, Any], settings: LeaderboardSet
     kept = {name: getattr(settings, name) for name in _KEPT}
     with atomic_write_bytes(folder / _BOARD) as file:
         file.write(msgspec.json.format(msgspec.json.encode({**board, "settings": kept}), indent=2))
+
+
+def _begin_board(folder: Path, settings: LeaderboardSettings) -> None:
+    """Write the settings of a new leaderboard before its votes: if this update is cut off, no votes of another kind are
+    added to them."""
+    if (folder / _BOARD).exists():
+        return
+    if (folder / _VOTES).exists():
+        raise RunError(
+            f"{folder / _BOARD} is missing, which says what the votes beside it are about: restore it, or name another "
+            "folder",
+            code="missing_file",
+        )
+    write_board(folder, {"history": []}, settings)
 
 
 def _make_table(votes: Votes) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -12,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from metrist.errors import RunError
 from metrist.evaluate.rerank.rows import Item
 from metrist.io.hashes import hash_records
 from metrist.io.writer import json_line
@@ -25,21 +27,22 @@ from metrist.scores import Failure, Scores
 
 class ScoreLog:
     """The scores of finished tasks in a file beside the output, a line for each, until the output is complete. A task
-    is known by its records and by the signatures of the metrics."""
+    is known by its records and by the signatures of the metrics. A line begins with its checksum: one that was cut off
+    or damaged is not read."""
 
     def __init__(self, out: Path, metrics: Sequence[Metric]) -> None:
         self._path = out.with_name(f".{out.name}.scores")
         self._signatures = "\n".join(metric.signature for metric in metrics).encode("utf-8", "surrogatepass")
         self._known: dict[str, Mapping[str, Any]] = {}
-        if self._path.exists():
-            for line in self._path.read_text(encoding="utf-8").splitlines():
-                try:
-                    entry = json.loads(line)
-                except ValueError:  # Its writer was stopped.
-                    continue
+        try:
+            lines = self._path.read_bytes().splitlines() if self._path.exists() else []
+        except OSError as error:
+            raise RunError(f"cannot read {self._path}: {error.strerror}", code="unreadable") from error
+        for line in lines:
+            checksum, _, data = line.partition(b" ")
+            if data and checksum == _checksum(data):
+                entry = json.loads(data)
                 self._known[entry["task"]] = entry
-        self._file = self._path.open("a", encoding="utf-8")
-        self._file.write("\n")  # The last line may have no end.
 
     def find(self, records: RecordColumns) -> list[Scores] | None:
         """The scores by each metric; None if the task is not done."""
@@ -60,19 +63,27 @@ class ScoreLog:
             return
         failures = [{str(n): [failure.kind, str(failure)] for n, failure in block.failures.items()} for block in scores]
         values = [block.values.tolist() for block in scores]
-        self._file.write(json_line({"task": self._digest(records), "values": values, "failures": failures}) + "\n")
-        self._file.flush()
+        line = json_line({"task": self._digest(records), "values": values, "failures": failures})
+        data = line.encode("utf-8", "backslashreplace")
+        try:
+            with self._path.open("ab") as file:
+                file.write(b"\n" + _checksum(data) + b" " + data)  # The last line may have no end.
+        except OSError as error:
+            raise RunError(f"cannot write {self._path}: {error.strerror}", code="cannot_write") from error
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._file.close()
         if kind is None:
-            self._path.unlink()
+            self._path.unlink(missing_ok=True)
 
     def _digest(self, records: RecordColumns) -> str:
         return hashlib.sha256(self._signatures + hash_records(records).tobytes()).hexdigest()
+
+
+def _checksum(data: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(data)
 
 
 def score_items(
