@@ -111,6 +111,17 @@ def write_records(path: Path, items: int, systems: int = 2, words: int = 12) -> 
     return path
 
 
+def write_scored(path: Path, start: int, stop: int) -> Path:
+    """Records of three systems with scores, for a leaderboard."""
+    rows = (
+        {"item": f"i{item}", "system": system, "output": "x", "scores": {"m": (item * (place + 2)) % 7 + place}}
+        for item in range(start, stop)
+        for place, system in enumerate("abc")
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
 def write_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The metric `models.Model`, whose results are logged; it ends its process at the item `FATAL`."""
     (folder / "models.py").write_text(MODEL)

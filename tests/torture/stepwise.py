@@ -61,6 +61,7 @@ def _kill_before(step: int, folder: str) -> None:
 
 def main() -> None:
     import metrist
+    from metrist.evaluate import leaderboard, rerank  # noqa: F401
     from metrist.run import prefer, removal, stored_pipeline  # noqa: F401
 
     with TemporaryDirectory() as name:  # Loads what is loaded when it is first used.

@@ -28,6 +28,7 @@ from faults import (
     small_disk,
     wait_for,
     write_records,
+    write_scored,
 )
 
 import tiny_models
@@ -223,6 +224,39 @@ def test_exports_and_reports_on_a_full_disk(tmp_path: Path, torture_row: Rows) -
                 assert [path.name for path in disk.iterdir()] == [name], "a part of a file was left"
             (disk / name).unlink()
     row.compare(before, read_contents(tmp_path / "run"))
+
+
+def test_reranking_and_leaderboards_on_a_full_disk(tmp_path: Path, torture_row: Rows) -> None:
+    """A file is there whole or not at all, and a leaderboard keeps the votes that it had."""
+    row = torture_row("disk full: rerank, leaderboard")
+    source = write_records(tmp_path / "in.jsonl", 300, systems=4)
+    first, second = write_scored(tmp_path / "first.jsonl", 0, 300), write_scored(tmp_path / "second.jsonl", 200, 900)
+    choose = ["rerank", source, "--mbr", "chrf", "--draws", "0", "-o"]
+    updates = [["leaderboard", first, "--date", "2026-01-01"], ["leaderboard", second, "--date", "2026-02-01"]]
+    options = ["--draws", "0", "--into"]
+    (tmp_path / "calm").mkdir()
+    assert run(*choose, tmp_path / "calm" / "best.jsonl").returncode == 0
+    for update in updates:
+        assert run(*update, *options, tmp_path / "calm" / "board").returncode == 0
+    calm = read_contents(tmp_path / "calm")
+    with small_disk(tmp_path / "disk", 8) as disk:
+        for kilobytes in (8, 24, len(calm["best.jsonl"]) // 1024):
+            resize_disk(disk, kilobytes)
+            with row.attempt():
+                check_clear(run(*choose, disk / "best.jsonl"), "No space")
+                assert not (disk / "best.jsonl").exists()
+        resize_disk(disk, 65536)
+        assert run(*choose, disk / "best.jsonl").returncode == 0
+        assert run(*updates[0], *options, disk / "board").returncode == 0
+        before = (disk / "board" / "votes.parquet").read_bytes()
+        for leave in (0, 4096, len(calm["board/votes.parquet"]) - 1):
+            ballast = fill(disk, leave=leave)
+            with row.attempt():
+                check_clear(run(*updates[1], *options, disk / "board"), "No space")
+            row.compare({"votes": before}, {"votes": (disk / "board" / "votes.parquet").read_bytes()})
+            ballast.unlink()
+        assert run(*updates[1], *options, disk / "board").returncode == 0
+        row.compare(calm, read_contents(disk))
 
 
 # ---- Read-only folders

@@ -21,6 +21,7 @@ from faults import (
     wait_for,
     write_model,
     write_records,
+    write_scored,
 )
 from stepwise import start_steps
 
@@ -108,6 +109,77 @@ def test_kills_before_every_change(
             row.lost += server.answered.total() - len(server.answered)
             shutil.rmtree(out)
     assert step > 10
+
+
+COUNTED = """
+import os
+import metrist
+
+class Counted(metrist.Metric):
+    resident = True
+    def score_record(self, record):
+        with open(os.environ["CALLS"], "a") as file:
+            file.write("x")
+        return float(len(record.output) * 7 % 11)
+"""
+RERANK = """
+import os
+from metrist.evaluate.rerank import scoring
+os.environ["CALLS"] = {calls!r}
+scoring.SHARD_SIZE_WITH_MODEL = 8
+metrist.rerank({first!r}, ["counted.Counted"], out={out!r} + "/best.jsonl", executor="serial", draws=0)
+"""
+LEADERBOARD = """
+import json, os
+board = {out!r} + "/board.json"
+if not os.path.exists(board) or not json.load(open(board))["history"]:
+    metrist.leaderboard({first!r}, into={out!r}, date="2026-01-01", draws=0)
+metrist.leaderboard({second!r}, into={out!r}, date="2026-02-01", draws=0)
+"""
+
+
+@pytest.mark.parametrize("name", ["rerank", "leaderboard"])
+def test_kills_before_every_change_of_a_file(name: str, tmp_path: Path, torture_row: Rows) -> None:
+    """A file is there whole or not at all. The same command again ends with the files of a calm one, and scores again
+    what was in the task that was cut off."""
+    row = torture_row("kill -9 before every change: rerank, leaderboard")
+    (tmp_path / "counted.py").write_text(COUNTED)
+    first, second, calls = tmp_path / "first.jsonl", tmp_path / "second.jsonl", tmp_path / "calls"
+    if name == "rerank":
+        write_records(first, 20, systems=4)
+    else:
+        write_scored(first, 0, 30)
+        write_scored(second, 20, 60)
+    with start_steps(tmp_path) as steps:
+
+        def attempt(step: int, folder: Path) -> int:
+            folder.mkdir(exist_ok=True)
+            code = RERANK if name == "rerank" else LEADERBOARD
+            paths = {"first": first, "second": second, "out": folder, "calls": calls}
+            return steps(step, folder, code.format(**{key: str(path) for key, path in paths.items()}))
+
+        def read_files(folder: Path) -> dict[str, bytes]:
+            """All files but those that were not written to their end."""
+            return {path: data for path, data in read_contents(folder).items() if not path.endswith(".part")}
+
+        assert attempt(0, tmp_path / "calm") == 0
+        expected = read_files(tmp_path / "calm")
+        assert expected.keys() == ({"best.jsonl"} if name == "rerank" else {"board.json", "lock", "votes.parquet"})
+        step, is_killed = 0, True
+        while is_killed:
+            step += 1
+            out = tmp_path / f"killed-{step}"
+            calls.write_bytes(b"")
+            with row.attempt():
+                ended = attempt(step, out)
+                is_killed = ended == -signal.SIGKILL
+                if (chosen := out / "best.jsonl").exists():
+                    row.compare({"chosen": expected["best.jsonl"]}, {"chosen": chosen.read_bytes()})
+                assert ended == 0 or (is_killed and attempt(0, out) == 0), (step, ended)
+            row.compare(expected, read_files(out))
+            row.lost += max(0, calls.stat().st_size - 80 - 8)  # Of 80 outputs, eight are in a task.
+            shutil.rmtree(out)
+    assert step > 8
 
 
 # ---- At random moments

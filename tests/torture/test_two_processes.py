@@ -7,10 +7,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from faults import JudgeServer, check_readers, list_scores, make_training, run, start, wait_for, write_records
+import pyarrow.parquet as pq
+from faults import (
+    JudgeServer,
+    check_readers,
+    list_scores,
+    make_training,
+    run,
+    start,
+    wait_for,
+    write_records,
+    write_scored,
+)
 
 from annotation_projects import make_project, make_rows, read_clicks
 from fault_server import FaultServer
@@ -158,6 +170,25 @@ def test_one_annotation_project(tmp_path: Path, torture_row: Rows) -> None:
         extra = set(found) - set(acknowledged)
         assert len(extra) <= 1
         row.compare(acknowledged, {key: value for key, value in found.items() if key not in extra})
+
+
+def test_one_folder_of_a_leaderboard(tmp_path: Path, torture_row: Rows) -> None:
+    """Four updates at once, of which one is killed: all votes of the others are there, and its own after it was given
+    again."""
+    row = torture_row("two processes: leaderboard")
+    sources = [write_scored(tmp_path / f"{n}.jsonl", 40 * n, 40 * n + 40) for n in range(4)]
+    for number in range(3):
+        out = tmp_path / f"board-{number}"
+        with row.attempt():
+            processes = [start("leaderboard", source, "--draws", "0", "--into", out) for source in sources]
+            if number:
+                wait_for((out / "lock").exists)
+                processes[0].send_signal(signal.SIGKILL)
+                processes.pop(0).communicate()
+            finish(processes)
+            assert run("leaderboard", sources[0], "--draws", "0", "--into", out).returncode == 0
+        votes = Counter(pq.read_table(out / "votes.parquet")["item"].to_pylist())
+        row.compare({f"i{item}": 3 for item in range(160)}, votes)
 
 
 def test_one_folder_of_a_training(tmp_path: Path, torture_row: Rows) -> None:
