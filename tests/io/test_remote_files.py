@@ -62,6 +62,7 @@ def test_patterns_and_flat_files(store: Any, tmp_path: Path) -> None:
         ("s3://", "invalid_value"),
         ("memory://bucket/none.jsonl", "missing_file"),
         ("file:///none/none.jsonl", "missing_file"),
+        ("file://host/x.jsonl", "invalid_value"),
         ("unknown://host/x.jsonl", "unsupported"),
         ("my_store://host/x.jsonl", "unsupported"),
         ("S3://bucket/x.jsonl", "unsupported"),

@@ -23,6 +23,7 @@ from metrist.llm import gateway
 from metrist.llm.cache import FILE_NAME, open_cache
 from metrist.llm.messages import Sampling
 from metrist.run.manifest import decode_manifest, read_log
+from metrist.run.removal import plan_removal
 from metrist.web.annotation.answers import Answers
 from run_contents import contents
 from scripted_llm import Scripted, say
@@ -64,6 +65,28 @@ from metrist.run import stored_pipeline
 stored_pipeline._LOGGED_SECONDS, models.FATAL = 60.0, "i25"
 metrist.score({source!r}, ["rougeL", "models.Model"], out={out!r}, shard_size=12, executor="serial")
 """
+
+
+def test_manifests_of_another_format(tmp_path: Path, torture_row: Rows) -> None:
+    """What a later version may have written is refused by whoever reads or writes, and stays as it is."""
+    row = torture_row("corrupted: manifest of another format")
+    source, folder = write_records(tmp_path / "in.jsonl", 5), tmp_path / "run"
+    metrist.score(source, ["rougeL"], out=folder)
+    manifest = folder / "manifest.json"
+    known = json.loads(manifest.read_text())
+    del known["checksum"]
+    for form in (0, 1, known["format"] + 1, 10**9, -1, 2.5, "3", None, [], {}):
+        manifest.write_text(json.dumps({**known, "format": form, "further": {"a": 1}}))
+        before = read_contents(folder)
+        for call in (
+            lambda: metrist.load(folder),
+            lambda: metrist.open_run(folder),
+            lambda: metrist.score(source, ["chrf"], out=folder),
+            lambda: plan_removal(folder, metrics=["rougeL"]),
+        ):
+            with row.attempt(), pytest.raises(MetristError):
+                call()
+        row.compare(before, read_contents(folder))
 
 
 def test_files_of_a_run_folder(tmp_path: Path, torture_row: Rows, monkeypatch: pytest.MonkeyPatch) -> None:

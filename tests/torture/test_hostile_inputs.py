@@ -1,5 +1,5 @@
-"""Files that unpack without end, texts that fill every mark, and servers that repeat keys or count absurdly: all are
-refused or borne within bounds of memory."""
+"""Files that unpack without end, texts that fill every mark, servers that repeat keys or count absurdly, scores without
+measure and URLs of any scheme: all are refused or borne within bounds of memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 from faults import command, run
 
+import metrist
 from fault_server import FaultServer, answer, error, status
+from metrist.errors import MetristError
 from metrist.metrics.prompt_layout import make_mark
 from torture_table import TortureRow
 
@@ -129,3 +131,66 @@ def test_servers_that_repeat_the_key_or_count_absurdly(tmp_path: Path, torture_r
         environment["METRIST_PRICES"] = str(tmp_path / "prices.toml")
         done = judge(server.url, "--max-cost", "0.5")
         assert "cannot be right" in done.stdout + done.stderr, (done.stdout, done.stderr)
+
+
+EXTREME = """
+import metrist
+
+class Extreme(metrist.Metric):
+    def score_record(self, record):
+        return float(record.extra["x"])
+"""
+
+
+def test_scores_that_are_huge_or_far_from_zero(tmp_path: Path, torture_row: Rows) -> None:
+    """Tests of scores + 1e12 have the p-values and the interval of the same scores; near 1e308 each command ends with
+    its result or a clear error."""
+    row = torture_row("hostile scores: 1e12, 1e308")
+    (tmp_path / "extreme.py").write_text(EXTREME)
+    environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    compared = {}
+    for name, offset, unit in (("near", 0.0, 1.0), ("far", 1e12, 1.0), ("huge", 0.0, 1e307), ("below", -1e308, 1e306)):
+        source, folder = tmp_path / f"{name}.jsonl", tmp_path / name
+        values = {"a": [n * 7 % 11 for n in range(30)], "b": [n * 7 % 11 + bool(n % 5) for n in range(30)]}
+        rows = [
+            {"item": str(n), "system": system, "output": "o", "x": offset + unit * value}
+            for system, own in values.items()
+            for n, value in enumerate(own)
+        ]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        for arguments in (
+            ["score", source, "-m", "extreme.Extreme", "-o", folder],
+            ["compare", folder, "--format", "json"],
+            ["report", folder, "-o", tmp_path / f"{name}.html"],
+            ["leaderboard", folder, "--draws", 20],
+            ["rerank", source, "-m", "extreme.Extreme", "--draws", 20],
+        ):
+            with row.attempt():
+                done = run(*arguments, env=environment)
+                said = done.stdout + done.stderr
+                assert "Traceback" not in said and "Warning" not in said, said[-2000:]  # noqa: PT018
+                assert done.returncode == 0 or (done.returncode == 2 and unit != 1.0), (arguments, said[-2000:])
+            if arguments[0] == "compare" and unit == 1.0:
+                compared[name] = json.loads(done.stdout)["rows"][0]
+    tested = {key: value for key, value in compared["near"].items() if not key.startswith("score")}
+    assert tested["better"] == "b"
+    row.compare(tested, {key: compared["far"][key] for key in tested})
+
+
+SCHEMES = "ftp sftp gopher data file jar zip tar s3 gs abfs hdfs webhdfs smb git ldap mailto javascript jupyter HTTP S3"
+
+
+def test_urls_of_any_scheme(torture_row: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be read or written there: each is an error of metrist's own, whatever package is missing."""
+    row = torture_row("hostile URLs")
+    for name in ("AWS_EC2_METADATA_DISABLED", "NO_GCE_CHECK"):
+        monkeypatch.setenv(name, "true")
+    records = [{"item": "1", "system": "s", "output": "a", "references": ["a"]}]
+    for scheme in SCHEMES.split():
+        for rest in ("//127.0.0.1:1/x.jsonl", "//", "///", "//user:pw@127.0.0.1:1/x.jsonl", "//127.0.0.1:port/x.jsonl"):
+            url = f"{scheme}:{rest}"
+            with row.attempt(), pytest.raises(MetristError) as error:
+                metrist.score(url, ["length"])
+            assert "pw@" not in str(error.value), str(error.value)
+        with row.attempt(), pytest.raises(MetristError):
+            metrist.score(records, ["rougeL"], out=f"{scheme}://127.0.0.1:1/run/")

@@ -85,6 +85,8 @@ def local_path(url: str) -> Path:
         raise InputError(
             f"{url}: expected a URL such as s3://bucket/file.jsonl, without '..' and '::'", code="invalid_value"
         )
+    if scheme == "file" and not rest.startswith("/"):  # fsspec takes another machine for a folder here.
+        raise InputError(f"{url}: expected a whole path, as in file:///data/file.jsonl", code="invalid_value")
     if _HUB_DATASET.fullmatch(url):
         parts[-1] += ".parquet"
     return local_folder().joinpath(re.sub(r"[^a-z0-9]", "-", scheme), *parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,22 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         metrist.rerank(
             [{"item": "1", "output": "a"}, {"item": "1", "output": "b"}], mbr="chrf", out=tmp_path / "best.jsonl"
         )
+
+
+def test_means_of_huge_scores_are_numbers_or_refused() -> None:
+    huge = [Record(item="1", system="s", output=text, extra={"x": x}) for text, x in (("a", 1.5e308), ("b", 1.4e308))]
+
+    class Extreme(metrist.Metric):
+        def score_record(self, record: Record) -> float:
+            return float(record.extra["x"])
+
+    (gain,) = metrist.rerank(huge, Extreme(), draws=0).gains
+    assert (gain.before, gain.after) == (pytest.approx(1.45e308), 1.5e308)
+    others = [Record(item="2", system="s", output=r.output, extra=r.extra) for r in huge]
+    assert metrist.rerank([*huge, *others], Extreme(), draws=0).gains[0].after == pytest.approx(1.5e308)
+    signed = [replace(r, extra={"x": -1.5e308 if r.output == "b" else 1.5e308}) for r in (*huge, *others)]
+    with raises_code(RunError, "invalid_value"):
+        metrist.rerank(signed, Extreme(), draws=10)
 
 
 def test_an_item_is_done_with_when_its_last_row_was_read(tmp_path: Path) -> None:

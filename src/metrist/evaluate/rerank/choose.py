@@ -118,7 +118,7 @@ class Ranker:
                 scores={
                     metric.label: float(value) for metric, value in zip(self.metrics, values[position], strict=True)
                 },
-                lead=None if best is None else float(goodness[position] - best),
+                lead=None if best is None else float(goodness[position]) - float(best),
             )
             for position in chosen
         ]

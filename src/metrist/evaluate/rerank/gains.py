@@ -47,9 +47,7 @@ class ItemMeans:
     def add(self, values: Column, chosen: Sequence[int]) -> None:
         """Add an item's scores, a row per output; only outputs that a metric scored count."""
         for rows in (values, values[chosen]):
-            counts = np.count_nonzero(~np.isnan(rows), axis=0)
-            with np.errstate(invalid="ignore"):
-                self._means.extend(np.nansum(rows, axis=0) / counts)
+            self._means.extend(_average(rows))
 
     def estimate(
         self, metrics: Sequence[Metric], used: int, draws: int, seed: int, confidence: float
@@ -67,13 +65,21 @@ class ItemMeans:
                     used=number < used,
                     higher_is_better=metric.higher_is_better,
                     items=len(before),
-                    before=float(before.mean()) if len(before) else np.nan,
-                    after=float(after.mean()) if len(after) else np.nan,
+                    before=float(_average(before)),
+                    after=float(_average(after)),
                     low=low,
                     high=high,
                 )
             )
         return tuple(gains)
+
+
+def _average(rows: Column) -> Column:
+    """The means over the first axis of what is not NaN, also where the sum is too large for a number."""
+    counts = np.count_nonzero(~np.isnan(rows), axis=0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        means: Column = np.nansum(rows, axis=0) / counts
+        return np.nansum(rows / counts, axis=0) if np.isinf(means).any() else means
 
 
 def _mean(sums: Column) -> Column:
