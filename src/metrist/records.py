@@ -258,10 +258,8 @@ def _content(unit: Unit) -> Any:
     if isinstance(unit, Pair):
         return _content(unit.first), _content(unit.second)
     r = unit  # Hashes on disk depend on this order.
-    return (
-        *(r.item, r.system, r.output, r.source, r.references, r.instruction, r.task, r.language),
-        sorted(r.extra.items(), key=str) if r.extra else None,
-    )
+    extra = sorted(r.extra.items(), key=str) if r.extra else None
+    return r.item, r.system, r.output, r.source, r.references, r.instruction, r.task, r.language, extra
 
 
 def _plain(value: object) -> Any:

@@ -26,9 +26,8 @@ from metrist.ratings import Error
 from metrist.scores import Scores
 
 COLUMNS = (
-    *("item", "system", "metric", "value", "parts", "stats", "errors"),
-    *("explanation", "failure", "signature"),
-)
+    "item", "system", "metric", "value", "parts", "stats", "errors", "explanation", "failure", "signature",
+)  # fmt: skip
 #: Columns that tell a file of results, also of an earlier version, from one of records.
 _RESULT_COLUMNS = {"item", "system", "metric", "value", "signature"}
 #: Those that tell a file of preferences, which `metrist prefer` writes.

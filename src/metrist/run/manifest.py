@@ -30,9 +30,9 @@ _LISTED_PART = re.compile(rb'\{\s+"file": "[0-9a-f.parquet]+",[^{}]+\}')
 FRAME = struct.Struct("<q32s")
 #: Columns with few distinct values; trying to find such in others takes a fifth of the time of writing.
 _REPEATED = (
-    *("item", "system", *OPTIONAL_FIELDS, "references.list.element", "source_digest"),
-    *("aspect", "rater", "choice", "metric", "parts.key_value.key", "failure", "failure_kind", "first", "second"),
-)
+    "item", "system", *OPTIONAL_FIELDS, "references.list.element", "source_digest", "aspect", "rater", "choice",
+    "metric", "parts.key_value.key", "failure", "failure_kind", "first", "second",
+)  # fmt: skip
 #: Rows of a part's row group.
 _GROUP_ROWS = 1 << 16
 

@@ -190,7 +190,9 @@ def name_columns(labels: Sequence[str]) -> list[str]:
     """The column of each metric in a table with a column for each. Labels that SQL takes for the same, or for one of
     the other columns, get a number."""
     uses = Counter([*KEYS, *(label.casefold() for label in labels)])
-    taken, numbers, columns = {name for name in uses if uses[name] == 1}, Counter[str](), []
+    taken = {name for name in uses if uses[name] == 1}
+    numbers = Counter[str]()
+    columns = []
     for label in labels:
         key, column = label.casefold(), label
         while uses[key] > 1 and (column == label or column.casefold() in taken):
@@ -319,7 +321,8 @@ class _Views:
         """The name of a table of a metric's rows that do not count, because there are others or the record is gone;
         empty if there are none."""
         assert metric.finished is not None
-        parts, key = metric.finished.parts, "pair" if metric.compares else "record"
+        parts = metric.finished.parts
+        key = "pair" if metric.compares else "record"
         if not parts:
             return ""
         columns = [key, "failure_kind", "incomplete"]

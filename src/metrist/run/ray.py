@@ -100,7 +100,9 @@ def find_resources(metric: Metric, nodes: Sequence[Node], device: str = "auto") 
     wants_gpu = any(part.resident and part.extra in _TORCH_EXTRAS for part in nested)
     gpu = max(gpus) if gpus else float(wants_gpu and has_gpus)
     model_cpus = 1.0 if gpu else min(MODEL_CPUS, max((node.cpus for node in nodes), default=1.0))
-    return Resources(max(cpus) if cpus else model_cpus if is_resident(metric) else 1.0, gpu)
+    if cpus:
+        return Resources(max(cpus), gpu)
+    return Resources(model_cpus if is_resident(metric) else 1.0, gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,9 @@ class RayWorkers:
         if needs != self._needs:
             self._stop()
             self._needs, self._size = needs, 0
-        self._next_resize, self._idle_since, self._deaths_in_a_row = 0.0, None, 0
+        self._next_resize = 0.0
+        self._idle_since = None
+        self._deaths_in_a_row = 0
         self._resize()
 
     def see_folder(self, needs: Resources | None = None) -> bool:
@@ -404,7 +408,9 @@ class RayWorkers:
             if entry is None:
                 self._check_worker(*reply)
             else:
-                entry.is_done, entry.reply, self._deaths_in_a_row = True, reply, 0
+                entry.is_done = True
+                entry.reply = reply
+                self._deaths_in_a_row = 0
             self._idle.append(worker)
         now = time.monotonic()
         is_busy = bool(self._idle) or any(entry for _, entry in self._calls.values())

@@ -54,7 +54,8 @@ def query_with_notes(run: Run, sql: str) -> tuple[pa.Table, list[str]]:
     answer = run_query(run, sql)
     if not answer.reads_scores:
         return answer.table, []
-    notes, hashes = list[str](), run.read_hashes() if answer.differing else None
+    notes: list[str] = []
+    hashes = run.read_hashes() if answer.differing else None
     for metric in answer.differing:
         _, missing = run.read_scores(metric, hashes)
         notes += run.describe_missing(metric, missing)

@@ -55,18 +55,16 @@ def scores_table(metric: str, hashes: Hashes, scores: Scores, texts: bool = True
         values = np.stack(list(scores.parts.values()), axis=1).reshape(-1)
         numbers = pa.array(values, pa.float64(), mask=np.isnan(values))
         parts = pa.MapArray.from_arrays(pa.array(np.arange(size + 1, dtype=np.int32) * width), names, numbers)
-    has_plain_stats = np.array_equal(scores.stats, plain_stats(scores.values))
+    statistics = pa.nulls(size, SCORES.field("statistics").type)
+    if not np.array_equal(scores.stats, plain_stats(scores.values)):
+        offsets = pa.array(np.arange(size + 1, dtype=np.int32) * scores.stats.shape[1])
+        statistics = pa.ListArray.from_arrays(offsets, pa.array(np.asarray(scores.stats, np.float64).reshape(-1)))
     columns = {
         "metric": repeat_value(metric, size),
         "record": make_hash_array(hashes),
         "value": pa.array(scores.values, pa.float64(), mask=np.isnan(scores.values)),
         "parts": parts,
-        "statistics": pa.nulls(size, SCORES.field("statistics").type)
-        if has_plain_stats
-        else pa.ListArray.from_arrays(
-            pa.array(np.arange(size + 1, dtype=np.int32) * scores.stats.shape[1]),
-            pa.array(np.asarray(scores.stats, np.float64).reshape(-1)),
-        ),
+        "statistics": statistics,
         "failure": _sparse(scores.failures, size, str),
         "failure_kind": pa.array(kinds, TEXT) if scores.failures else pa.nulls(size, TEXT),
         "incomplete": pa.array(incomplete),
@@ -94,16 +92,14 @@ def _errors_array(errors: Mapping[int, Sequence[Error]], size: int) -> pa.Array:
     kind = SCORES.field("errors").type
     if not errors:
         return pa.nulls(size, kind)
-    rows = [
-        [
-            {k: encodable(v) if isinstance(v, str) else v for k, v in split_fields(error).items()}
-            for error in errors[row]
-        ]
-        if row in errors
-        else None
-        for row in range(size)
-    ]
+    rows: list[list[dict[str, Any]] | None] = [None] * size
+    for row, listed in errors.items():
+        rows[row] = [_make_encodable(split_fields(error)) for error in listed]
     return pa.array(rows, kind)
+
+
+def _make_encodable(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: encodable(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _score_originals(scores: Scores) -> dict[int, str]:

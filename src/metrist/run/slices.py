@@ -113,8 +113,10 @@ class ReadSlice:
         return str(self.slice)
 
     def run(self, _metrics: Mapping[str, Metric]) -> SliceRead | None:
-        store, tables = self.store.open(), InputTables(number=self.number)
-        names, judged, checked = [hash_names([])], [hash_names([])], list[tuple[NDArray[np.uint64], ...]]()
+        store = self.store.open()
+        tables = InputTables(number=self.number)
+        names, judged = [hash_names([])], [hash_names([])]
+        checked: list[tuple[NDArray[np.uint64], ...]] = []
         try:
             reader = self.slice.open(self.options)
             for batch in reader.batches():

@@ -133,7 +133,8 @@ class StoredPipeline(Pipeline):
                 self._kept = list(zip(shards, self._own_hashes, strict=True))
                 self._count = sum(map(len, self._own_hashes))
                 manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
-                self._run, self._texts = Run(self._store, manifest), manifest.texts
+                self._run = Run(self._store, manifest)
+                self._texts = manifest.texts
             self._total = self._count
             self._open_metrics()
             for metrics, executor in self._phases:
@@ -412,7 +413,9 @@ class StoredPipeline(Pipeline):
                 self._store.add_results(rows)
             for text, places in starts.items():
                 # In the order of the records, so that nothing has to be sorted when they are read.
-                if (parts := list(places)) != (ordered := sorted(places, key=places.__getitem__)):
+                parts = list(places)
+                ordered = sorted(places, key=places.__getitem__)
+                if parts != ordered:
                     self._store.drop_parts(text, parts, ordered)
 
     def _plan_slices(self, metrics: Sequence[Metric], size: SliceSize) -> Iterator[ScoreSlice]:

@@ -360,7 +360,8 @@ class StoredRun:
     ) -> Hashes:
         """The hashes of the records, or pairs, that this version of a metric has scored and need not score again: none
         where nothing at all succeeded. Parts that cannot be read are added to `damaged`."""
-        found, has_success = [np.empty((0, HASH_BYTES), np.uint8)], False
+        found = [np.empty((0, HASH_BYTES), np.uint8)]
+        has_success = False
         metric = self.manifest.metric(text)
         versions = [version for version in metric.versions if version.signature == signature] if metric else []
         for part in (part for version in versions for part in version.parts if part.tokens or not tokens):

@@ -80,7 +80,9 @@ class ScoreReader:
     @refuses_damage
     def _find_positions(self, wanted: Hashes) -> NDArray[np.int64] | None:
         """For each record the row of its score; None: all are in order. Values are read on the way if they fit."""
-        in_order, unsettled, values = True, [np.empty(0, np.int64)], [np.empty(0)]
+        in_order = True
+        unsettled = [np.empty(0, np.int64)]
+        values = [np.empty(0)]
         reads_values = self._run.recent.has_room(8 * self.size)
         for start, table in self._read(["record", "failure_kind", "incomplete", *(["value"] if reads_values else [])]):
             values += [tables.read_numbers(table["value"])] if reads_values else []

@@ -110,19 +110,14 @@ JUDGMENTS = pa.schema(
     ]
 )
 #: Columns that have a value in every row, whatever the table.
-REQUIRED = frozenset(
-    {
-        *("record", "pair", "item", "system", "first", "source_digest", "comparator"),
-        *("incomplete", "input"),
-    }
-)
+REQUIRED = frozenset({
+    "record", "pair", "item", "system", "first", "source_digest", "comparator", "incomplete", "input",
+})  # fmt: skip
 #: Columns that can quote a text: a run without texts leaves them out, but for the original names of records.
-QUOTING_COLUMNS = frozenset(
-    {
-        *("output", *CONTEXT_FIELDS, "references", "extra", "original", "columns"),
-        *("explanation", "raw", "raws", "tokens", "errors", "text", "revision", "answer", "failure"),
-    }
-)
+QUOTING_COLUMNS = frozenset({
+    "output", *CONTEXT_FIELDS, "references", "extra", "original", "columns", "explanation", "raw", "raws", "tokens",
+    "errors", "text", "revision", "answer", "failure",
+})  # fmt: skip
 
 
 #: Each table's schema, and that of a run without texts.
@@ -132,8 +127,13 @@ _SCHEMAS = {
         pa.schema([f for f in schema if f.name not in QUOTING_COLUMNS or (name, f.name) == ("records", "original")]),
     )
     for name, schema in (
-        *(("records", RECORDS), ("ratings", RATINGS), ("errors", ERRORS), ("preferences", PREFERENCES)),
-        *(("given", GIVEN), ("scores", SCORES), ("judgments", JUDGMENTS)),
+        ("records", RECORDS),
+        ("ratings", RATINGS),
+        ("errors", ERRORS),
+        ("preferences", PREFERENCES),
+        ("given", GIVEN),
+        ("scores", SCORES),
+        ("judgments", JUDGMENTS),
     )
 }
 #: Rows, and characters of texts, from which on records go into a part.

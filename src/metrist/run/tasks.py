@@ -282,7 +282,9 @@ def read_shards(
 ) -> Iterator[tuple[int, Sequence[Any]]]:
     """Consecutive records, as columns, or pairs, with the position of the first, the same whenever the same input is
     read. A metric that can score none of the first ones is refused."""
-    needs, start, waiting = NeedsCheck(metrics), 0, list[Sequence[Any]]()
+    needs = NeedsCheck(metrics)
+    start = 0
+    waiting: list[Sequence[Any]] = []
     blocks: Iterable[Sequence[Any]] = (
         (batch.records for batch in units.batches(size * max(1, BATCH_RECORDS // size), judgments=False))
         if isinstance(units, Reader)
@@ -483,8 +485,10 @@ class SliceSize:
             count = size = self.rows
             if len(rows) <= 1.5 * size:
                 count = len(rows)
-            elif len(ends := np.flatnonzero(items[rows[1 : size + 1]] != items[rows[:size]])) and 2 * ends[-1] > size:
-                count = int(ends[-1]) + 1
+            else:
+                ends = np.flatnonzero(items[rows[1 : size + 1]] != items[rows[:size]])
+                if len(ends) and 2 * ends[-1] > size:
+                    count = int(ends[-1]) + 1
             chosen, rows = rows[:count], rows[count:]
             first, last = int(chosen[0]), int(chosen[-1])
             yield range(first, last + 1) if last - first + 1 == count else chosen

@@ -83,7 +83,10 @@ class OutputTexts:
     def __init__(
         self, run: StoredRun, items: Sequence[str], systems: Sequence[str], remarks: Sequence[str] = ()
     ) -> None:
-        self.run, self.items, self.systems, self.remarks = run, items, systems, list(remarks)
+        self.run = run
+        self.items = items
+        self.systems = systems
+        self.remarks = list(remarks)
 
     @classmethod
     def open(

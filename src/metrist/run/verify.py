@@ -303,7 +303,8 @@ def _measure_differences(
     lacks a number."""
     # Where every output failed, there are no parts, and the width of the metric's statistics is not known.
     absent = {name: np.full(len(then["value"]), 0.0 if name.startswith("statistic") else np.nan) for name in then | now}
-    old, new = (np.stack([*{**absent, **numbers}.values()]) for numbers in (then, now))
+    old = np.stack([then.get(name, column) for name, column in absent.items()])
+    new = np.stack([now.get(name, column) for name, column in absent.items()])
     with np.errstate(invalid="ignore"):
         differences = np.abs(old - new) / np.maximum(1, np.abs(old))
     differences[(old == new) | (np.isnan(old) & np.isnan(new))] = 0
