@@ -130,7 +130,8 @@ def fleiss_kappa(ratings: Ratings) -> Statistic:
     """Return Fleiss' kappa as a function of how often each output counts; NaN if all ratings have one value."""
     compared = pairable(ratings)
     values, level = np.unique(compared.value, return_inverse=True)
-    (output, _, alike), counts = runs(compared, level), compared.counts()
+    output, _, alike = runs(compared, level)
+    counts = compared.counts()
     agreeing = sum_by_code(alike * (alike - 1.0), output, compared.outputs)
     share = np.nan_to_num(divide(agreeing, counts * (counts - 1.0)))
 
@@ -253,9 +254,11 @@ def _compare_raters(ratings: Ratings, compare: Comparison, purpose: str = "Cohen
         # Outputs with the same two values are one output that counts several times.
         cells, cell = np.unique(table[shared][:, [first, second]], axis=0, return_inverse=True)
         first_values, second_values = cells.T
-        return lambda weights: compare(
-            first_values, second_values, level_totals(weights, shared, cell.reshape(-1), len(cells))
-        )
+
+        def statistic(weights: Floats) -> Floats:
+            return compare(first_values, second_values, level_totals(weights, shared, cell.reshape(-1), len(cells)))
+
+        return statistic
 
     return [compared(first, second) for first, second in combinations(range(table.shape[1]), 2)]
 

@@ -308,9 +308,8 @@ def _test_sequentially(
 def _start_test(
     plan: _TestPlan, measure: Measure, panel: ScorePanel, pair: tuple[int, int], grouping: Grouping | Codes
 ) -> _SequentialTest:
-    first, second = (
-        np.array([estimate(measure, panel.sample(metric), grouping, average=plan.average).values[0]]) for metric in pair
-    )
+    values = [estimate(measure, panel.sample(metric), grouping, average=plan.average).values for metric in pair]
+    first, second = values[0][:1], values[1][:1]
     twice = Sample(
         human=np.concatenate([panel.human, panel.human]),
         metric=np.concatenate([panel.metrics[pair[0]], panel.metrics[pair[1]]]),
