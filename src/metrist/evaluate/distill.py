@@ -84,7 +84,8 @@ def read_judged_run(
     by_sentence = bool(scores.errors) and not isinstance(chosen, PartMetric)
     reader = read_inputs(run, texts)
     examples: list[SupportExample] = []
-    seen, without_source, in_other_language, learner = 0, 0, 0, Consistency(model=base)
+    seen = without_source = in_other_language = 0
+    learner = Consistency(model=base)
     for entry in reader.entries():
         for record in entry.new:
             if (record.item, record.system) not in labels:

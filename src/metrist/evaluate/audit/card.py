@@ -119,12 +119,22 @@ class JudgeCard:
         baselines = dict.fromkeys(
             f"{finding.name.partition(',')[0]}: {finding.baseline}" for finding in measured if "," in finding.baseline
         )
-        over_items = any(finding.name.startswith(("acc_eq", "spearman")) for finding in measured)
         missing: dict[str, list[str]] = {}
         for finding in self.findings:
             if finding.verdict == "not measured":
                 missing.setdefault(finding.reason, []).append(finding.name)
-        unclear = any(map(_is_unclear, measured))
+        notes = [
+            f"Judge card of {self.judge}. Audited on {sizes}. {intervals}",
+            *(f"{', '.join(names)}: not measured: {reason}" for reason, names in missing.items()),
+            *baselines,
+        ]
+        if "length" in parts:
+            notes.append("length: the logarithm of the number of characters")
+        if any(finding.name.startswith(("acc_eq", "spearman")) for finding in measured):
+            notes.append("acc_eq and spearman compare outputs of all items; `metrist meta` those of one item")
+        if any(map(_is_unclear, measured)):
+            notes.append("unclear: the number is beyond the limit, but not its whole interval; more items may decide")
+        notes += [*describe_replay("The audit", self.usage), *self.notes]
         names = ("part", "what", "value", "n", "verdict", "problem if")
         return Table(
             title=self.verdict,
@@ -134,19 +144,7 @@ class JudgeCard:
                 ["" if number and parts[number - 1] == part else part, *_card_row(finding)]
                 for number, (part, finding) in enumerate(zip(parts, measured, strict=True))
             ],
-            notes=[
-                f"Judge card of {self.judge}. Audited on {sizes}. {intervals}",
-                *(f"{', '.join(names)}: not measured: {reason}" for reason, names in missing.items()),
-                *baselines,
-                *(["length: the logarithm of the number of characters"] * ("length" in parts)),
-                *(["acc_eq and spearman compare outputs of all items; `metrist meta` those of one item"] * over_items),
-                *(
-                    ["unclear: the number is beyond the limit, but not its whole interval; more items may decide"]
-                    * unclear
-                ),
-                *describe_replay("The audit", self.usage),
-                *self.notes,
-            ],
+            notes=notes,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -67,7 +67,8 @@ def choose_limits(data: Any, good: float, metric: str | None = None, aspect: str
             dataset, metric = join(results), results.metrics[0].label
     metric, aspect = _choose("metric", metric, list(dataset.scores)), _choose("aspect", aspect, list(dataset.ratings))
     scores, is_good, weights = _select_outputs(dataset, metric, aspect, good)
-    count, share = len(scores), float(np.average(is_good, weights=weights)) if len(scores) else 0.0
+    count = len(scores)
+    share = float(np.average(is_good, weights=weights)) if count else 0.0
     if not 0 < share < 1:
         raise RunError(
             f"{'all' if share else 'none'} of the {count:,} outputs with a score and a rating of {aspect!r} are good: "
@@ -92,7 +93,8 @@ def _choose(kind: str, name: str | None, known: list[str]) -> str:
         missing = "scores" if kind == "metric" else "ratings"
         raise RunError(f"the data hold no {missing}: limits need outputs with scores and ratings", code="no_data")
     if name is None and len(known) > 1:
-        raise RunError(f"choose a{'n' * (kind == 'aspect')} {kind}: {', '.join(known)}", code="missing_value")
+        article = "an" if kind == "aspect" else "a"
+        raise RunError(f"choose {article} {kind}: {', '.join(known)}", code="missing_value")
     (chosen,) = check_names(kind, known if name is None else [name], known)
     return chosen
 
@@ -117,8 +119,10 @@ def _find_limits(
     order = np.argsort(-scores, kind="stable")
     passed = np.searchsorted(-scores[order], -candidates, side="right")
     candidates, passed = candidates[passed > 0], passed[passed > 0]
-    hits, total = (np.cumsum(own[order])[passed - 1] for own in (weights * is_good, weights))
-    precision, recall = hits / total, hits / float((weights * is_good).sum())
+    good_weights = weights * is_good
+    hits = np.cumsum(good_weights[order])[passed - 1]
+    total = np.cumsum(weights[order])[passed - 1]
+    precision, recall = hits / total, hits / float(good_weights.sum())
     balance = 2 * precision * recall / np.maximum(precision + recall, 1e-300)
 
     def make(number: int, purpose: str) -> Limit:
@@ -131,7 +135,8 @@ def _find_limits(
             passed=int(passed[number]),
         )
 
-    limits, missed = [make(int(np.argmax(balance)), "both alike (F1)")], []
+    limits = [make(int(np.argmax(balance)), "both alike (F1)")]
+    missed = []
     for least in _PRECISIONS:
         reached = np.flatnonzero((precision >= least) & (hits > 0))
         if len(reached):

@@ -132,9 +132,9 @@ def _choose_pair(records: Sequence[Record], own: str | None, votes: Mapping[str,
     different = [Pair(first=a, second=b) for a, b in combinations(records, 2) if a.output != b.output]
 
     def rank(pair: Pair) -> tuple[bool, bool, bytes]:
-        both, key = (pair.first, pair.second), (pair.first.item, pair.first.system, pair.second.system)
+        key = (pair.first.item, pair.first.system, pair.second.system)
         without_vote = not any(vote.choice(key) for vote in votes.values())
-        return _lacks_own(both, own), without_vote, _hash_names(*sorted(key[1:]), key[0])
+        return _lacks_own((pair.first, pair.second), own), without_vote, _hash_names(*sorted(key[1:]), key[0])
 
     return sorted(different, key=rank)[:1]
 

@@ -254,12 +254,9 @@ def judge(metric: str, rows: dict[str, Floats], kinds: Sequence[str], least: flo
     if drops["minor"] and drops["major"]:
         # Whether major faults cost more than minor ones, over the faults that an item took.
         with np.errstate(all="ignore"):
-            minor, major = (
-                np.nanmean(
-                    [own for name, own in changes.items() if name in KINDS and KINDS[name].severity == severity], 0
-                )
-                for severity in ("minor", "major")
-            )
+            faults = [(KINDS[name].severity, own) for name, own in changes.items() if name in KINDS]
+            minor = np.nanmean([own for severity, own in faults if severity == "minor"], 0)
+            major = np.nanmean([own for severity, own in faults if severity == "major"], 0)
         change = (major - minor)[~np.isnan(major - minor)]
         outcome = "pass" if len(change) and (change < 0).mean() >= least else "fail"
         tests.append(_make_test(metric, SEVERITY_TEST, "severity", outcome, change, spread))

@@ -217,7 +217,8 @@ def check(
     everywhere = least.pop("*", None)
     own = [find_metric(results.metrics, name, results.unfinished) for name in least]
     if everywhere is not None:
-        covered, excused = select_metrics(results.metrics, chosen_metrics, results.unfinished), {}
+        covered = select_metrics(results.metrics, chosen_metrics, results.unfinished)
+        excused = {}
     shares = dict(zip((metric.label for metric in own), least.values(), strict=True))
     uncovered = _check_coverage(results, chosen, [*covered, *own], everywhere, shares, checked, excused)
     if uncovered and min_coverage is None:
@@ -315,7 +316,8 @@ def _check_thresholds(
                 scores.append(score)
                 observed = Number(score, choose_decimals(metric, score))
                 # Comparisons with NaN are false, so a system without a score never passes.
-                passed, why = score >= threshold if kind == "minimum" else score <= threshold, ""
+                passed = score >= threshold if kind == "minimum" else score <= threshold
+                why = ""
                 if math.isnan(score):
                     why = "no output has a score"
                 elif not passed:
@@ -353,7 +355,8 @@ def _check_coverage(
     checked_labels = {metric.label for metric in checked}
     verdicts = []
     for metric in {metric.label: metric for metric in metrics}.values():
-        failures, least = results[metric].scores.failures, own.get(metric.label, everywhere)
+        failures = results[metric].scores.failures
+        least = own.get(metric.label, everywhere)
         minimum = 1.0 if least is None else least
         outputs = excused.get(metric.label) if least is None else None
         for system in systems:
@@ -387,13 +390,14 @@ def _excuse_outputs(
     now: Results, before: Results, metrics: Sequence[Metric], pairs: Sequence[tuple[str, str]]
 ) -> dict[str, NDArray[np.bool_]]:
     """By metric, the outputs that need no score: without one in the baseline, or new and without references, say."""
-    outputs, others = ((encode_names(run.items), encode_names(run.systems)) for run in (now, before))
+    outputs = encode_names(now.items), encode_names(now.systems)
+    others = encode_names(before.items), encode_names(before.systems)
     at = pair_outputs(*outputs, *others, dict(pairs))
     excused = {}
     for metric in metrics:
-        failures, unscored = now[metric].scores.failures, np.isnan(before[metric].values)
+        unscored = np.isnan(before[metric].values)
         own = excused[metric.label] = np.zeros(len(now), np.bool_)
-        for row, failure in failures.items():
+        for row, failure in now[metric].scores.failures.items():
             if failure.kind is not FailureKind.pending:
                 own[row] = unscored[at[row]] if at[row] >= 0 else failure.kind is FailureKind.missing_input
     return excused
@@ -423,7 +427,8 @@ def _check_regressions(
     and by metric the outputs that need no score."""
     if isinstance(baseline, str):
         before, name, worse = now, baseline, f"worse than {baseline}"
-        pairs, notes = [(system, baseline) for system in systems if system != baseline], list[str]()
+        pairs = [(system, baseline) for system in systems if system != baseline]
+        notes: list[str] = []
         if not pairs:
             raise RunError(f"there is no system to check against {baseline!r}: name others", code="conflict")
     else:
@@ -512,7 +517,8 @@ def _pair_metrics(now: Results, before: Results, names: Sequence[str] | None = N
     """The metrics with a better side that both runs have, and notes on the others. A metric that only one run has does
     not fail a check, because whoever scores chooses the metrics. Those that are named must be in both."""
     if names is not None:
-        for metric in (chosen := select_metrics(now.columns, names, now.unfinished)):
+        chosen = select_metrics(now.columns, names, now.unfinished)
+        for metric in chosen:
             if metric.higher_is_better is None or not has_metric(before, metric):
                 raise RunError(f"{metric.label} has no better side, or is not in the baseline", code="conflict")
             check_signatures(metric, {_NOW: now, _BEFORE: before})
@@ -569,7 +575,8 @@ def _judge_regression(regression: _Regression, p: float, alpha: float, fewest: i
         why = f"no loss can be found with so few draws: {why}"
     elif not passed:
         why = f"too few to find any loss: {shared}, at least {fewest} needed"
-    decimals, total = choose_decimals(regression.metric, test.first), facts.items + facts.left_out
+    decimals = choose_decimals(regression.metric, test.first)
+    total = facts.items + facts.left_out
     return Verdict(
         kind="regression",
         system=regression.system,

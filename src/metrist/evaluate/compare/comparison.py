@@ -157,8 +157,9 @@ def _find_copies(metrics: Sequence[Metric], runs: Sequence[Results]) -> dict[str
         for metric in metrics:
             whole = columns[metric.label][known]
             if metric is part.metric:
-                first, second = (np.unique(values, return_inverse=True)[1] for values in (own, whole))
-                equal = sum(metric is known_whole for known_whole in wholes) == 1 and np.array_equal(first, second)
+                _, own_order = np.unique(own, return_inverse=True)
+                _, order = np.unique(whole, return_inverse=True)
+                equal = sum(metric is known_whole for known_whole in wholes) == 1 and np.array_equal(own_order, order)
             else:
                 equal = not isinstance(metric, PartMetric) and np.array_equal(own, whole)
             if equal:

@@ -64,7 +64,8 @@ class _Side:
 
     def show(self, rows: Sequence[int]) -> dict[int, OutputCard]:
         """Outputs with all that is known about them."""
-        results, blocks = self.results, take_scores(self.results, rows)
+        results = self.results
+        blocks = take_scores(results, rows)
         columns = {
             column.label: column.select(blocks[column.metric.label])
             if isinstance(column, PartMetric)

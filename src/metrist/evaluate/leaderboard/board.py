@@ -306,7 +306,9 @@ def _rank(
     """Return the order of the systems by strength, or by win rate where strengths are not determined."""
     if not len(votes):
         raise RunError("there are no votes between these systems", code="no_data")
-    preferences, items, notes = votes.preferences(), votes.count_items(), list(votes.notes)
+    preferences = votes.preferences()
+    items = votes.count_items()
+    notes = list(votes.notes)
     fitted: BradleyTerry | None = None
     controlled: ControlledFit | None = None
     try:
@@ -424,7 +426,9 @@ def _row(standing: Standing, is_controlled: bool) -> list[Any]:
         Estimate(standing.strength, standing.low, standing.high, 2),
         Estimate(standing.win_rate, standing.win_low, standing.win_high),
         *([equal] if is_controlled else []),
-        *(Count(standing.won), Count(standing.tied), Count(standing.lost)),
+        Count(standing.won),
+        Count(standing.tied),
+        Count(standing.lost),
         _show_needed(standing.needed),
     ]
 

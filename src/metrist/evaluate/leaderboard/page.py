@@ -84,8 +84,9 @@ def _draw_history(board: Leaderboard) -> list[Block]:
 
 
 def _describe_leaders(board: Leaderboard) -> list[str]:
-    first, rate = board.standings[0], f"{board.standings[0].win_rate:.0%}"
-    sentences = [f"{first.system} is first of {format_count(len(board), 'system')}, with {rate} of its votes won."]
+    first = board.standings[0]
+    won = f"{first.win_rate:.0%} of its votes won"
+    sentences = [f"{first.system} is first of {format_count(len(board), 'system')}, with {won}."]
     second = board.standings[1].system
     if first.needed == 0:
         sentences.append(f"It is ahead of {second}, which luck is unlikely to explain.")

@@ -144,7 +144,8 @@ class AspectData:
         if key not in self._thresholds and given is not None:
             self._thresholds[key] = self._give_thresholds(scorer, given)
         if key not in self._thresholds:
-            outputs, slices = part.outputs if own else self.members, None
+            outputs = part.outputs if own else self.members
+            slices = None
             if self.epsilon_slices:
                 slices = np.full(len(self.dataset), -1, dtype=np.intp)
                 for code, one in enumerate(self.epsilon_slices):
@@ -170,7 +171,8 @@ class AspectData:
 
     def part_names(self) -> dict[int, str]:
         """The parts of the outputs with a gold value: values of the column, or folds."""
-        over, used = self.plan.epsilon_over, np.unique(self.parts[self.members[np.isfinite(self.gold[self.members])]])
+        over = self.plan.epsilon_over
+        used = np.unique(self.parts[self.members[np.isfinite(self.gold[self.members])]])
         if over in EPSILON_OVER:
             return {code: f"fold {code + 1}" for code in used.tolist()}
         names = resolve_column(self.dataset, over, self.members).names
@@ -450,7 +452,6 @@ def mean_of_known(values: Floats) -> Floats:
 
 def count_units(data: AspectData, outputs: Codes) -> int:
     """Count the resampled units of these outputs; if both items and systems are resampled, the fewer."""
-    items, systems = (
-        number_groups(take_outputs(labels.codes, outputs))[0] for labels in (data.dataset.items, data.dataset.systems)
-    )
+    items, _ = number_groups(take_outputs(data.dataset.items.codes, outputs))
+    systems, _ = number_groups(take_outputs(data.dataset.systems.codes, outputs))
     return {"items": items, "systems": systems, "both": min(items, systems)}[data.plan.resample]

@@ -535,7 +535,8 @@ def _test_williams(plan: MetaPlan, panel: SlicePanel, pairs: Pairs) -> PairResul
         if isinstance(grouping, str) and grouping == "system-level":
             scores = [system_scores(sample) for sample in samples]
             scored = np.logical_and.reduce([present[0] > 0 for _, _, present in scores])
-            human, columns = scores[0][0][0][scored], [metric[0][scored] for _, metric, _ in scores]
+            human = scores[0][0][0][scored]
+            columns = [metric[0][scored] for _, metric, _ in scores]
         elif not isinstance(grouping, str) or grouping != "none":
             groups = ties.group_codes(samples[0], grouping)
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):

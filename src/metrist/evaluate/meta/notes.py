@@ -58,7 +58,8 @@ def plan_notes(
     calibrated = [f for f in figures if f.measure == CALIBRATED and f.group != "system-level"]
     # Stored choices between two outputs have no threshold.
     names = dict.fromkeys(f.metric for f in calibrated if f.group != "pairs" or not math.isnan(f.epsilon))
-    given, chosen = ([name for name in names if (name in plan.epsilon) == is_given] for is_given in (True, False))
+    given = [name for name in names if name in plan.epsilon]
+    chosen = [name for name in names if name not in plan.epsilon]
     if given:
         notes.append(f"ε of {_list(given)}: given." if chosen else "ε: given.")
     if chosen:
@@ -376,7 +377,8 @@ def _advise(evaluation: MetaEvaluation, group: FigureGroup) -> str:
     best = group.best
     if best is None:
         return f"{place} the measure is undefined for every metric."
-    value, (name, baseline) = format_number(best.value, 3), best.baseline
+    value = format_number(best.value, 3)
+    name, baseline = best.baseline
     floor = _ACCURACY_FLOOR if best.measure.partition("(")[0] in _ACCURACIES else _CORRELATION_FLOOR
     if not _is_reliable(best):
         sentences = (

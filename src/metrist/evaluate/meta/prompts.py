@@ -109,12 +109,13 @@ class PromptStudy:
         """One row per prompt, best first, with rows for no prompt and for the mean of all."""
         several = len(self.aspects) > 1
         columns = [Column("prompt"), *(Column(aspect, "right") for aspect in self.aspects)]
-        columns += [Column("mean", "right")] * several + [Column("gain", "right")]
+        columns += [*([Column("mean", "right")] if several else []), Column("gain", "right")]
         rows = []
         for prompt in self.rank([NO_PROMPT, ALL, *self.prompts]):
             values = [Number(self.value(prompt, aspect), 4) for aspect in self.aspects]
             gain = Change(self.mean(prompt) - self.mean(NO_PROMPT), decimals=4) if prompt != NO_PROMPT else ""
-            rows.append([prompt, *values, *[Number(self.mean(prompt), 4)] * several, gain])
+            mean = [Number(self.mean(prompt), 4)] if several else []
+            rows.append([prompt, *values, *mean, gain])
         title = f"prompts by agreement with humans ({self.measure}, group: {self.group}): {self.metric}"
         return Table(title=title, columns=columns, rows=rows, notes=self.notes)
 

@@ -159,7 +159,8 @@ def plot(
 
 def _describe_system(data: ReportData) -> list[str]:
     """With one system there is nothing to compare: its scores."""
-    scores, decimals = data.results.system_scores(seed=data.options.seed), list_decimals([data.results])
+    scores = data.results.system_scores(seed=data.options.seed)
+    decimals = list_decimals([data.results])
     parts = [
         f"{s.metric} {Estimate(s.value, s.low, s.high, decimals[s.metric])}" for s in scores if not math.isnan(s.value)
     ]

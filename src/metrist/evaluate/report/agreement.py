@@ -104,7 +104,8 @@ def _scatter_blocks(data: ReportData, evaluation: MetaEvaluation) -> list[Block]
     blocks: list[Block] = []
     for aspect in evaluation.golds if not evaluation.plan.preferences else ():
         folded: list[Block] = []
-        scatter, curves = (partial(draw, data, aspect=aspect) for draw in (scatter_figure, curves_figure))
+        scatter = partial(scatter_figure, data, aspect=aspect)
+        curves = partial(curves_figure, data, aspect=aspect)
         folded += FigureBlock.of(scatter, f"scatter-{aspect}", _SCATTER + left_out)
         folded += FigureBlock.of(curves, f"curves-{aspect}", _CURVES + left_out)
         blocks.append(Fold(title=f"{aspect}: scores beside ratings, and ε curves", blocks=folded))
@@ -252,11 +253,13 @@ def slices_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     figures = [f for f in evaluation.figures if f.metric != HUMANS and f.measure == evaluation.plan.measures[0]]
     several = len({figure.aspect for figure in figures}) > 1
     shown = tuple(f"{column}=" for column in _single_slices(data))
-    named = {
-        (f.metric, f.slice if not several else f.aspect if f.slice == ALL else f"{f.aspect}, {f.slice}"): f.value
-        for f in figures
-        if f.slice == ALL or f.slice.startswith(shown)
-    }
+    named: dict[tuple[str, str], float] = {}
+    for figure in figures:
+        if figure.slice == ALL or figure.slice.startswith(shown):
+            column = figure.slice
+            if several:
+                column = figure.aspect if figure.slice == ALL else f"{figure.aspect}, {figure.slice}"
+            named[figure.metric, column] = figure.value
     columns = list(dict.fromkeys(column for _, column in named))
     if len(columns) < 2:
         return None

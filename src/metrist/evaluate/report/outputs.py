@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -127,10 +127,11 @@ def _rank_by_ratings(data: ReportData) -> list[WorstOutputs]:
 def _describe_ranks(data: ReportData, row: int, without: str) -> str:
     """By which metrics, and by which of people's ratings, an output is among the worst, `without` the one it is listed
     by."""
-    metrics, aspects = (
-        [name for name, percentiles in ranks.items() if name != without and percentiles[row] <= _LOWEST]
-        for ranks in data.percentiles
-    )
+
+    def list_low(percentiles: Mapping[str, Any]) -> list[str]:
+        return [name for name, own in percentiles.items() if name != without and own[row] <= _LOWEST]
+
+    metrics, aspects = map(list_low, data.percentiles)
     parts = [join_names(metrics)] if metrics else []
     # All aspects are named, as what people say counts most.
     parts += [f"people's {join_names(aspects, len(aspects))}"] if aspects else []
@@ -187,7 +188,8 @@ def _fold(lists: Sequence[WorstOutputs]) -> list[Block]:
 def heat_section(data: ReportData) -> Section | None:
     """Words coloured by how unlikely a model found them; None if no run stored that."""
     try:
-        words, pieces = (data.results.heat(limit=_SHOWN, pieces=pieces) for pieces in (False, True))
+        words = data.results.heat(limit=_SHOWN, pieces=False)
+        pieces = data.results.heat(limit=_SHOWN, pieces=True)
     except MetristError:
         return None
     return Section(name="heat", title="Token heat", blocks=[HeatBlock(words=words, pieces=pieces)])
@@ -246,7 +248,8 @@ def explorer_section(data: ReportData) -> Section | None:
 
 def _choose_rows(data: ReportData) -> tuple[list[int], list[str]]:
     """The outputs whose texts go into the page, and the rule by which they were chosen if not all do."""
-    results, with_text = data.results, np.flatnonzero(data.texts.has_text)
+    results = data.results
+    with_text = np.flatnonzero(data.texts.has_text)
     if data.texts.are_few:
         return with_text.tolist(), []
     worst_rows = []
@@ -312,8 +315,8 @@ def errors_section(data: ReportData) -> Section | None:
     for row, card in zip(rows, show_outputs(data.results, data.texts.read(rows)), strict=True):
         reason = format_count(len(penalties[row]), "error")
         entries.append(WorstEntry(outputs=(card,), value=totals[row], reason=reason))
-    title, decimals = "Outputs with the heaviest errors", list_decimals([data.results])
-    heaviest = WorstOutputs(title=title, entries=entries, decimals=decimals)
+    title = "Outputs with the heaviest errors"
+    heaviest = WorstOutputs(title=title, entries=entries, decimals=list_decimals([data.results]))
     legend = "Point at a marked passage, or reach it with the Tab key, to read why it is one."
     inner: list[Block] = [Prose(sentences=[legend], kind="notes"), OutputsBlock(outputs=heaviest)]
     blocks.append(Fold(title=f"{title} ({len(heaviest)} of {len(penalties):,})", blocks=inner))

@@ -234,7 +234,8 @@ def aspects_section(data: ReportData) -> Section | None:
         return None
     known = {(score.system, score.metric): score.value for score in data.scores}
     values = np.array([[known.get((system, part.label), math.nan) for part in parts] for system in data.systems])
-    title, names = "Mean grade per system and aspect", [part.label for part in parts]
+    title = "Mean grade per system and aspect"
+    names = [part.label for part in parts]
     draw = partial(draw_matrix, data.systems, names, values, title=title, domain=parts[0].bounds)
     caption = f"{title}, coloured from the lowest to the highest grade."
     blocks = FigureBlock.of(lambda style: draw(style=style), "aspects-matrix", caption)
@@ -248,10 +249,10 @@ def failures_section(data: ReportData) -> Section | None:
     """Outputs without a score, by metric and reason; None if all were scored."""
     rows: list[list[Any]] = []
     for metric in data.results.metrics:
-        block, own = data.results.scores[metric.label], data.results.systems
+        block = data.results.scores[metric.label]
         systems: dict[tuple[FailureKind, str], list[str]] = {}
         for row, failure in block.failures.items():
-            systems.setdefault((failure.kind, failure.reason.message), []).append(own[row])
+            systems.setdefault((failure.kind, failure.reason.message), []).append(data.results.systems[row])
         ranked = sorted(systems.items(), key=lambda entry: -len(entry[1]))
         for (kind, message), failed in ranked[:_MAX_REASONS]:
             share = Share(len(failed) / len(block))
@@ -422,7 +423,8 @@ def describe_pair(record: PairRecord) -> str:
         sentence += f" They also differ in {join_names(described)}."
     shown = [*contests, *record.described]
     if values and any(contest.left_out for contest in shown):
-        least, most = (f"{edge(contest.items for contest in shown):,}" for edge in (min, max))
+        least = f"{min(contest.items for contest in shown):,}"
+        most = f"{max(contest.items for contest in shown):,}"
         span = f"{most} items" if least == most else f"{least} to {most} items"
         sentence += f" These scores are of the {span} that both have a score for, the table's of all."
     return sentence

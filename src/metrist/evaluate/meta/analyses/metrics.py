@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -86,21 +86,19 @@ def top_k_tables(evaluation: MetaEvaluation) -> list[Table]:
         raise RunError(f"top-k needs at least 3 systems with ratings, found {systems}", code="invalid_value")
     sizes = sorted({*np.linspace(systems, 2, min(6, systems - 1)).astype(int).tolist()}, reverse=True)
     runs = [evaluate(dataset, replace(plan, top_k=k)) for k in sizes]
-    return [
-        Table(
-            title=f"{name} with {aspect} on the best systems",
-            columns=name_columns("metric", right=(f"top {k}" for k in sizes)),
-            rows=[
-                [metric, *(Number(run.figure(metric, aspect=aspect, measure=name).value) for run in runs)]
-                for metric in evaluation.metrics()
-            ],
-            notes=["ε: chosen again on the outputs of each number of systems."]
-            if name == CALIBRATED and plan.group != "system-level" and not plan.epsilon
-            else [],
-        )
-        for aspect in evaluation.golds
-        for name in plan.measures
-    ]
+    columns = name_columns("metric", right=(f"top {k}" for k in sizes))
+    tables = []
+    for aspect, name in product(evaluation.golds, plan.measures):
+        rows: list[list[Any]] = []
+        for metric in evaluation.metrics():
+            values = (run.figure(metric, aspect=aspect, measure=name).value for run in runs)
+            rows.append([metric, *map(Number, values)])
+        notes = []
+        if name == CALIBRATED and plan.group != "system-level" and not plan.epsilon:
+            notes = ["ε: chosen again on the outputs of each number of systems."]
+        title = f"{name} with {aspect} on the best systems"
+        tables.append(Table(title=title, columns=columns, rows=rows, notes=notes))
+    return tables
 
 
 def correlation_tables(evaluation: MetaEvaluation) -> list[Table]:
@@ -142,11 +140,10 @@ def _tested_row(tests: Tests, first: int, second: int) -> list[Any]:
     """The better metric is the one that is better on the outputs that both scored, whatever its figure on others."""
     if tests.differences[first, second] < 0:
         first, second = second, first
-    return [
-        *(tests.aspect, tests.measure, tests.slice, tests.metrics[first], tests.metrics[second]),
-        Change(float(tests.differences[first, second]), decimals=4),
-        *(PValue(float(tests.raw[first, second])), PValue(float(tests.adjusted[first, second]))),
-    ]
+    names = [tests.aspect, tests.measure, tests.slice, tests.metrics[first], tests.metrics[second]]
+    difference = Change(float(tests.differences[first, second]), decimals=4)
+    p_values = [PValue(float(table[first, second])) for table in (tests.raw, tests.adjusted)]
+    return [*names, difference, *p_values]
 
 
 _LEVELS = {
@@ -159,7 +156,8 @@ _LEVELS = {
 def power_tables(evaluation: MetaEvaluation) -> list[Table]:
     """For each metric and the next best: how many more resampled units would separate the two."""
     plan, metrics = evaluation.plan, len(evaluation.metrics())
-    units, level = plan.resample_name, strictest_level(plan.alpha, metrics * (metrics - 1) // 2, plan.correction)
+    units = plan.resample_name
+    level = strictest_level(plan.alpha, metrics * (metrics - 1) // 2, plan.correction)
     rows: list[list[Any]] = []
     for aspect in evaluation.golds:
         for name in plan.measures:
@@ -196,15 +194,12 @@ def _power_rows(evaluation: MetaEvaluation, aspect: str, name: str, level: float
         draws=plan.draws,
         rng=plan.rng(),
     )
-    return [
-        [
-            *(aspect, name, names[first], names[second]),
-            Change(gap.value, decimals=4),
-            Count(gap.units),
-            str(estimate_power(gap.value, gap.standard_error, gap.units, level, over=plan.resample)),
-        ]
-        for (first, second), gap in zip(neighbours, gaps, strict=True)
-    ]
+    rows = []
+    for (first, second), gap in zip(neighbours, gaps, strict=True):
+        power = estimate_power(gap.value, gap.standard_error, gap.units, level, over=plan.resample)
+        pair = [aspect, name, names[first], names[second]]
+        rows.append([*pair, Change(gap.value, decimals=4), Count(gap.units), str(power)])
+    return rows
 
 
 def _aspect_data(evaluation: MetaEvaluation, aspect: str) -> AspectData:

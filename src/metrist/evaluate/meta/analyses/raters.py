@@ -59,7 +59,9 @@ def error_tables(evaluation: MetaEvaluation) -> list[Table]:
 
 def dispute_tables(evaluation: MetaEvaluation) -> list[Table]:
     """The outputs that raters judge differently, most disputed first, with what each of them said."""
-    dataset, found, by_output = evaluation.dataset, list[tuple[float, int, str, str]](), _collect_marks(evaluation)
+    dataset = evaluation.dataset
+    found: list[tuple[float, int, str, str]] = []
+    by_output = _collect_marks(evaluation)
     for aspect, outputs in evaluation.outputs.items():
         ratings = dataset.ratings[aspect]
         width = float(np.ptp(ratings.value)) if len(ratings.value) else 0.0

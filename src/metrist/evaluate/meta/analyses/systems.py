@@ -151,7 +151,9 @@ def system_levels(human: Floats, judge: Floats, system: Codes, scale: tuple[floa
         for values in (human, judge)
     ]
     differences = (means[1] - means[0])[outputs > 0]
-    gap, bias = (float(own.mean()) if len(own) else np.nan for own in (np.abs(differences), differences))
+    if not len(differences):
+        return SystemLevels(human=means[0], judge=means[1], gap=np.nan, bias=np.nan)
+    gap, bias = float(np.abs(differences).mean()), float(differences.mean())
     return SystemLevels(human=means[0], judge=means[1], gap=gap, bias=bias)
 
 
@@ -159,8 +161,10 @@ def rating_tables(evaluation: MetaEvaluation) -> list[Table]:
     """The humans' and the metrics' mean of each aspect on each slice, with intervals over items, and how often more
     than half of an output's raters agree (the lower panels of Doostmohammadi et al. 2024, Figures 1, 2, 4 and 5)."""
     aspects = list(evaluation.golds)
-    rows = [[aspect, *row][len(aspects) == 1 :] for aspect in aspects for row in _rating_rows(evaluation, aspect)]
-    head = name_columns("aspect", "slice", "by", right=("n", "mean", "0 to 1", "majority"))[len(aspects) == 1 :]
+    rows = [[aspect, *row] for aspect in aspects for row in _rating_rows(evaluation, aspect)]
+    head = name_columns("aspect", "slice", "by", right=("n", "mean", "0 to 1", "majority"))
+    if len(aspects) == 1:
+        head, rows = head[1:], [row[1:] for row in rows]
     notes = [
         "0 to 1: where the mean lies between the worst and the best rating (metrics: if on the raters' scale).",
         "Majority: the share of outputs, of those with two or more ratings, where more than half of the raters agree.",
@@ -419,7 +423,8 @@ def score_labels(labels: Mapping[str, int], metric: Metric) -> LabelSpace:
         for number, (answer, right) in enumerate(product(answers, answers))
     ]
     values = score(records, [metric], executor="serial", progress=False)[metric].values
-    scores, share = values.reshape(len(answers), len(answers)), np.array(list(labels.values()), dtype=np.float64)
+    scores = values.reshape(len(answers), len(answers))
+    share = np.array(list(labels.values()), dtype=np.float64)
     is_right = np.eye(len(answers), dtype=np.bool_)
     right = float(np.average(np.diagonal(scores), weights=share))
     wrong = float(np.average(np.where(is_right, 0.0, scores).sum(axis=0) / (len(answers) - 1), weights=share))
