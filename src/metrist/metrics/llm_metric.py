@@ -202,7 +202,8 @@ def ask_and_parse(
     def read(index: int, answer: Completion) -> _T | Failure:
         known = results.get(index)
         if known is None or (known[0].text, known[0].finish) != (answer.text, answer.finish):
-            known = results[index] = answer, _parse_answer(index, answer, parse)
+            known = (answer, _parse_answer(index, answer, parse))
+            results[index] = known
         return known[1]
 
     parser = AnswerParser(

@@ -197,7 +197,8 @@ class ErrorAnalysis(ErrorMetric):
     def _build_questions(self, record: Record, table: AspectTable) -> AnalysisQuestions:
         """The questions about a record. With aspects='none', the LLM chooses what to look at."""
         aspects = self.aspects != NONE
-        fenced, templates = fence_texts(_prompt_texts(record, table, self.reference)), self._load_templates()
+        fenced = fence_texts(_prompt_texts(record, table, self.reference))
+        templates = self._load_templates()
         names = f"one of {', '.join(table.names)}" if aspects else "what kind of error it is, in one or two words"
         return AnalysisQuestions(
             analysis=fill_template(
@@ -285,7 +286,8 @@ class ErrorAnalysis(ErrorMetric):
         ]
         checks, start = [], 0
         for errors in merged:
-            own = slice(start, start := start + len(errors))
+            own = slice(start, start + len(errors))
+            start = own.stop
             notes = []
             if unchecked := verdicts[own].count(None):
                 failure = Failure.combine(answer.failure for answer in answers[own])

@@ -111,7 +111,9 @@ def align_values(output: str, source: str) -> AlignedText:
     """Write the numbers, amounts and dates of an output as its source does where the values are equal, so that a model
     need not know that "30 euros" are "€30"."""
     index = _index(source)
-    pieces, places, at, length = list[str](), [], 0, 0
+    pieces: list[str] = []
+    places = []
+    at = length = 0
     for fact in _list_values(output):
         equal = [other for other in index.values if fact.is_same(other)]
         if not equal or any(other.text == fact.text for other in equal):

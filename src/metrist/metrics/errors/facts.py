@@ -79,14 +79,17 @@ _ONE_NUMBER = re.compile(_NUMBER % ("a", "a"))
 _RANGE = re.compile(f"({_NUMBER % ('a', 'a')})[‑–—-]({_NUMBER % ('b', 'b')})")
 #: The rest of a row of a table: "lamp,north,88,9".
 _ROW = re.compile(r"\d+(?:,\d+)+")
-_LIST, _ANY_DIGITS = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}"), re.compile(r"\d+")
+_LIST = re.compile(r"\d{1,2}(?:,\d{1,2}){2,}")
+_ANY_DIGITS = re.compile(r"\d+")
 _GROUPS = re.compile(r"\d{1,3}([,.'’\u00a0\u202f\u2009])\d{3}(?:\1\d{3})*")
 _NUMERIC_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})|(\d{1,2})([./-])(\d{1,2})\5(\d{4}|\d{2})")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::\d{2})?")
 _SHORT_PHONE = re.compile(r"\d{3}-\d{4}")
-#: Telephone numbers with spaces; what stands around numbers of citations and of lists.
+#: Telephone numbers with spaces.
 _PHONE = re.compile(r"[+(0](?<!\w.)(?:(?<=\+)\d|(?<=\()\d{2,5}\) ?\d|(?<=0)\d{2,5} \d)[\d ()./-]{4,24}\d")
-_CITATION, _LINE_START = re.compile(r"\[(?:\d{1,3}\s?[,;]\s?)*\Z"), re.compile(r"(?:\A|\n)[ \t]*\Z")
+#: What stands before the numbers of citations and of lists.
+_CITATION = re.compile(r"\[(?:\d{1,3}\s?[,;]\s?)*\Z")
+_LINE_START = re.compile(r"(?:\A|\n)[ \t]*\Z")
 _LABEL_END = re.compile(r"[.)]\s")
 _VERSION = re.compile(r"(?:\bversion|\bv\.?|\brelease)\s?\Z", re.IGNORECASE)
 _INSIDE = "-@/_."
@@ -114,7 +117,8 @@ _DECADE = re.compile(r"\s?['’]?s\b")
 _LETTERS = re.compile(r"[^\W\d]")
 _MEASURE = re.compile(r"[\s-]?(°\s?[CF]\b|km/h\b|[A-Za-z]+)")
 _LARGE = (*_SCALES, *_DOZEN)
-_ARTICLE, _A_BEFORE = re.compile(r"\b(half )?an?[ ]\Z", re.IGNORECASE), re.compile(r"\ba[ -]\Z", re.IGNORECASE)
+_ARTICLE = re.compile(r"\b(half )?an?[ ]\Z", re.IGNORECASE)
+_A_BEFORE = re.compile(r"\ba[ -]\Z", re.IGNORECASE)
 _ANY_WORD, _JOINTS = re.compile(r"\b[^\W\d_]+\b"), (" ", "-", " - ")
 _FRACTION = re.compile(
     r"[\s-](?:hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|sixths?|eighths?|tenths?)\b", re.IGNORECASE
@@ -296,7 +300,8 @@ def _find_written_dates(text: str, start: int, end: int) -> Iterator[Fact]:
     for match in _MONTH.finditer(text, start, end):
         before = _DAY_BEFORE.search(text[max(start, match.start() - 10) : match.start()])
         after = _DATE_AFTER.match(text, match.end(), end)
-        first, (second, year) = before and before[1], after.groups() if after else (None, None)
+        first = before and before[1]
+        second, year = after.groups() if after else (None, None)
         alone = match[0] in _OTHER_WORDS and not (first or second or year)
         if alone and _BEGINS_SENTENCE.search(text, max(start, match.start() - 4), match.start()):
             continue
@@ -379,7 +384,8 @@ def _read_date(match: re.Match[str]) -> Iterator[Date]:
 
 def _make_time(text: str, first: int, last: int, end: int, hour: int, minute: int) -> Fact:
     if half := _HALF_DAY.match(text, last, end):
-        hour, last = hour % 12 + 12 * (half[1] in "pP"), half.end()
+        hour = hour % 12 + 12 * (half[1] in "pP")
+        last = half.end()
         return Fact("time", first, last, text[first:last], (float(60 * hour + minute),))
     readings = (hour, hour + 12) if hour < 12 else (hour,)
     return Fact("time", first, last, text[first:last], tuple(float(60 * hour + minute) for hour in readings))
@@ -455,12 +461,14 @@ def _complete_number(
         name = (scale[1] or scale[2]).lower()
         factor = _SCALES.get(name) or _SHORT_SCALES[name]
         # "5m" may be metres.
-        scales, last = ((factor, 1.0) if name == "m" else (factor,)), scale.end()
+        scales = (factor, 1.0) if name == "m" else (factor,)
+        last = scale.end()
     before = text[max(start, first - _BEFORE) : first]
     if not _has_word(before):
         before = ""
     kind: Kind = "number"
-    unit, measure, is_plain = "", 1.0, scales == (1.0,)
+    unit, measure = "", 1.0
+    is_plain = scales == (1.0,)
     if before and (currency := _CURRENCY_BEFORE.search(before)):
         kind, unit = "money", _CURRENCIES[(currency[1] or currency[2]).lower()]
         first, before = first - len(currency[0]), before[: currency.start()]
@@ -480,7 +488,8 @@ def _complete_number(
         elif last == number_end and _LETTERS.match(text, last):
             return None
     if before and (minus := _MINUS.search(before)):
-        values, first = tuple(-value for value in values), first - len(minus[0])
+        values = tuple(-value for value in values)
+        first -= len(minus[0])
     elif kind == "number" and is_plain and not unit and _YEAR.fullmatch(text, first, last):
         return Fact("date", first, last, text[first:last], ((int(values[0]), None, None),))
     bound = _BOUND.search(before)
@@ -533,7 +542,8 @@ def _make_written(text: str, run: Sequence[tuple[CharacterSpan, str]], start: in
         article = _ARTICLE.search(text[max(start, first - 8) : first]) if run[number][1] in _LARGE else None
         if article and number == 0:
             # "half a million"
-            first, value = first - len(article[0]), value * (0.5 if article[1] else 1.0)
+            first -= len(article[0])
+            value *= 0.5 if article[1] else 1.0
         fact = _complete_number(text, first, last, start, end, (value,), precision)
         # "one" alone is more often a pronoun or an article than a number.
         if fact and (value != 1 or fact.kind != "number" or fact.unit):
@@ -562,7 +572,8 @@ def _parse_words(words: Sequence[tuple[CharacterSpan, str]]) -> Iterator[tuple[C
         elif scale == 100:
             current, precision = (current or 1) * scale, scale
         else:
-            total, current, precision = total + (current or 1) * scale, 0.0, scale
+            total += (current or 1) * scale
+            current, precision = 0.0, scale
         previous, last = word, end
     if first is not None and previous:
         yield (first, last), total + current, precision

@@ -53,8 +53,8 @@ class TigerScore(ErrorMetric):
         return "\n".join([load_template(_PROMPT), *(table.instruction for table in shipped_tables().values())])
 
     def remarks(self, scores: Scores) -> list[str]:
-        model, turns = (getattr(self.llm, name, "") for name in ("model", "turns"))
-        if turns != "chat" or _PROMPT not in str(model).lower():
+        model = str(getattr(self.llm, "model", ""))
+        if getattr(self.llm, "turns", "") != "chat" or _PROMPT not in model.lower():
             return [*super().remarks(scores), *(f"{self.label}: {remark}" for remark in self.llm.remarks())]
         remark = "the published checkpoints know the bare prompt, not a chat template; turns='none' avoids it"
         return [*super().remarks(scores), f"{self.label}: {remark}"]

@@ -252,9 +252,10 @@ class Judge(LLMMetric):
         return rubric.aspects
 
     def _build_questions(self, records: Sequence[Record], rubrics: Sequence[Rubric]) -> list[JudgeQuestion]:
-        references, reasons, templates = self.reference == "shown", self._asks_reasons, self._load_templates()
+        references = self.reference == "shown"
+        templates = self._load_templates()
         return [
-            build_question(record, rubric, templates, references=references, reasons=reasons)
+            build_question(record, rubric, templates, references=references, reasons=self._asks_reasons)
             for record in records
             for rubric in rubrics
         ]

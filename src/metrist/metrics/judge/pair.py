@@ -185,7 +185,8 @@ def _answer_form(mark: str) -> str:
 
 
 def _judge_one_order(choice: ParsedChoice, answer: Completion, is_reversed: bool) -> Judgment:
-    usage, raws = _sum_usage([choice], [answer]), (answer.text,)
+    raws = (answer.text,)
+    usage = _sum_usage([choice], [answer])
     if choice.choice is None:
         return Judgment.failed(choice.failure or "", raws=raws, usage=usage)
     note = "(output A is the second of the pair) " if is_reversed else ""
@@ -200,7 +201,8 @@ def _judge_one_order(choice: ParsedChoice, answer: Completion, is_reversed: bool
 
 def _judge_both_orders(choices: Sequence[ParsedChoice], answers: Sequence[Completion]) -> Judgment:
     """One judgment from two answers. If one is missing the pair fails: the other alone could be an order effect."""
-    usage, raws = _sum_usage(choices, answers), tuple(answer.text for answer in answers)
+    usage = _sum_usage(choices, answers)
+    raws = tuple(answer.text for answer in answers)
     by_order = dict(zip(_ORDERS, choices, strict=True))
     reasons = "\n\n".join(f"{order}: {choice.reasons}" for order, choice in by_order.items())
     for order, choice in by_order.items():

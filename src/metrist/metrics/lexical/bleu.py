@@ -247,13 +247,15 @@ _WHITE_SPACE = CharClasses(lambda character: SEPARATOR if character.isspace() el
 
 def _international(texts: Sequence[str]) -> Tokens:
     """mteval-v14: symbols are tokens, and so is punctuation unless it is next to a number."""
-    characters = set().union(*texts)
+    characters = set("0!+").union(*texts)
     # Python's patterns have no Unicode categories; listing those of the given characters is faster than a table of all.
     # One character of each category keeps the lists from being empty.
-    number, mark, symbol = (
-        re.escape("".join(sorted(c for c in {*characters, *"0!+"} if unicodedata.category(c)[0] == kind)))
-        for kind in "NPS"
-    )
+    listed = {"N": "", "P": "", "S": ""}
+    for character in sorted(characters):
+        kind = unicodedata.category(character)[0]
+        if kind in listed:
+            listed[kind] += re.escape(character)
+    number, mark, symbol = listed.values()
     rules = (
         (f"([^{number}])([{mark}])", r"\1 \2 "),
         (f"([{mark}])([^{number}])", r" \1 \2"),

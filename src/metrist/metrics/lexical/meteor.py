@@ -193,16 +193,15 @@ PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
 # The endings of inflected forms, and the endings of their base forms.
 _DETACHMENTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "noun": (
-        *(("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z")),
-        *(("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y")),
+        ("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"),
+        ("men", "man"), ("ies", "y"),
     ),
     "verb": (
-        *(("s", ""), ("ies", "y"), ("es", "e"), ("es", "")),
-        *(("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+        ("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""),
     ),
     "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
     "adv": (),
-}
+}  # fmt: skip
 
 
 class WordNet:

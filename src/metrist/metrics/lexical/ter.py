@@ -69,7 +69,8 @@ class Ter(Metric):
         return f"TER|nrefs:{references}|case:{case}|tok:tercom{answers}|version:{SACREBLEU_VERSION}"
 
     def score(self, shard: Shard) -> Scores:
-        pairs, (tokens, first_reference) = pairs_of(shard), self._words(shard)
+        pairs = pairs_of(shard)
+        tokens, first_reference = self._words(shard)
         references = pairs.references + np.int32(first_reference)
         edits = kernels.ter_edits(tokens, pairs.outputs, references)
         lengths = tokens.lengths[references]

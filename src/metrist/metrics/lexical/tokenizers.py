@@ -18,9 +18,9 @@ from metrist.kernels import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_l
 from metrist.metrics.base import Shard, pairs_of
 
 _SPACELESS = (
-    *("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HENTAIGANA"),
-    *("HALFWIDTH KATAKANA", "COMBINING KATAKANA-HIRAGANA", "THAI", "LAO", "KHMER", "MYANMAR"),
-)
+    "CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HENTAIGANA",
+    "HALFWIDTH KATAKANA", "COMBINING KATAKANA-HIRAGANA", "THAI", "LAO", "KHMER", "MYANMAR",
+)  # fmt: skip
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ALPHANUMERIC = frozenset(string.ascii_lowercase + string.digits)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

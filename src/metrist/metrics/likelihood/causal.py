@@ -236,7 +236,8 @@ class Perplexity(ModelMetric):
         logprobs = likelihoods.of(n).astype(np.float64)
         if n in likelihoods.failures:
             return Score.failed(likelihoods.failures[n])
-        total, count = float(logprobs.sum()), len(logprobs) if self.normalise == "token" else len(text)
+        total = float(logprobs.sum())
+        count = len(logprobs) if self.normalise == "token" else len(text)
         with np.errstate(over="ignore"):
             value = float(np.exp(-total / count))
         if not np.isfinite(value):

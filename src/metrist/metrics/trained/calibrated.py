@@ -249,7 +249,8 @@ class Calibrated(Metric):
         bounds, higher_is_better = inner.bounds, inner.higher_is_better
         if self.show == PERCENTILE:
             # Percentiles are oriented so that higher is better, unless the metric only describes.
-            bounds, higher_is_better = (0.0, 100.0), None if higher_is_better is None else True
+            bounds = (0.0, 100.0)
+            higher_is_better = None if higher_is_better is None else True
         attributes = {"extra": inner.extra, "resident": inner.resident, "bounds": bounds}
         for name, value in {**attributes, "higher_is_better": higher_is_better}.items():
             object.__setattr__(self, name, value)

@@ -50,7 +50,9 @@ _EVEN = 0.5
 #: outputs in sets that no model is judged on, 15 were supported.
 _CONTRADICTED = 0.05
 #: The name and value of an entry of data, what ends one, and the fewest of them.
-_ENTRY, _ENTRY_END, _FEWEST_ENTRIES = re.compile(r"[^:=]{1,40}[:=]\s*\S"), re.compile(r"\s*[|;\n]\s*"), 3
+_ENTRY = re.compile(r"[^:=]{1,40}[:=]\s*\S")
+_ENTRY_END = re.compile(r"\s*[|;\n]\s*")
+_FEWEST_ENTRIES = 3
 #: Longest quotation of the source in an explanation, in characters.
 _MAX_QUOTE = 300
 #: Characters of sources that are kept in memory at once.
@@ -200,7 +202,9 @@ class Consistency(SentenceMetric):
             probability = mark.probability
             if marks and start < marks[-1].end:
                 last = marks.pop()
-                start, end, probability = last.start, max(end, last.end), max(probability, last.probability)
+                start = last.start
+                end = max(end, last.end)
+                probability = max(probability, last.probability)
             marks.append(Word(start, end, probability))
         return marks
 

@@ -255,7 +255,10 @@ class _RecordScorer:
     def __init__(
         self, encoder: TextEncoder, metric: TranslationQuality, combination: Combination, threshold: float
     ) -> None:
-        self._encoder, self._metric, self._combination, self._threshold = encoder, metric, combination, threshold
+        self._encoder = encoder
+        self._metric = metric
+        self._combination = combination
+        self._threshold = threshold
         if HEAD not in encoder.heads:
             raise ModelError(
                 f"{metric.model} has no head {HEAD!r}; expected a model such as metrist:multilingual",
@@ -368,7 +371,8 @@ class _RecordScorer:
         matches: Mapping[str, float],
     ) -> Score:
         # The numbers of each token, averaged over references; windows of one reference do not overlap.
-        length, references = len(output.ids), 1 + max(reading.reference for reading, _ in passes)
+        length = len(output.ids)
+        references = 1 + max(reading.reference for reading, _ in passes)
         numbers = np.zeros((length, 4))
         for reading, result in passes:
             numbers[reading.start : reading.end] += result / references
