@@ -155,12 +155,10 @@ _ROW_LISTS = frozenset(
     ("data", "rows", "records", "examples", "instances", "samples", "items", "results", "predictions", "entries")
 )
 #: Lists of objects that are part of one row.
-_WITHIN_ROW = frozenset(
-    (
-        *("messages", "conversation", "conversations", "conversation_a", "conversation_b", "completions", "chosen"),
-        *("rejected", "prompt", "errors", "history", "dialogue", "turns"),
-    )
-)
+_WITHIN_ROW = frozenset({
+    "messages", "conversation", "conversations", "conversation_a", "conversation_b", "completions", "chosen",
+    "rejected", "prompt", "errors", "history", "dialogue", "turns",
+})  # fmt: skip
 
 
 def find_rows(value: Row, name: str | None) -> str | None:

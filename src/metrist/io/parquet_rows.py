@@ -28,8 +28,8 @@ def read_parquet(
         with parquet.ParquetFile(source) as file:
             groups_of_file = map(file.metadata.row_group, range(file.num_row_groups))
             chunks = [group.column(n) for group in groups_of_file for n in range(file.metadata.num_columns)]
-            sizes = (sum(getattr(c, f"total_{kind}_size") for c in chunks) for kind in ("uncompressed", "compressed"))
-            check_unpacked(name, *sizes)
+            unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
+            check_unpacked(name, unpacked, sum(chunk.total_compressed_size for chunk in chunks))
             read = 0
             for group in range(file.num_row_groups) if groups is None else groups:
                 size = _choose_size(source, file.metadata, group, name)

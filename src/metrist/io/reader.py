@@ -514,7 +514,8 @@ class Reader:
             self._announce(rows.source, reading, columns.unused)
 
     def _announce(self, source: RowSource, reading: str, unused: tuple[str, ...]) -> None:
-        name, is_new = source.name or "the rows", reading not in self._announced
+        name = source.name or "the rows"
+        is_new = reading not in self._announced
         self._announced.setdefault(reading, unused)
         if unused:
             more = ", …" if len(unused) > _SHOWN_UNUSED else ""
@@ -573,16 +574,15 @@ def _distinct_names(paths: Sequence[str]) -> list[str]:
     return [display_name(file.as_posix()) for file in files]
 
 
+def _list_keywords(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
 def check_keywords(function: Callable[..., Any], reading: Mapping[str, Any]) -> None:
     """Raise TypeError, in the name of `function`, for a keyword that neither it nor `read_records` accepts."""
-    own, passed_on = (
-        [
-            name
-            for name, parameter in inspect.signature(f).parameters.items()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        ]
-        for f in (function, read_records)
-    )
+    own = _list_keywords(function)
+    passed_on = _list_keywords(read_records)
     for name in reading:
         if name not in passed_on:
             raise TypeError(

@@ -24,12 +24,10 @@ from metrist.errors import InputError, MetristError, RunError, find_pip
 VARIABLE = "METRIST_REMOTE"
 _URL = re.compile(r"([a-z][a-z0-9_+.-]+)://(.*)", re.DOTALL | re.IGNORECASE)
 #: Schemes by which fsspec reads what is inside another file or store.
-_WRAPPERS = frozenset(
-    (
-        *("zip", "tar", "libarchive", "dir", "reference", "generic"),
-        *("simplecache", "filecache", "blockcache", "cached", "data"),
-    )
-)
+_WRAPPERS = frozenset({
+    "zip", "tar", "libarchive", "dir", "reference", "generic", "simplecache", "filecache", "blockcache", "cached",
+    "data",
+})  # fmt: skip
 #: A data set of the Hugging Face hub, with its configuration where it has several: hf://USER/NAME/CONFIGURATION:SPLIT.
 _HUB_DATASET = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:/([\w.-]+))?:([\w.-]+)")
 _PASSWORD = re.compile(r"[^/]*:[^/]*@")
@@ -43,9 +41,9 @@ _T = TypeVar("_T")
 _ANSWERS = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, MetristError)
 #: Facts about a file, as stores name them, that change with its content.
 _VERSION_NAMES = (
-    *("ETag", "etag", "md5Hash", "md5", "Content-MD5", "Digest", "sha", "blob_id"),
-    *("mtime", "modify", "modificationTime", "LastModified", "last_modified", "updated", "created"),
-)
+    "ETag", "etag", "md5Hash", "md5", "Content-MD5", "Digest", "sha", "blob_id", "mtime", "modify",
+    "modificationTime", "LastModified", "last_modified", "updated", "created",
+)  # fmt: skip
 
 
 def is_remote(path: Any) -> bool:
@@ -175,7 +173,8 @@ def _fetch_dataset(url: str, target: Path, name: str, configuration: str | None,
         dataset = load_dataset(name, configuration, split=split)
     except Exception as error:  # Of the hub, of the network, of the data set.
         raise InputError(f"{url}: cannot be read: {_describe_failure(error)}") from error
-    version, stamp_file = dataset._fingerprint, target.with_name(f"{target.name}{_STAMP}")
+    version = dataset._fingerprint
+    stamp_file = target.with_name(f"{target.name}{_STAMP}")
     if target.is_file() and stamp_file.is_file() and stamp_file.read_text() == _describe_copy(version, target):
         return target
     part = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}.part")

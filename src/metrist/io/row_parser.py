@@ -216,7 +216,7 @@ def _check_depth(row: dict[str, Any]) -> None:
 def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
     """Return `reference`, then `reference_1`, `reference_2` and so on in order; null values are skipped."""
     numbered = [(int(match[1]), name) for name in row if (match := _NUMBERED_REFERENCE.fullmatch(name))]
-    names = ["reference"] * ("reference" in row) + [name for _, name in sorted(numbered)]
+    names = [*(["reference"] if "reference" in row else []), *(name for _, name in sorted(numbered))]
     texts: tuple[str, ...] = ()
     for name in names:
         value = row.pop(name)

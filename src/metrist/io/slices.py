@@ -200,7 +200,8 @@ def _cut_parquet(data: mmap.mmap, size: int, place: Mapping[str, Any]) -> list[P
         return []
     slices, first, first_row = list[ParquetSlice](), 0, 0
     for last in range(1, len(groups) + 1):
-        rows, length = (sum(getattr(g, name) for g in groups[first:last]) for name in ("num_rows", "total_byte_size"))
+        rows = sum(group.num_rows for group in groups[first:last])
+        length = sum(group.total_byte_size for group in groups[first:last])
         if last < len(groups) and length < size and rows < _SLICE_ROWS:
             continue  # The next group goes with these.
         start, stop = starts[first], starts[last]

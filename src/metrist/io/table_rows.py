@@ -194,6 +194,12 @@ def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
     return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
 
 
+def _write_cell(value: Any) -> Any:
+    if value is None:  # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
+        return ""
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
 def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowError]]:
     """Yield the rows of a sheet of an .xlsx file with their numbers. Formulas count as the values stored for them."""
     try:
@@ -227,8 +233,7 @@ def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowEr
                 yield number, RowError(found)
             else:
                 values += [None] * (len(header) - len(values))
-                # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
-                texts = ("" if v is None else v.isoformat() if hasattr(v, "isoformat") else v for v in values)
+                texts = map(_write_cell, values)
                 yield number, Cells((column, text) for column, text in zip(header, texts, strict=False) if column)
     except InputError:
         raise

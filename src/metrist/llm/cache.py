@@ -330,11 +330,12 @@ class AnswerCache:
         """Store completions and return those that now stand for their requests: where another process was first, its
         own, so that all later runs see the same. `replaced` are the keys of those that do not count as first, with the
         times of their arrival."""
-        return self.write(
-            lambda connection: [
-                _insert(connection, answer, (replaced or {}).get(answer.request.key)) for answer in answers
-            ]
-        )
+        arrivals = replaced or {}
+
+        def insert(connection: sqlite3.Connection) -> list[Completion]:
+            return [_insert(connection, answer, arrivals.get(answer.request.key)) for answer in answers]
+
+        return self.write(insert)
 
     def mark_unreadable(self, keys: Collection[bytes]) -> None:
         """Remember that a metric could not read the answers to these requests."""

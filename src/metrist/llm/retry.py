@@ -160,7 +160,8 @@ class ServerError:
 def classify_error(response: Response, model: str, optional: Sequence[str]) -> Outcome:
     """What an error response means for the request. `optional` are fields that the request could do without."""
     error = parse_error(response)
-    status, reason = response.status, f"the server answered {response.status}: {error.message}"
+    status = response.status
+    reason = f"the server answered {response.status}: {error.message}"
     if status < 300:
         # An error sent with a success status: the status that it names, or the usual one for its message.
         reason = f"the server answered {status} with an error: {error.message}"

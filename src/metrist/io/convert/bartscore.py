@@ -31,12 +31,10 @@ from metrist.io.row_model import format_value
 from metrist.io.rows import UNNAMED
 
 #: The names of human ratings in the BARTScore repository.
-HUMAN_RATINGS = frozenset(
-    (
-        *("coherence", "consistency", "fact", "fluency", "informativeness", "litepyramid_recall"),
-        *("naturalness", "quality", "relevance"),
-    )
-)
+HUMAN_RATINGS = frozenset({
+    "coherence", "consistency", "fact", "fluency", "informativeness", "litepyramid_recall", "naturalness", "quality",
+    "relevance",
+})  # fmt: skip
 _FIELDS = frozenset({"src", "ref_summ", "ref_summs", "ref", "sys_summs", "sys_summ", "scores", "better", "worse"})
 
 

@@ -207,7 +207,7 @@ def format_task(number: int, records: Sequence[Row], answers: Mapping[str, Row],
     """
     data = dict(records[0])
     if len(records) == 2:
-        data.pop("output"), data.pop("system")
+        del data["output"], data["system"]
         data |= {"first": records[0]["output"], "second": records[1]["output"]}
         data["systems"] = [record["system"] for record in records]
     if weight != 1.0:

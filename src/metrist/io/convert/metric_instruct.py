@@ -53,7 +53,8 @@ def rows(paths: Iterable[Path], options: ConvertOptions) -> Iterator[Row]:
             if row.get("id") is None:
                 item = names.name({"instruction": row.get("instruction"), "source": row.get("source")}, system)
             else:
-                seen[name := str(row["id"]), system] += 1
+                name = str(row["id"])
+                seen[name, system] += 1
                 item = name if seen[name, system] == 1 else f"{name}#{seen[name, system]}"
             tags = drop_empty({"task": options.task, "language": options.language})
             left = {name: value for name, value in row.items() if name not in ("id", "prompt", "completion", "system")}

@@ -108,21 +108,25 @@ def rows(folder: Path, options: ConvertOptions) -> Iterator[Row]:
     documents = list((folder / "documents").glob(f"{pair}.docs"))  # One file, or none.
     files = [source, *reference_files.values(), *systems.values()]
     lines = _count_lines([*files, *documents])
-    human, metric = (
-        {name: _read_scores(path, systems, lines) for name, path in _find_files(place, prefix, ".seg.score").items()}
-        for place, prefix in ((folder / "human-scores", f"{pair}."), (folder / "metric-scores" / pair, ""))
-    )
+
+    def read_scores(place: Path, prefix: str) -> dict[str, Columns]:
+        files = _find_files(place, prefix, ".seg.score")
+        return {name: _read_scores(path, systems, lines) for name, path in files.items()}
+
+    human = read_scores(folder / "human-scores", f"{pair}.")
+    metric = read_scores(folder / "metric-scores" / pair, "")
     document_lines = chain.from_iterable(map(read_lines, documents))
     for number, (source_text, *texts) in enumerate(zip(*map(read_lines, files), strict=True)):
         references = dict(zip(reference_files, texts, strict=False))
         # Domain and document, or only the document in some test sets.
         words = next(document_lines, "").strip().split(maxsplit=1)
+        tags = ("doc",) if len(words) == 1 else ("domain", "doc")
         context = {
             "item": f"{pair}:{number + 1}",
             "source": source_text,
             "task": options.task or "translation",
             "language": pair,
-            **(dict(zip(("domain", "doc")[-len(words) :], words, strict=True)) if words else {}),
+            **dict(zip(tags, words, strict=False)),
         }
         for system, output in zip(systems, texts[len(references) :], strict=True):
             ratings = _scores_of_line(human, system, number)

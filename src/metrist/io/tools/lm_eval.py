@@ -37,7 +37,8 @@ def _convert(entry: Row) -> Iterable[Row]:
     target = entry.get("target")
     first = answers[0][0] if isinstance(answers[0], list) and answers[0] else answers[0]
     if isinstance(first, str):
-        output, references = first, target if isinstance(target, list) else [target]
+        output = first
+        references = target if isinstance(target, list) else [target]
     else:
         choices = [str(request[1]).strip() for request in requests]
         values = [_log_likelihood(answer) for answer in answers]

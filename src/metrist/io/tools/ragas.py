@@ -11,13 +11,11 @@ from metrist.io.conversations import describe_context, parse_messages
 from metrist.io.row_model import RowError
 from metrist.io.tools.entries import Entries, Row, Rows, as_scores, convert_each
 
-_COLUMNS = frozenset(
-    (
-        *("user_input", "retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids"),
-        *("response", "multi_responses", "reference", "rubrics", "reference_tool_calls", "reference_topics"),
-        *("persona_name", "query_style", "query_length"),
-    )
-)
+_COLUMNS = frozenset({
+    "user_input", "retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids",
+    "response", "multi_responses", "reference", "rubrics", "reference_tool_calls", "reference_topics",
+    "persona_name", "query_style", "query_length",
+})  # fmt: skip
 
 
 def is_entry(value: Row) -> bool:
