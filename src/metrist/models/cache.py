@@ -15,7 +15,7 @@ import sqlite3
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -73,7 +73,7 @@ class CacheFile:
         """Store the entries; each group of them is stored whole or not at all."""
         for group in _group_entries(entries):
             if self._growing:
-                self._attempt(lambda group=group: self._store.write(lambda connection: self._insert(connection, group)))  # type: ignore[misc]
+                self._attempt(partial(self._store.write, partial(self._insert, group=group)))
 
     def contents(self) -> CacheContents:
         query = "SELECT count(*) FROM entries"
@@ -103,9 +103,8 @@ class CacheFile:
             return None
 
     def _insert(self, connection: sqlite3.Connection, group: Sequence[tuple[bytes, bytes]]) -> None:
-        (pages,), (page_size,) = (
-            connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
-        )
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
         if pages * page_size > self._limit_gb * 1e9:
             self._growing = False
             log.warning(

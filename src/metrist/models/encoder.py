@@ -166,10 +166,10 @@ class Encoder:
         if self._word_mark is None:
             return pieces
         special = set(self.tokenizer.all_special_tokens)
-        return [
-            piece if piece in special else piece[1:] if piece[:1] == self._word_mark else f"##{piece}"
-            for piece in pieces
-        ]
+        for number, piece in enumerate(pieces):
+            if piece not in special:
+                pieces[number] = piece[1:] if piece[:1] == self._word_mark else f"##{piece}"
+        return pieces
 
     @cached_property
     def _word_mark(self) -> str | None:

@@ -224,12 +224,14 @@ def draw_history(
 ) -> Drawing:
     """A line per system through its points: when, and which value. `ends` name the first and the last time."""
     shown = {name: points for name, points in lines.items() if points}
-    drawing, font = Drawing(title, style, f"From {ends[0]} to {ends[1]}: {', '.join(shown)}."), style.font
+    drawing = Drawing(title, style, f"From {ends[0]} to {ends[1]}: {', '.join(shown)}.")
+    font = style.font
     roles = {name: f"c{number % len(SERIES)}" for number, name in enumerate(shown)}
     top = draw_legend(drawing, list(shown), list(roles.values()), 0.0)
     box = PlotPanel(3.4 * font, style.width - font, top + 0.5 * font, top + 0.42 * style.width)
     times = [when for points in shown.values() for when, _ in points]
-    box.across, box.up = (min(times), max(times)), widen([value for points in shown.values() for _, value in points])
+    box.across = (min(times), max(times))
+    box.up = widen([value for points in shown.values() for _, value in points])
     draw_levels_axis(drawing, box, 5)
     for when, name, anchor in zip(box.across, ends, ("start", "end"), strict=True):
         drawing.add(Label(box.x(when), box.bottom + 0.9 * font, name, anchor, "soft", 0.85))
@@ -254,7 +256,8 @@ def draw_matrix(
     style: Style = PAGE,
 ) -> Drawing:
     """A heat map with its numbers in the cells; NaN is left empty."""
-    drawing, font = Drawing(title, style, description), style.font
+    drawing = Drawing(title, style, description)
+    font = style.font
     known = values[np.isfinite(values)]
     low, high = domain or ((float(known.min()), float(known.max())) if len(known) else (0.0, 1.0))
     # A column needs four letters; few columns leave more room for the names of rows.
@@ -310,9 +313,10 @@ def draw_bars(
 ) -> Drawing:
     """Horizontal bars, stacked from the series in their order, with the sum at the end, and a legend above. Names stand
     beside the bars, or above them where they do not fit."""
-    drawing, font = Drawing(title, style, description), style.font
-    gutter, most_room = measure_names(counts, font, math.inf), 0.4 * style.width
-    is_above = gutter > most_room
+    drawing = Drawing(title, style, description)
+    font = style.font
+    gutter = measure_names(counts, font, math.inf)
+    is_above = gutter > 0.4 * style.width
     gutter = 0.0 if is_above else gutter
     most = max((sum(entry.values()) for entry in counts.values()), default=0) or 1
     span = (gutter, style.width - 5 * font)

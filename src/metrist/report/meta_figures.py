@@ -118,7 +118,8 @@ class ScatterPanel:
 def draw_scatter(panels: Sequence[ScatterPanel], *, aspect: str, style: Style = PAGE) -> Drawing:
     """A panel per metric: its score to the right, people's rating upwards. Many outputs are counted in squares: the
     darker, the more. Circles are the means of systems."""
-    drawing, font = Drawing(f"Scores and people's {aspect}", style), style.font
+    drawing = Drawing(f"Scores and people's {aspect}", style)
+    font = style.font
     drawing.description = f"Panels: {', '.join(panel.title for panel in panels)}. Circles are means of systems."
     gutter = 3.2 * font
     across = max(1, min(len(panels), int((style.width - gutter) // (15 * font))))
@@ -174,7 +175,8 @@ class Curve:
 def draw_curves(curves: Mapping[str, Curve], *, aspect: str, style: Style = PAGE) -> Drawing:
     """Pairwise accuracy as the threshold ε grows from 0 to where every pair is a tie. Thresholds of different metrics
     have different units, so that the share of pairs they tie is what runs to the right; circles are the best ε."""
-    drawing, font = Drawing(f"Pairwise accuracy with {aspect} by threshold ε", style), style.font
+    drawing = Drawing(f"Pairwise accuracy with {aspect} by threshold ε", style)
+    font = style.font
     drawing.description = "; ".join(
         f"{name}: best {format_number(max(curve.accuracies), 3)}" for name, curve in curves.items()
     )
@@ -221,7 +223,8 @@ def draw_levels(
 ) -> Drawing:
     """Two panels with a column per task and language: above, how the metric agrees with people; below, the mean levels
     of both (Doostmohammadi et al. 2024, Figures 1, 2, 4 and 5)."""
-    drawing, font = Drawing(f"{metric} and people's {aspect}, per task and language", style), style.font
+    drawing = Drawing(f"{metric} and people's {aspect}, per task and language", style)
+    font = style.font
     shared = len({column.epsilon for column in columns}) == 1
     described = [f"ε {format_number(columns[0].epsilon, 4)}"] if shared and math.isfinite(columns[0].epsilon) else []
     for column in columns:

@@ -164,7 +164,8 @@ class Report:
         if self.remarks:
             remarks = [Prose(sentences=self.remarks, kind="list")]
             lines += _write_markdown_block(Fold(title="What to know about these numbers", blocks=remarks))
-        room, left_out = _MAX_MARKDOWN - sum(map(len, lines)), dict[str, None]()
+        room = _MAX_MARKDOWN - sum(map(len, lines))
+        left_out: dict[str, None] = {}
         for section in self.sections:
             if not section.brief:
                 continue
@@ -209,7 +210,8 @@ class _CellView:
     def __init__(self, cell: Any, *, best: bool) -> None:
         self.marks = cell.marks if isinstance(cell, Marked) else ""
         inner = cell.cell if isinstance(cell, Marked) else cell
-        self.text, bracket, rest = format_cell(inner), "", ""
+        self.text = format_cell(inner)
+        bracket = rest = ""
         if isinstance(inner, Estimate):
             self.text, bracket, rest = self.text.partition(" [")
         self.interval = f"[{rest}" if bracket else ""

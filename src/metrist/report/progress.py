@@ -157,13 +157,18 @@ class ProgressReport(ProgressSource):
     def __call__(self, done: int, total: int | None = None, *, metric: str = "", stored: int = 0) -> None:
         """Report that so many records are done, of which some were stored; the rate starts anew with each metric."""
         if self._records is None or metric != self._metric:
-            self._metric, self._records, self._since = metric, Counter(self._noun, self._clock), self._clock()
+            self._metric = metric
+            self._records = Counter(self._noun, self._clock)
+            self._since = self._clock()
         self._records.update(done, total, stored)
         self.on_change()
 
     def begin(self, part: str) -> None:
         """Report the part of the work that comes now, where it is not records that count."""
-        self._metric, self._records, self._answers, self._since = part, None, None, self._clock()
+        self._metric = part
+        self._records = None
+        self._answers = None
+        self._since = self._clock()
         self.on_change()
 
     def loading(self, model: str | None) -> None:

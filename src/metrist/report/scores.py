@@ -71,7 +71,8 @@ def build_score_table(
 
 def _list_remarks(results: Any) -> list[str]:
     remarks = []
-    items, systems = encode_names(results.items).codes, encode_names(results.systems)
+    items = encode_names(results.items).codes
+    systems = encode_names(results.systems)
     first, *others = (np.unique(items[positions]) for positions in split_positions(systems))
     if any(not np.array_equal(other, first) for other in others):
         remarks.append("The systems have outputs for different items: `metrist compare` compares them on shared ones")
@@ -158,8 +159,12 @@ def build_win_table(rows: Sequence[Any], notes: Sequence[str]) -> Table:
         columns=[Column("comparator"), Column("system"), *(Column(name, "right") for name in ("win rate", *names))],
         rows=[
             [
-                *(row.comparator, row.system, Estimate(row.value, row.low, row.high)),
-                *(Count(row.won), Count(row.tied), Count(row.lost)),
+                row.comparator,
+                row.system,
+                Estimate(row.value, row.low, row.high),
+                Count(row.won),
+                Count(row.tied),
+                Count(row.lost),
                 *([Count(row.failed), Number(row.worst), Number(row.best)] if with_failures else []),
                 None if math.isnan(row.strength) else f"{row.strength:+.2f} ± {row.error:.2f}",
             ]
@@ -202,7 +207,10 @@ def build_comparator_table(rows: Sequence[Any], agreements: Sequence[Any]) -> Ta
         ],
         rows=[
             [
-                *(row.comparator, Count(row.pairs), Share(row.judged / row.pairs), Share(row.ties)),
+                row.comparator,
+                Count(row.pairs),
+                Share(row.judged / row.pairs),
+                Share(row.ties),
                 Estimate(row.flips, row.flips_low, row.flips_high),
                 *(estimates[row.comparator, aspect] for aspect in aspects),
                 *([row.usage.get("cost")] if cost else []),
