@@ -189,10 +189,10 @@ class ConsistencyTask(TrainingTask):
         return SupportData(self.train, self.dev)
 
     def own_identity(self, weights: Weights, data: SupportData) -> dict[str, Any]:  # noqa: ARG002
-        train, dev = (
-            hash_rows((example.source, example.output, example.label, example.errors) for example in examples)
-            for examples in data
-        )
+        def hash_examples(examples: Sequence[SupportExample]) -> str:
+            return hash_rows((example.source, example.output, example.label, example.errors) for example in examples)
+
+        train, dev = map(hash_examples, data)
         return {"data": train, "dev": dev, "window": self.window, "bits": self.bits}
 
     def plan(self, weights: Weights, data: SupportData) -> TrainingPlan:
@@ -292,7 +292,8 @@ def _measure_closeness(weights: Weights, rows: Examples, device: str) -> float:
 
     from metrist.models.trainable_encoder import TrainableEncoder
 
-    model, loss = TrainableEncoder.load(weights.folder, HEAD).to(device).eval(), SupportLoss()
+    model = TrainableEncoder.load(weights.folder, HEAD).to(device).eval()
+    loss = SupportLoss()
     total = 0.0
     with torch.no_grad():
         for part in np.array_split(np.argsort(rows.lengths), -(-len(rows) // _ROWS_AT_ONCE)):
@@ -405,7 +406,9 @@ def read_support_examples(
     for record, rating, places in rows:
         if rating is None and not errors:
             continue
-        label = (0.0 if places else 1.0) if rating is None else (rating - low) / (high - low) if scaled else rating
+        label = 0.0 if places else 1.0
+        if rating is not None:
+            label = (rating - low) / (high - low) if scaled else rating
         by_sentence = errors > 0 and (bool(places) or label == 1)
         examples.append(
             SupportExample(

@@ -174,9 +174,10 @@ def make_pairs(outputs: JudgedOutputs, dev: str | None, *, seed: int, across: bo
         by_side[name], counts = (side, pairs), counts + dropped
     gaps = [_gap(pair) for pair in by_side["train"][1] if pair.certainty != 0.5]
     unit = math.sqrt(math.fsum(gap * gap for gap in gaps) / len(gaps)) if gaps else math.nan  # NaN for choices.
-    train, development = (
-        [_soften(pair, unit, by_side[name][0].spreads) for pair in by_side[name][1]] for name in ("train", "dev")
-    )
+    learning, train_pairs = by_side["train"]
+    checking, dev_pairs = by_side["dev"]
+    train = [_soften(pair, unit, learning.spreads) for pair in train_pairs]
+    development = [_soften(pair, unit, checking.spreads) for pair in dev_pairs]
     straddling = sum(side is None for side in sides.values())
     context = outputs.find_context()
     notes += [f"{outputs.name}: {count:,} {reason} left out" for reason, count in outputs.left_out.items()]
@@ -190,20 +191,20 @@ def make_pairs(outputs: JudgedOutputs, dev: str | None, *, seed: int, across: bo
         notes.append(f"pairs of outputs that are no training data: {reasons}")
     if across:
         notes.append("outputs of different items are compared, so the metric also learns which items score high")
-    learned, held_out = (format_count(len(by_side[name][0].items), "item") for name in ("train", "dev"))
     notes.append(
-        f"{outputs.name}: {format_count(len(train), 'pair')} of {learned} to learn from, {len(development):,} of "
-        f"{held_out} held out; context: {' and '.join(context) or 'none'}; instruction: {outputs.instruction!r}"
+        f"{outputs.name}: {format_count(len(train), 'pair')} of {format_count(len(learning.items), 'item')} to learn "
+        f"from, {len(development):,} of {format_count(len(checking.items), 'item')} held out; context: "
+        f"{' and '.join(context) or 'none'}; instruction: {outputs.instruction!r}"
     )
     facts = {
         **outputs.judge,
         **{f"{reason.rstrip(',')}": count for reason, count in outputs.left_out.items()},
-        "training_items": len(by_side["train"][0].items),
-        "held_out_items": len(by_side["dev"][0].items),
+        "training_items": len(learning.items),
+        "held_out_items": len(checking.items),
         "items_on_both_sides_left_out": straddling,
         "compared": "outputs of different items" if across else "outputs of one item",
     }
-    return DistillationData(train, development, by_side["dev"][0] if development else None, notes, facts)
+    return DistillationData(train, development, checking if development else None, notes, facts)
 
 
 def _check_items(outputs: JudgedOutputs, across: bool) -> list[str]:
@@ -236,10 +237,10 @@ def _split_items(outputs: JudgedOutputs, items: Sequence[str], share: float | No
     """Return the side of each item; None for one whose texts are on both."""
     if share is None:
         return dict.fromkeys(items, "train")
-    shape, judged = Shape(context=outputs.find_context()), outputs.judged
+    shape = Shape(context=outputs.find_context())
     texts: dict[str, list[Record]] = {}
     for key, record in outputs.records.items():
-        if key in judged:
+        if key in outputs.judged:
             texts.setdefault(record.item, []).append(record)
     units = []
     for item in items:
@@ -395,7 +396,8 @@ def _restrict(values: Mapping[Key, float], keys: set[Key]) -> dict[Key, float]:
 
 def _agree(target: _Target, scorer: str, gaps: Mapping[PairKey, float], values: Mapping[Key, float]) -> JudgeAgreement:
     accuracy = _count_right(target.gaps, gaps)
-    expected, actual = (np.array([side[key] for key in target.values], np.float64) for side in (target.values, values))
+    expected = np.array(list(target.values.values()), np.float64)
+    actual = np.array([values[key] for key in target.values], np.float64)
     items = group_places([item for item, _ in target.values])
     # Equal scores of all outputs of an item are no agreement.
     correlations = [correlate(expected[at], actual[at]) or 0.0 for at in items if np.ptp(expected[at]) > 0]
@@ -416,16 +418,16 @@ def _count_right(expected: Mapping[PairKey, float], actual: Mapping[PairKey, flo
 
 def _agree_across(target: _Target, scorer: str, values: Mapping[Key, float]) -> JudgeAgreement:
     """The agreement on all outputs, whatever their items. Pairs are not independent, so there are no intervals."""
-    keys = list(target.values)
-    first, second = (np.array([side[key] for key in keys], np.float64) for side in (target.values, values))
-    at, other = np.triu_indices(len(keys), 1)
+    first = np.array(list(target.values.values()), np.float64)
+    second = np.array([values[key] for key in target.values], np.float64)
+    at, other = np.triu_indices(len(first), 1)
     signs = np.sign(first[at] - first[other])
     decided = signs != 0
     points = (1 + signs[decided] * np.sign(second[at] - second[other])[decided]) / 2
     accuracy = float(points.mean()) if len(points) else math.nan
     nan = math.nan
     spearman = (correlate(first, second) or 0.0) if decided.any() else nan
-    return JudgeAgreement(target.name, scorer, int(decided.sum()), accuracy, nan, nan, len(keys), spearman, nan, nan)
+    return JudgeAgreement(target.name, scorer, int(decided.sum()), accuracy, nan, nan, len(first), spearman, nan, nan)
 
 
 def _estimate(rows: Floats) -> tuple[float, float, float]:

@@ -200,7 +200,9 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         heads: tuple[str, ...] = ()
         if _is_text_encoder(weights):
             encoder = load_text_encoder(str(weights.folder))
-            settings, encode, pad = self._encoder_settings(weights, encoder), token_encoder(encoder.tokenizer), 0
+            settings = self._encoder_settings(weights, encoder)
+            encode = token_encoder(encoder.tokenizer)
+            pad = 0
             heads = tuple(name for name in encoder.heads if name != EncoderReward.HEAD)
         else:
             settings, encode, pad = self._read_base(weights)

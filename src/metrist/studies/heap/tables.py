@@ -297,12 +297,10 @@ def _size_table(results: StudyResults, split: SplitName) -> Table | None:
             summaries = [results.accuracy(setup, split, code) for setup in setups]
             gains.append(_subtract([summary.mean for summary in summaries if summary is not None]))
         ours = measure("pearson").value([results.sizes[code] for code in codes], gains)
-        ours_cell, computed_cell = (
-            SummaryCell(SeedSummary(mean=value), scale=1.0, decimals=2)
-            for value in (ours, correlate_published(results.suite, setups))
-        )
+        ours_cell = SummaryCell(SeedSummary(mean=ours), scale=1.0, decimals=2)
         published = PaperCell(results.suite.size_correlations[name])
-        rows.append([title, len(codes), ours_cell, published, computed_cell])
+        computed = SeedSummary(mean=correlate_published(results.suite, setups))
+        rows.append([title, len(codes), ours_cell, published, SummaryCell(computed, scale=1.0, decimals=2)])
     if not rows:
         return None
     return Table(

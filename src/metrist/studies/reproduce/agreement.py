@@ -117,7 +117,9 @@ class AgreementTable(ComputedTable):
                 cells.append(Number(math.nan))
                 continue
             estimate = Estimate(figure.value, figure.low, figure.high, self.decimals)
-            marks = row.lexical if column == BEST_LEXICAL else _TRAINED if column.lstrip(_MINUS) in row.trained else ""
+            marks = _TRAINED if column.lstrip(_MINUS) in row.trained else ""
+            if column == BEST_LEXICAL:
+                marks = row.lexical
             cells.append(Marked(estimate, marks) if marks else estimate)
         return cells
 
@@ -353,10 +355,11 @@ def _compare(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) ->
     names = {"": list(by_aspect)} if not rated.each else {**{name: [name] for name in by_aspect}, "": list(by_aspect)}
     for aspect, averaged in names.items():
         label = aspect or (averaged[0] if len(averaged) == 1 else f"mean of {len(averaged)}")
-        plain, given = (
-            {name: average_statistics([by_aspect[part][name][which] for part in averaged]).figure() for name in values}
-            for which in (0, 1)
-        )
+        plain, given = {}, {}
+        for name in values:
+            own, own_given = zip(*(by_aspect[part][name] for part in averaged), strict=True)
+            plain[name] = average_statistics(own).figure()
+            given[name] = average_statistics(own_given).figure()
         if rated.measure == "acc_eq":
             plain = _measure_ties(judged, rated, averaged[0], values, content["draws"])
         yield _make_row(rated, columns, label, min(counts), plain, given, whole=not aspect)

@@ -164,8 +164,8 @@ class DataFolder:
         key = (data, block.references, block.lines, block.metric)
         if key not in self._results:
             # A lexical metric scores a data set in less time than worker processes need to start.
-            records, out = self.select_block(data, block), self.run_folder(data, block)
-            self._results[key] = score(records, block.metric, executor="serial", out=out)
+            records = self.select_block(data, block)
+            self._results[key] = score(records, block.metric, executor="serial", out=self.run_folder(data, block))
         return self._results[key]
 
     def select_block(self, data: str, block: PublishedBlock) -> list[Record]:
@@ -206,7 +206,8 @@ def _adapt(record: Record, references: References, lines: Lines) -> Record:
         case "source":
             texts = () if record.source is None else (record.source,)
         case "gold":
-            texts, record = (), replace(record, system="reference", output="".join(record.references[:1]))
+            texts = ()
+            record = replace(record, system="reference", output="".join(record.references[:1]))
     if lines == "whole":
         return replace(record, references=texts)
     return replace(record, output=split_sentences(record.output), references=tuple(map(split_sentences, texts)))
@@ -324,7 +325,8 @@ def compare_metrics(
     dataset = replace(_decide_pairs(judged, aspect) if is_preference else judged, scores=_restrict_to_shared(scores))
     slices: tuple[str, ...] = ()
     if subsets:
-        dataset, slices = replace(dataset, columns=_split_paths(judged.column(subsets))), (_FAMILY, _SUBSET)
+        dataset = replace(dataset, columns=_split_paths(judged.column(subsets)))
+        slices = (_FAMILY, _SUBSET)
     evaluation = meta_evaluate(
         dataset,
         aspect,

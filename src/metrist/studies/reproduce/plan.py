@@ -72,10 +72,6 @@ def _estimate(records: Sequence[Any], block: PublishedBlock, folder: DataFolder,
 def _format_time(seconds: float) -> str:
     if math.isnan(seconds):
         return ""
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

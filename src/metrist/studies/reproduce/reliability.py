@@ -221,7 +221,8 @@ def _classify_tasks(dataset: JudgedDataset, column: str | None) -> tuple[Labels,
     """Return the class of each output's task, and how it came about."""
     if column is not None:
         return dataset.column(column), []
-    tasks, lengths = dataset.columns["task"], dataset.lengths.get("reference_length:words")
+    tasks = dataset.columns["task"]
+    lengths = dataset.lengths.get("reference_length:words")
     if lengths is None or not np.isfinite(lengths).any():
         note = "Tasks have no class: there are no references to tell short answers from long ones."
         return Labels(codes=np.full(len(dataset), -1, dtype=np.intp), names=()), [note]
@@ -232,15 +233,19 @@ def _classify_tasks(dataset: JudgedDataset, column: str | None) -> tuple[Labels,
 
 
 def _list_parts(dataset: JudgedDataset, rated: Codes, lengths: Labels) -> list[TaskOutputs]:
-    columns = dataset.columns["language"], dataset.columns["task"], lengths
-    codes = np.stack([column.codes[rated] for column in columns])
+    languages, tasks = dataset.columns["language"], dataset.columns["task"]
+    codes = np.stack([column.codes[rated] for column in (languages, tasks, lengths)])
     keys, number = np.unique(codes, axis=1, return_inverse=True)
     parts = []
-    for code, key in enumerate(keys.T.tolist()):
-        language, task, length = ((*column.names, "")[part] for column, part in zip(columns, key, strict=True))
-        if min(key[:2]) >= 0:
-            own = rated[number.reshape(-1) == code]
-            parts.append(TaskOutputs(language=language, task=task, length=length, outputs=own))
+    for code, (language, task, length) in enumerate(keys.T.tolist()):
+        if language >= 0 and task >= 0:
+            own = TaskOutputs(
+                language=languages.names[language],
+                task=tasks.names[task],
+                length=lengths.names[length] if length >= 0 else "",
+                outputs=rated[number.reshape(-1) == code],
+            )
+            parts.append(own)
     return parts
 
 
