@@ -117,7 +117,8 @@ def install_command(extra: str) -> str:
         return f"{pip} 'metrist[{extra}]'"
     if origin.is_file():
         # `make wheel` and `make models-package` write to neighbouring folders.
-        folders = [origin.parent, *(path for path in [origin.parent.parent / "models"] if any(path.glob("*.whl")))]
+        models = origin.parent.parent / "models"
+        folders = [origin.parent, models] if any(models.glob("*.whl")) else [origin.parent]
         links = " ".join(f"--find-links {shlex.quote(str(folder))}" for folder in folders)
         return f"{pip} {links} 'metrist[{extra}]'"
     words = [shlex.quote(str(origin / "models" / part)) for part in _MODEL_FOLDERS.get(extra, ())]

@@ -72,7 +72,9 @@ def _describe_bare_model(text: str) -> str:
 
 def split_list(text: str) -> list[str]:
     """The texts of a list such as `rougeL,chrf(word_order=2)`: commas within brackets and quotes do not separate."""
-    pieces, start, depth, quote = list[str](), 0, 0, ""
+    pieces: list[str] = []
+    start = depth = 0
+    quote = ""
     escaped = False
     for at, character in enumerate(text):
         if quote:

@@ -296,7 +296,10 @@ def _tabulate_accounts(result: BuildResult, rules: Rules) -> Table:
     counts = Counter((pair.criterion, pair.split) for pair in result.pairs)
     rows = [
         [
-            *(account.criterion, account.good, account.possible, account.kept),
+            account.criterion,
+            account.good,
+            account.possible,
+            account.kept,
             *(account.dropped[reason] for reason in reasons),
             *([account.soft] if has_soft else []),
             *(counts[account.criterion, side] for side in sides),

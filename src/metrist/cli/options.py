@@ -75,7 +75,8 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _make_parameter(parameter: str, name: str, option: SettingField) -> inspect.Parameter:
     setting = option.setting
-    annotation, default = option.type, inspect.Parameter.empty if option.default is MISSING else option.default
+    annotation = option.type
+    default = inspect.Parameter.empty if option.default is MISSING else option.default
     names = setting.option_names(name)
     if names[0].startswith("/"):  # It turns off what is on by default.
         names, default = [names[0].removeprefix("/")], not default

@@ -179,13 +179,13 @@ def preference(
         return
     plan = plan_training(task)
     assert isinstance(plan, PreferencePlan)
-    pooled, max_tokens = _POOLINGS[plan.settings.pooling], plan.settings.layout.max_length
     print_plan(
         (*remarks, *plan.remarks()),
         f"training pairs     {len(plan.train):,} of {len(set(plan.train.criteria)):,} criteria",
         *describe_plan(plan, task.recipe.epochs),
         f"padding            {plan.padding:.1%} of what is computed",
-        f"an answer's vector {pooled}, in rows of {max_tokens:,} tokens at most",
+        f"an answer's vector {_POOLINGS[plan.settings.pooling]}, in rows of {plan.settings.layout.max_length:,} tokens "
+        "at most",
     )
 
 

@@ -92,7 +92,8 @@ def merge_files(files: list[Path] | None, data: list[Path] | None) -> list[Path]
         raise SpecError("no training data is named; give a file: metrist train … FILE", code="missing_value")
     from metrist.io.rows import open_source
 
-    for path in (paths := [*(files or []), *(data or [])]):
+    paths = [*(files or []), *(data or [])]
+    for path in paths:
         open_source(path)  # A file that does not exist is told before anything else that is missing.
     return paths
 

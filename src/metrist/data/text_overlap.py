@@ -327,7 +327,8 @@ class DisjointSets:
     def root(self, member: int) -> int:
         parent = self._parent
         while parent[member] != member:
-            parent[member] = member = parent[parent[member]]
+            parent[member] = parent[parent[member]]
+            member = parent[member]
         return member
 
     def join(self, members: Iterable[int]) -> None:

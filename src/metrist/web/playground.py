@@ -35,9 +35,9 @@ from metrist.web.service.catalog import OfferedMetric, offer_metric
 
 #: Offered without being named on the command line. None of them asks an LLM or downloads a model.
 OFFLINE_METRICS = (
-    *("rougeL", "rouge2", "bleu", "chrf", "ter", "meteor", "token_f1", "exact", "length", "copy_rate"),
-    *("consistency", "errors", "fluency", "likelihood", "preference", "translation_quality"),
-)
+    "rougeL", "rouge2", "bleu", "chrf", "ter", "meteor", "token_f1", "exact", "length", "copy_rate",
+    "consistency", "errors", "fluency", "likelihood", "preference", "translation_quality",
+)  # fmt: skip
 #: Characters of all texts of a request together.
 MAX_CHARACTERS = 50_000
 MAX_REFERENCES = 20

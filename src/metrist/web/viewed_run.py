@@ -224,7 +224,10 @@ class ViewedRun:
                 kind: Kind = "aspect" if isinstance(metric, PartMetric) else "metric"
                 column = results[metric]
                 self._add(
-                    *(metric.label, kind, column.values, metric),
+                    metric.label,
+                    kind,
+                    column.values,
+                    metric,
                     signature=results.signatures.get(metric.label, ""),
                     finds_errors=kind == "metric" and (metric.reports_errors or bool(column.scores.errors)),
                 )
@@ -258,16 +261,12 @@ class ViewedRun:
         found = self._find_errors()
         aspects: dict[str, int] = {}
         severities: dict[str, int] = {}
-        lines = [
-            (
-                row,
-                aspects.setdefault(error.aspect, len(aspects)),
-                severities.setdefault((error.severity or "").lower(), len(severities)),
-            )
-            for row in sorted({row for errors in found for row in errors})
-            for errors in found
-            for error in errors.get(row, ())
-        ]
+        lines = []
+        for row in sorted({row for errors in found for row in errors}):
+            for error in (error for errors in found for error in errors.get(row, ())):
+                aspect = aspects.setdefault(error.aspect, len(aspects))
+                severity = severities.setdefault((error.severity or "").lower(), len(severities))
+                lines.append((row, aspect, severity))
         self.labels |= {"aspect": list(aspects), "severity": list(severities)}
         return np.array(lines, np.int64).reshape(-1, 3)
 
@@ -374,7 +373,8 @@ class ViewedRun:
     def read_card(self, row: int) -> tuple[OutputCard, OutputFacts, dict[str, Any]]:
         """All that is known about an output, its record with what people say, and metrics' readings of its tokens."""
         facts, readings = self.read_facts(row), dict[str, Any]()
-        (item, system), blocks = self.key(row), take_scores(self.results, [row])
+        item, system = self.key(row)
+        blocks = take_scores(self.results, [row])
         for metric in self.results.metrics:
             if (block := blocks[metric.label]).tokens:
                 (read,) = build_heat([item], [system], [(metric, block)], item=None, system=None, limit=1).outputs

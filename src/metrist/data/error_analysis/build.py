@@ -125,7 +125,9 @@ def apply_mix(
     taken: list[AnalysisExample] = []
     shares = []
     for number, (cell, group) in enumerate(groups.items()):
-        expected = cell.count if size is None else round(size * cell.count / total) if group else 0
+        expected = cell.count
+        if size is not None:
+            expected = round(size * cell.count / total) if group else 0
         chosen = random.Random(f"{seed}\0mix\0{number}").sample(group, min(expected, len(group)))
         taken += chosen
         counts = {"available": len(group), "expected": expected, "taken": len(chosen)}
@@ -349,7 +351,8 @@ def describe_examples(examples: Iterable[AnalysisExample], count: TokenCounter =
             if example.channel != "freeform":
                 aspects.setdefault(task, Counter())[error.aspect] += 1
     order = [f"up to {bound}" for bound in _LENGTHS] + [f"over {_LENGTHS[-1]}"]
-    all_lengths, all_errors = (sum(counts.values(), Counter[str]()) for counts in (lengths, errors))
+    all_lengths = sum(lengths.values(), Counter[str]())
+    all_errors = sum(errors.values(), Counter[str]())
     return {
         "tokens": {name: all_lengths[name] for name in order if all_lengths[name]},
         "tokens by task": {

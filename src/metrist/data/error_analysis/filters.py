@@ -205,7 +205,11 @@ def read_counter(model: str) -> TokenCounter:
 
     options = Options(model=model)
     tokenizer = read_tokenizer(find_weights(options), options)
-    return lambda example: len(tokenizer(f"{example.prompt}\n{example.completion}", verbose=False)["input_ids"])
+
+    def count(example: AnalysisExample) -> int:
+        return len(tokenizer(f"{example.prompt}\n{example.completion}", verbose=False)["input_ids"])
+
+    return count
 
 
 def count_tokens(example: AnalysisExample) -> int:

@@ -44,7 +44,8 @@ def read_published_row(row: Mapping[str, Any]) -> dict[str, Any]:
     values = {ALIASES.get(name, name): value for name, value in row.items()}
     errors = values.pop("errors", None)
     if is_alpaca(row):
-        prompt, errors = f"{row['instruction']}\n{as_text('input', row.get('input'))}", values.pop("output")
+        prompt = f"{row['instruction']}\n{as_text('input', row.get('input'))}"
+        errors = values.pop("output")
         texts = _INPUT.match(as_text("input", values.pop("input")))
         if texts is None:
             raise RowError("'input' must be the rest of TIGERScore's prompt, with 'Model-generated Output:'")

@@ -316,15 +316,13 @@ def insert_clause(text: str, article: Article, rng: random.Random, *, right: boo
     for name, kind in article.locate(text):
         if kind in ("person", "place") and re.match(r" [a-z]", text[name.end :]):
             own = [clause for owner, clause in article.clauses if owner.split()[-1] == name.text.split()[-1]]
-            chosen = (
-                own
-                if right
-                else [
+            chosen = own
+            if not right:
+                chosen = [
                     clause
                     for owner, clause in article.clauses
                     if not related(owner, name.text) and article.type_of[owner] == kind and clause not in own
                 ]
-            )
             fitting = [
                 clause for clause in chosen if clause not in text and (kind == "person" or not clause.startswith("who"))
             ]

@@ -369,7 +369,8 @@ def quote(sentence: str, article: Article, rng: random.Random) -> list[Statement
             return f"{open_mark}{inside},{close_mark} said {name}."
         return f"{name} said: {open_mark}{inside}.{close_mark}"
 
-    right, wrong = write(who), write(other := rng.choice(others))
+    other = rng.choice(others)
+    right, wrong = write(who), write(other)
     place = wrong.find(other)
     return [Statement("speaker", right, 0.97), Statement("speaker", wrong, 0.0, ((place, place + len(other)),))]
 

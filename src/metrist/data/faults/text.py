@@ -165,9 +165,8 @@ _PART = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 def find_changes(original: str, changed: str) -> tuple[Span, ...]:
     """Return the characters of the words that are new in a changed text. Where words were only left out, the word that
     follows the gap stands for them."""
-    old, new = (
-        [(match.start(), match.end(), match[0]) for match in _PART.finditer(text)] for text in (original, changed)
-    )
+    old = [(match.start(), match.end(), match[0]) for match in _PART.finditer(original)]
+    new = [(match.start(), match.end(), match[0]) for match in _PART.finditer(changed)]
     spans = []
     matcher = SequenceMatcher(None, [word.lower() for _, _, word in old], [word.lower() for _, _, word in new], False)
     for operation, _, _, first, last in matcher.get_opcodes():

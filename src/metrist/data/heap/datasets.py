@@ -80,8 +80,9 @@ def read_commongen(paths: Sequence[PathLike], codes: Collection[str]) -> Iterato
             totals[comparison] += score
     for (concepts, reference, *sentences), total in totals.items():
         if total:
-            good, bad = (HeapAnswer(text=text) for text in (sentences if total > 0 else reversed(sentences)))
-            yield HeapQuestion(code="CR", context=(concepts, reference), item=concepts).pair(good, bad)
+            good, bad = sentences if total > 0 else reversed(sentences)
+            question = HeapQuestion(code="CR", context=(concepts, reference), item=concepts)
+            yield question.pair(HeapAnswer(text=good), HeapAnswer(text=bad))
 
 
 def _read_sheet(path: PathLike) -> Iterator[tuple[tuple[str, str, str, str], float]]:

@@ -45,8 +45,9 @@ def estimate_ratings(answers: Answers) -> list[MeanRating]:
     if project.schema.kind == "questionnaire":
         return []
     # A pair is an entry of either system, with the sign of its choice and of its scores.
-    entries = [(at, own, (1, -1)[side]) for at, task in enumerate(tasks) for side, own in enumerate(task.records)]
-    places, sign = (np.array([entry[column] for entry in entries]) for column in (0, 2))
+    entries = [(at, own, -1 if side else 1) for at, task in enumerate(tasks) for side, own in enumerate(task.records)]
+    places = np.array([at for at, _, _ in entries])
+    sign = np.array([sign for _, _, sign in entries])
     names, system = np.unique([record.system for _, record, _ in entries], return_inverse=True)
     before = np.array([task.weight for task in tasks])[places]
     scores = sign[:, None] * stack_scores(project)[places]
@@ -95,7 +96,8 @@ def describe_means(answers: Answers, means: Sequence[MeanRating]) -> list[str]:
     elif answers.project.order == "informative":
         notes.append(f"Tasks come in random order until {FIRST_TASKS} are rated.")
     known = [mean for mean in means if math.isfinite(mean.worth)]
-    rated, worth = (sum(getattr(mean, name) for mean in known) for name in ("rated", "worth"))
+    rated = sum(mean.rated for mean in known)
+    worth = sum(mean.worth for mean in known)
     if worth > rated:
         plain = f"about {worth:,.0f} in random order without scores of metrics"
         notes.append(f"{rated:,} ratings give intervals as narrow as {plain} do.")

@@ -119,7 +119,7 @@ def _describe_texts(task: AnnotationTask) -> Row:
     """Return what a task shows, as the row of one output or of two."""
     row = record_to_dict(task.records[0])
     if len(task.records) == 2:
-        row.pop("system"), row.pop("output")
+        del row["system"], row["output"]
         row["systems"] = [record.system for record in task.records]
         row["outputs"] = [record.output for record in task.records]
     return row

@@ -304,12 +304,13 @@ def choose_tasks(
         ranked = sorted(mixed, key=lambda task: (answers.get(task.id, 0), project.rank(task.id)))
         return _assign(insert_checks(ranked[:count], checks, rng), rng)
     items = [items[place] for place in rng.permutation(len(items))]
-    items.sort(
-        key=lambda own: (
-            sum(answers.get(task.id, 0) for task in own) / len(own),
-            sum(raters_of[task.id] for task in own) / len(own),
-        )
-    )
+
+    def count_work(own: Sequence[AnnotationTask]) -> tuple[float, float]:
+        """The answers and the raters of an item, per task."""
+        answered = sum(answers.get(task.id, 0) for task in own)
+        return answered / len(own), sum(raters_of[task.id] for task in own) / len(own)
+
+    items.sort(key=count_work)
     blocks: list[list[AnnotationTask]] = []
     for own in items:
         if sum(map(len, blocks)) >= count:

@@ -121,7 +121,11 @@ def build_catalog(texts: Sequence[str]) -> Catalog:
 def offer_metric(metric: Metric) -> OfferedMetric:
     """Work out what can be done with a metric, and where it runs."""
     llm = calls_llm(metric)
-    lane: LaneName = "llm" if llm else "program" if metric.programs else "model" if is_resident(metric) else "text"
+    lane: LaneName = "model" if is_resident(metric) else "text"
+    if llm:
+        lane = "llm"
+    elif metric.programs:
+        lane = "program"
     comparator: Comparator | None = metric if isinstance(metric, Comparator) else None
     if comparator is None and metric.higher_is_better is not None:
         comparator = ByScore(metric=metric)

@@ -237,8 +237,8 @@ class Endpoints:
             raise _refuse("records", f"expected outputs of 2 to {settings.max_systems} systems, got {len(systems)}")
         (key, count) = Counter((record.item, record.system) for record in records).most_common(1)[0]
         if count > 1:
-            (_, position, *_) = (i for i, record in enumerate(records) if (record.item, record.system) == key)
-            raise _refuse(f"records[{position}]", "its item has an output of its system already")
+            positions = [i for i, record in enumerate(records) if (record.item, record.system) == key]
+            raise _refuse(f"records[{positions[1]}]", "its item has an output of its system already")
         self._admit(call, len(records), offers)
         blocks: dict[str, list[Scores]] = {offer.text: [] for offer in offers}
         async for _, by_text in self._run(self._plan(offers), records):
@@ -308,9 +308,9 @@ class Endpoints:
             ]
             row: dict[str, Any] = {"item": records[own[0]].item, "of": len(own), "choices": choices}
             if not choices:
-                failures = [(n, failure) for n, block in enumerate(blocks) for failure in block.failures.values()]
-                offer = (*risks, *direct, *comparing)[failures[0][0]]
-                row["failure"] = self._write_failure(call, offer, failures[0][1])
+                by_offer = zip((*risks, *direct, *comparing), blocks, strict=True)
+                offer, failures = next((offer, block.failures) for offer, block in by_offer if block.failures)
+                row["failure"] = self._write_failure(call, offer, next(iter(failures.values())))
             rows.append(row)
         return encode({"results": rows})
 

@@ -29,8 +29,10 @@ Judge = Callable[[Check, OfferedMetric, "asyncio.Future[JobResults]"], dict[str,
 DEFAULT_BUDGET = 0.3
 #: Characters of an ordinary text: an article and its summary.
 ORDINARY = 4000
-#: Characters of the texts that metrics are timed on, and seconds after which no longer one is tried.
-_LENGTHS, _LONG_ENOUGH = (500, 1000, 2000, ORDINARY, 8000, 16_000), 0.5
+#: Characters of the texts that metrics are timed on.
+_LENGTHS = (500, 1000, 2000, ORDINARY, 8000, 16_000)
+#: Seconds after which no longer text is tried.
+_LONG_ENOUGH = 0.5
 #: The part of a budget that one text may take.
 _SHARE = 0.5
 _WORDS = (
