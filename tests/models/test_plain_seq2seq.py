@@ -123,6 +123,21 @@ def test_batch_mates_order_and_budget_do_not_matter(model: NumpySeq2Seq, monkeyp
             np.testing.assert_allclose(result, alone, rtol=1e-6, atol=1e-5)
 
 
+def test_common_beginnings_of_targets_are_computed_once(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = ["a cat sat", LONG, "a cat", "a cat sat on", LONG + "a dog", "it was", "", LONG[:200]]
+    pairs = [(condition, target) for condition in ("he ran", LONG) for target in targets]
+    expected = [model.log_probs([pair]).of(0) for pair in pairs]
+    counts: list[int] = []
+    feed_forward = T5._feed_forward
+    monkeypatch.setattr(T5, "_feed_forward", lambda self, *a: counts.append(len(a[1])) or feed_forward(self, *a))
+    together = model.log_probs(pairs)
+    for number, alone in enumerate(expected):
+        np.testing.assert_allclose(together.of(number), alone, rtol=1e-6, atol=1e-5)
+    # Conditions alternate with targets; only what differs from the target before has rows of its own.
+    distinct = {(c, ids[:i]) for c, t in pairs for ids in [tuple(model._targets.ids([t])[0])] for i in range(len(ids))}
+    assert counts[-1] == len(distinct) < len(together.tokens)
+
+
 def test_conditions_are_divided_among_cores(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[int] = []
     encode, alone = T5.encode, model.log_probs(PAIRS).logprobs

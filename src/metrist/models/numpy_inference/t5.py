@@ -25,8 +25,9 @@ from metrist.models.weights import Weights
 from metrist.models.windows import split_text
 from metrist.runtime import Runtime
 
-#: Rows multiplied with the vocabulary matrix at a time, so that their logits stay in the processor's cache.
-_HEAD_ROWS = 128
+#: Rows multiplied with the vocabulary matrix at a time: with fewer, its arrangement for the product takes longer than
+#: the product; with more, their logits take more memory.
+_HEAD_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,16 +101,32 @@ class T5:
         return EncodedConditions([(keys, values) for keys, values in memory], starts)
 
     def log_probs(self, encoded: EncodedConditions, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
-        starts = np.cumsum([0, *map(len, targets)])
-        shifted = [np.concatenate([[self.sizes.decoder_start_token_id], target[:-1]]) for target in targets]
+        """Return the log-probability of each token of the targets. What a target has in common with the beginning of
+        the one before it, if they have the same condition, is computed once."""
+        first_token = np.array([self.sizes.decoder_start_token_id])
+        # The rows of each target's tokens; those that are its own, with all that they attend to; and what these read.
+        rows: list[Ids] = []
+        spans: list[tuple[slice, Ids | slice]] = []
+        shifted: list[Ids] = []
+        count = 0
+        for n, target in enumerate(targets):
+            common = _count_common(targets[n - 1], target) if n and conditions[n] == conditions[n - 1] else 0
+            own = slice(count, count + len(target) - common)
+            own_rows = np.arange(own.start, own.stop)
+            rows.append(np.concatenate([rows[-1][:common], own_rows]) if common else own_rows)
+            spans.append((own, rows[-1] if common else own))
+            shifted.append(np.concatenate([first_token, target])[common:-1])
+            count = own.stop
         states = self._embeddings[np.concatenate(shifted)]
         longest = max(map(len, targets))
         causal = np.tri(longest, dtype=bool)
         bias = np.where(causal, self._position_bias("decoder", longest), np.float32(-np.inf))
-        spans = [(slice(*span), slice(*span)) for span in pairwise(starts.tolist())]
         changes = [n for n in range(len(conditions)) if n == 0 or conditions[n] != conditions[n - 1]]
         cross_spans = [
-            (slice(starts[n], starts[end]), slice(*encoded.starts[conditions[n] : conditions[n] + 2].tolist()))
+            (
+                slice(spans[n][0].start, spans[end - 1][0].stop),
+                slice(*encoded.starts[conditions[n] : conditions[n] + 2].tolist()),
+            )
             for n, end in pairwise([*changes, len(conditions)])
         ]
         for layer, (keys, values) in zip(self._layers["decoder"], encoded.layers, strict=True):
@@ -119,15 +136,16 @@ class T5:
             states += self._attend(query, keys, values, cross_spans) @ layer["cross out"].T
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["decoder"])
-        tokens = np.concatenate(targets)
-        logprobs = np.empty(len(states), np.float32)
+        tokens, rows_read = np.concatenate(targets), np.concatenate(rows)
+        logprobs = np.empty(len(tokens), np.float32)
         for first in range(0, len(states), _HEAD_ROWS):
-            rows = slice(first, first + _HEAD_ROWS)
-            logits = states[rows] @ self._head.T
+            logits = states[first : first + _HEAD_ROWS] @ self._head.T
             logits -= logits.max(1, keepdims=True)
-            chosen = np.take_along_axis(logits, tokens[rows, None], 1)[:, 0]
-            logprobs[rows] = chosen - np.log(np.exp(logits, out=logits).sum(1))
-        return [logprobs[first:end] for first, end in pairwise(starts.tolist())]
+            here = np.flatnonzero((first <= rows_read) & (rows_read < first + _HEAD_ROWS))
+            chosen = logits[rows_read[here] - first, tokens[here]]
+            sums = np.exp(logits, out=logits).sum(1)
+            logprobs[here] = chosen - np.log(sums)[rows_read[here] - first]
+        return np.split(logprobs, np.cumsum([len(target) for target in targets[:-1]]))
 
     def _norm(self, states: Floats, weight: Floats) -> Floats:
         square = np.einsum("ij,ij->i", states, states)[:, None] / np.float32(states.shape[1])
@@ -136,9 +154,9 @@ class T5:
         return scaled
 
     def _split_heads(self, joined: Floats, count: int) -> list[Floats]:
-        """Split [rows, count x heads x width] into `count` contiguous arrays of [heads, rows, width]."""
+        """View [rows, count x heads x width] as `count` arrays of [heads, rows, width]."""
         return [
-            np.ascontiguousarray(rows.reshape(len(rows), self.sizes.num_heads, -1).transpose(1, 0, 2))
+            rows.reshape(len(rows), self.sizes.num_heads, -1).transpose(1, 0, 2)
             for rows in np.split(joined, count, axis=1)
         ]
 
@@ -147,22 +165,24 @@ class T5:
         query: Floats,
         keys: Floats,
         values: Floats,
-        spans: Iterable[tuple[slice, slice]],
+        spans: Iterable[tuple[slice, Ids | slice]],
         bias: Floats | None = None,
     ) -> Floats:
-        """Attention, span by span: the rows of the first slice attend to those of the second."""
+        """Attention, span by span: the first rows attend to the second ones. With a bias, the first are the last of the
+        second."""
         heads, rows, width = query.shape
         mixed = np.empty((rows, heads * width), np.float32)
         for own, seen in spans:
             weights = query[:, own] @ keys[:, seen].transpose(0, 2, 1)
             if bias is not None:
-                weights += bias[:, : weights.shape[1], : weights.shape[2]]
+                own_count, seen_count = weights.shape[1:]
+                weights += bias[:, seen_count - own_count : seen_count, :seen_count]
             weights -= weights.max(-1, keepdims=True)
             np.exp(weights, out=weights)
             total = weights.sum(-1, keepdims=True)
-            by_head = weights @ values[:, seen]
+            by_head = mixed[own].reshape(-1, heads, width).transpose(1, 0, 2)
+            np.matmul(weights, values[:, seen], out=by_head)
             by_head /= total
-            mixed[own].reshape(-1, heads, width)[:] = by_head.transpose(1, 0, 2)
         return mixed
 
     def _feed_forward(self, layer: Mapping[str, Floats], states: Floats) -> Floats:
@@ -202,6 +222,15 @@ class T5:
         windows = np.lib.stride_tricks.sliding_window_view(by_distance, longest, axis=1)
         # Window w begins at distance w - (longest - 1), which is the first key of query longest - 1 - w.
         return windows[:, ::-1]
+
+
+def _count_common(before: Ids, target: Ids) -> int:
+    """The first tokens of a target whose rows are those of another target, at most all but one: a row depends on the
+    tokens before it."""
+    shorter = min(len(before), len(target))
+    differ = np.flatnonzero(before[:shorter] != target[:shorter])
+    equal = int(differ[0]) if len(differ) else shorter
+    return min(equal + 1, len(before), len(target) - 1)
 
 
 # ---- The scorer
@@ -289,7 +318,12 @@ class NumpySeq2Seq:
         def compute(chosen: Sequence[int]) -> dict[tuple[str, str], Floats]:
             group = [order[at] for at in chosen]
             memory = self._network.encode([conditions[condition][0] for condition in group])
-            work = [(number, target) for number, condition in enumerate(group) for target in by_condition[condition]]
+            # In the order of their tokens, targets that begin alike follow each other.
+            work = [
+                (number, target)
+                for number, condition in enumerate(group)
+                for target in sorted(by_condition[condition], key=lambda target: targets[target][0].tolist())
+            ]
             lengths = [len(targets[text][0]) for _, text in work]
             results: dict[tuple[str, str], Floats] = {}
             for batch in batching.split_batches(lengths, self._batch_tokens or _BATCH_TOKENS, padded=False):
