@@ -75,7 +75,8 @@ def test_manifests_of_another_format(tmp_path: Path, torture_row: Rows) -> None:
     manifest = folder / "manifest.json"
     known = json.loads(manifest.read_text())
     del known["checksum"]
-    for form in (0, 1, known["format"] + 1, 10**9, -1, 2.5, "3", None, [], {}):
+    forms: tuple[Any, ...] = (0, 1, known["format"] + 1, 10**9, -1, 2.5, "3", None, [], {})
+    for form in forms:
         manifest.write_text(json.dumps({**known, "format": form, "further": {"a": 1}}))
         before = read_contents(folder)
         for call in (
