@@ -120,6 +120,18 @@ def test_a_stopped_call_goes_on_from_the_tasks_that_are_done(tmp_path: Path, mon
     assert (reranked.gains[0].before, reranked.outputs) == ((2 + 8.5 + 2) / 3, 8)
 
 
+def test_a_call_in_which_everything_fails_leaves_the_file_of_an_earlier_one(tmp_path: Path) -> None:
+    class Silent(metrist.Metric):
+        def score_record(self, record: Record) -> float | None:
+            return None if record.output else 1.0
+
+    out = tmp_path / "best.jsonl"
+    out.write_text("earlier\n")
+    with raises_code(RunError, "metric_failed"):
+        metrist.rerank(ITEMS, Silent(), out=out, executor="serial")
+    assert out.read_text() == "earlier\n"
+
+
 def test_scores_that_changed_on_disk_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Length(metrist.Metric):
         def score_record(self, record: Record) -> float | None:

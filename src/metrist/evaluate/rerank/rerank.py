@@ -217,11 +217,11 @@ def rerank(
             else:
                 for choice in selection.choices:
                     write(choice.to_row())
-    if len(failures) == counts["items"]:
-        raise RunError(
-            describe_failures(", ".join(metric.label for metric in ranker.metrics), "items", failures, ()),
-            code="metric_failed",
-        )
+        if len(failures) == counts["items"]:  # Before the file is written: there may be one of an earlier call.
+            raise RunError(
+                describe_failures(", ".join(metric.label for metric in ranker.metrics), "items", failures, ()),
+                code="metric_failed",
+            )
     gains = means.estimate(judges, used, settings.draws, settings.seed, settings.confidence)
     notes = [*items.notes, *describe_gains(gains)]
     for metric, usage in zip(judges, usages, strict=True):
