@@ -123,7 +123,7 @@ def test_a_stopped_call_goes_on_from_the_tasks_that_are_done(tmp_path: Path, mon
 def test_a_call_in_which_everything_fails_leaves_the_file_of_an_earlier_one(tmp_path: Path) -> None:
     class Silent(metrist.Metric):
         def score_record(self, record: Record) -> float | None:
-            return None if record.output else 1.0
+            return None if record.item else 1.0
 
     out = tmp_path / "best.jsonl"
     out.write_text("earlier\n")
