@@ -100,6 +100,14 @@ def test_status_says_who_disputes_what_and_the_alpha_of_meta(metrist, rows: Path
     assert all(len({own["values"]["overall"] for own in row["answers"].values()}) == 2 for row in written)
 
 
+def test_too_few_outputs_for_an_informative_order_are_mentioned(metrist, tmp_path: Path) -> None:
+    for items, mentioned in ((50, True), (51, False)):
+        rows, folder = tmp_path / f"{items}.jsonl", tmp_path / str(items)
+        write_rows(({**row, "scores": {"m": 1.0}} for row in make_rows(items, systems=("a", "b"))), rows)
+        command = ["annotate", rows, "--schema", "likert", "--next", "informative", "-o", folder, "--no-serve"]
+        assert ("--next informative" in metrist(*command).err) is mentioned
+
+
 def test_a_metric_is_trained_on_choices(metrist, rows: Path, tmp_path: Path, tiny) -> None:
     folder, answers, pairs = tmp_path / "choices", tmp_path / "choices.jsonl", tmp_path / "pairs.jsonl"
     assert metrist("annotate", rows, "--schema", "pairwise", "--raters", 2, "-o", folder, "--no-serve").code == 0

@@ -51,6 +51,7 @@ def test_a_new_metric_is_a_package_whose_tests_pass(tmp_path: Path, metrist) -> 
     folder = tmp_path / "new"
     assert metrist("new-metric", "long_words", "--out", folder).code == 0
     source = folder / "src"
+    assert metrist("card", "check", folder).out == f"{folder}: 1 card, no problem\n"
     files = {path.name: path.read_text() for path in (source / "metrist_long_words").iterdir()}
     point = 'long_words = "metrist_long_words:LongWords"'
     assert f'[project.entry-points."metrist.metrics"]\n{point}\n' in (folder / "pyproject.toml").read_text()

@@ -181,8 +181,10 @@ def test_undefeated_systems_are_named() -> None:
 
 def test_systems_that_were_never_compared_are_named() -> None:
     rows = repeated((2, 0, 1, 1), (2, 1, 0, 1), (1, 2, 3, 1), (1, 3, 2, 1))
-    with raises_code(RunError, "run_failed", "{0, 1} {2, 3}"):
+    with raises_code(RunError, "run_failed", "{0, 1} {2, 3}; rank one group at a time"):
         bradley_terry(preferences(rows, 4))
+    with raises_code(RunError, "run_failed", "{0} {1}; add votes"):
+        bradley_terry(preferences(repeated((3, 0, 1, 1)), 2))
 
 
 def test_ties_alone_or_ties_that_strength_explains_determine_nothing() -> None:

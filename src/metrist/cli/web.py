@@ -157,12 +157,17 @@ def annotate(
                 "a new project needs --schema (likert, pairwise, errors, …) and a folder: -o FOLDER",
                 code="missing_value",
             )
+        from metrist.web.annotation.informative import FIRST_TASKS
         from metrist.web.annotation.setup import set_up
 
         reading.check_system([str(source) for source in inputs])
         project = set_up(out, inputs, schemas, raters=raters or number, **as_arguments(plan), **reading.keywords())
         tasks = format_count(len(project.tasks), "task")
         print_note(f"set up {tasks} for {format_count(len(project.raters), 'rater')} in {out}")
+        if plan.order == "informative" and len(project.sampled_tasks) <= FIRST_TASKS:
+            print_note(
+                f"--next informative orders what comes after the first {FIRST_TASKS}; there is nothing after them"
+            )
     from metrist.web.annotation.answers import Answers
 
     with project.open_store() if export is None else project.read_store() as store:

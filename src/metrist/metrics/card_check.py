@@ -31,7 +31,7 @@ class CardCheck(NamedTuple):
 
 
 def check_cards(target: str) -> CardCheck:
-    """Check a file of cards, a folder with one, or an installed package; `metrist` is one, too."""
+    """Check a file of cards, a folder with one, also in `src/*`, or an installed package; `metrist` is one, too."""
     path = Path(target)
     if path.is_dir() and (path / CARD_FILE).is_file():
         path /= CARD_FILE
@@ -42,6 +42,8 @@ def check_cards(target: str) -> CardCheck:
         return CardCheck(list(cards), broken)
     points = [point for point in registry.list_entry_points() if _normalize(target) in _package_names(point)]
     if not points:
+        if nested := sorted(path.glob(f"src/*/{CARD_FILE}")):  # The folder of a package that is not installed.
+            return check_cards(str(nested[0]))
         packages = sorted({registry.package_name(point) for point in registry.list_entry_points()})
         raise unknown_name("package with metrics", target, packages)
     problems = [CardProblem(point.name, problem) for point in points for problem in _check_metric(point)]

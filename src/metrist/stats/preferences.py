@@ -211,7 +211,7 @@ def bradley_terry(preferences: Preferences, names: Sequence[str] = ()) -> Bradle
     counts = _Cells.of(preferences).count_all()
     problem = _find_problem(counts[0], names)
     if problem:
-        raise RunError(f"Bradley-Terry strengths are not determined: {problem}; leave these systems out")
+        raise RunError(f"Bradley-Terry strengths are not determined: {problem}")
     strengths, log_tie = _fit(counts)
     if np.isnan(strengths).any():
         raise RunError("Bradley-Terry strengths did not converge")
@@ -335,7 +335,10 @@ def _find_problem(counts: Floats, names: Sequence[str]) -> str:
     if not _is_connected(wins | ties):
         groups = _groups(wins | ties)
         listed = ["{" + ", ".join(names[i] if names else str(i) for i in group) + "}" for group in groups]
-        return f"the systems fall into {len(groups)} groups without a win, or a tie, both ways: {' '.join(listed)}"
+        hint = "; rank one group at a time, or add votes" if len(groups) < len(wins) else "; add votes"
+        return (
+            f"the systems fall into {len(groups)} groups without a win, or a tie, both ways: {' '.join(listed)}{hint}"
+        )
     if ties.any() and not _has_loop_of_wins(wins, ties):
         return "strength alone separates ties from wins"
     return ""

@@ -316,7 +316,7 @@ def test_what_cannot_choose_is_refused(tmp_path: Path) -> None:
     records = make_records(items=2)
     with raises_code(RunError, "missing_value"):
         metrist.rerank(records)
-    with raises_code(RunError, "unsupported", "length"):
+    with raises_code(RunError, "unsupported", "length", "`report`"):
         metrist.rerank(records, "length")
     with raises_code(SpecError, "invalid_value", "fluency"):
         metrist.rerank(records, mbr="fluency")

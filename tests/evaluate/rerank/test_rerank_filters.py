@@ -75,8 +75,11 @@ def test_outputs_that_resemble_a_better_chosen_one_give_way() -> None:
 
 
 def test_gains_are_those_of_what_is_kept() -> None:
-    (gain,) = metrist.rerank(ITEMS, Quality(), keep="1").gains
+    reranked = metrist.rerank(ITEMS, Quality(), keep="1")
+    (gain,) = reranked.gains
     assert (gain.items, gain.before, gain.after) == (1, 8.5, 9)
+    assert "Means are over items with a chosen output; 2 of 3 items have none" in reranked.table().notes
+    assert not any("have none" in note for note in metrist.rerank(ITEMS, Quality()).table().notes)
 
 
 def test_filters_that_cannot_work_are_refused() -> None:

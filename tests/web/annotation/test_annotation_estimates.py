@@ -70,6 +70,19 @@ def test_scores_of_a_run_narrow_the_intervals(tmp_path: Path) -> None:
     assert sum(mean.worth for mean in means) > 80
 
 
+def test_no_estimate_lies_beyond_the_scale(tmp_path: Path) -> None:
+    rows = [{**row, "scores": {"m": float(row["item"][1:])}} for row in make_rows(12, ("a", "b"))]
+    project = make_project(tmp_path, "likert", rows=rows)
+    with open_answers(project) as (answers, click):
+        for task in project.sampled_tasks:
+            number, system = int(task.item[1:]), task.records[0].system
+            if number <= 5:  # The scores predict more than 5 for what `a` wrote after that.
+                click("r1", task.id, "set", name="overall", value=5 if system == "a" else number)
+        means = {mean.system: mean for mean in estimate_ratings(answers)}
+    assert (means["a"].value, means["a"].high) == (5, 5)
+    assert 3 < means["b"].value < 5
+
+
 def test_win_rates_of_pairs_are_those_by_counting(tmp_path: Path) -> None:
     rows = [{**row, "scores": {"m": number % 5}} for number, row in enumerate(make_rows(30))]
     counts: dict[str, list[float]] = {"a": [], "b": [], "c": []}

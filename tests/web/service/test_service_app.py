@@ -347,6 +347,13 @@ def test_bad_requests(path: str, body: Any, status: int, code: str, field: str |
     assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
 
 
+def test_an_unknown_field_is_answered_with_where_to_find_the_known_ones() -> None:
+    with serving() as service:
+        answer = ask(service, "/v1/score", {"records": [{"output": "a", "doc": "b"}]})
+    assert "records[0].doc" in answer.json()["error"]["message"]
+    assert "/openapi.json" in answer.json()["error"]["message"]
+
+
 def test_only_metrics_of_the_operator_can_be_used_and_nothing_is_imported() -> None:
     names = ["antigravity.fly", "this.s", "external(command='touch /tmp/x')", "__import__('os')", "chrf(word_order=3)"]
     with serving() as service:

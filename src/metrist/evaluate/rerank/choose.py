@@ -79,7 +79,8 @@ class Ranker:
             )
         for metric in used:
             if metric.higher_is_better is None:
-                raise RunError(f"{metric.label} describes outputs and does not judge them", code="unsupported")
+                hint = "choose by another metric, and name this one in `report`"
+                raise RunError(f"{metric.label} describes outputs and does not judge them: {hint}", code="unsupported")
         # Utilities and comparators are known by their own names too, unless the metric itself also chooses.
         numbers = {own.label: number for number, own in enumerate((*utilities, *metrics, *comparators))}
         numbers |= {metric.label: number for number, metric in enumerate(used)}

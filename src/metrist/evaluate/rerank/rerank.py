@@ -86,10 +86,12 @@ class Reranked:
             for gain in self.gains
         ]
         lower = [gain.metric for gain in self.gains if gain.higher_is_better is False]
+        left_out = self.items - max((gain.items for gain in self.gains), default=0)
         chosen, outputs, items = self.chosen, format_count(self.outputs, "output"), format_count(self.items, "item")
         notes = [
             f"{chosen:,} of {outputs} of {items} chosen",
             "all: the mean score of an item's outputs, which is what a random choice gives; chosen: that of the best",
+            *([f"Means are over items with a chosen output; {left_out:,} of {items} have none"] if left_out else []),
             *([f"Lower is better: {', '.join(lower)}"] if lower else []),
             f"{settings.confidence:.0%} intervals: {settings.draws:,} bootstrap resamples of the items, seed "
             f"{settings.seed}",

@@ -55,6 +55,7 @@ def estimate_ratings(answers: Answers) -> list[MeanRating]:
     np.add.at(population, system, before[:, None] * scores)
     population /= np.bincount(system, before)[:, None]
     outputs = np.bincount(system).tolist()
+    scales = {question.name: [choice.value for choice in question.choices] for question in project.schema.questions}
     found = []
     for question in answers.question_names:
         if project.schema.kind == "pairwise" and question == ERRORS:
@@ -71,13 +72,16 @@ def estimate_ratings(answers: Answers) -> list[MeanRating]:
         design = Design.of(weight, variance, before[known])
         means = estimate_means(values, system[known], design, scores[known], population)
         counts = np.bincount(system[known], minlength=len(names)).tolist()
+        scale = [0.0, 1.0] if project.schema.kind == "pairwise" else scales.get(question, [0.0, math.inf])
+        # What scores predict may lie beyond the scale, where no mean does.
+        value, low, high = np.clip([means.value, means.low, means.high], min(scale), max(scale))
         found += [
             MeanRating(
                 question=question,
                 system=str(name),
-                value=float(means.value[code]),
-                low=float(means.low[code]),
-                high=float(means.high[code]),
+                value=float(value[code]),
+                low=float(low[code]),
+                high=float(high[code]),
                 worth=float(means.worth[code]),
                 rated=counts[code],
                 outputs=outputs[code],
@@ -93,7 +97,7 @@ def describe_means(answers: Answers, means: Sequence[MeanRating]) -> list[str]:
     notes = [f"{what}, with 95 % intervals, as far as they can be told from those rated so far."]
     if answers.project.chances:
         notes.append(f"After {FIRST_TASKS} tasks, those come first whose rating tells most; means account for it.")
-    elif answers.project.order == "informative":
+    elif answers.project.order == "informative" and len(answers.project.sampled_tasks) > FIRST_TASKS:
         notes.append(f"Tasks come in random order until {FIRST_TASKS} are rated.")
     known = [mean for mean in means if math.isfinite(mean.worth)]
     rated = sum(mean.rated for mean in known)

@@ -122,7 +122,10 @@ def parse(model: type[_Model], body: bytes) -> _Model:
         if first["type"] == "json_invalid":
             raise ApiError(400, "invalid_json", first["msg"]) from None
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-        raise ApiError(422, "invalid_request", f"{place or 'body'}: {first['msg']}", field=place or None) from None
+        message = first["msg"]
+        if first["type"] == "extra_forbidden":
+            message = "a request has no such field; GET /openapi.json lists those that there are"
+        raise ApiError(422, "invalid_request", f"{place or 'body'}: {message}", field=place or None) from None
 
 
 def encode(value: Any) -> bytes:
