@@ -217,6 +217,33 @@ def test_a_gate_is_up_times_silu(kernels: ModuleType):
     np.testing.assert_allclose(kernels.gate_rows(joined), up * gate / (1 + np.exp(-gate)), rtol=1e-5, atol=1e-6)
 
 
+@both_flavours
+def test_a_gate_by_gelu_is_the_approximation_by_tanh_times_up(kernels: ModuleType):
+    joined = np.random.default_rng(5).standard_normal((3, 64)).astype(np.float32) * 5
+    joined[0, 0], joined[0, 1] = 200, -200
+    gate, up = joined[:, :32].astype(np.float64), joined[:, 32:].astype(np.float64)
+    gelu = gate * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate**3))) / 2
+    np.testing.assert_allclose(kernels.gate_by_gelu(joined), gelu * up, rtol=1e-5, atol=5e-6)
+
+
+@both_flavours
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 48, 533])
+def test_rows_are_exponentiated_relative_to_their_largest_number(kernels: ModuleType, width):
+    rows = np.random.default_rng(width).standard_normal((2, 3, width)).astype(np.float32) * 20
+    rows[0, 1, 1:] = -np.inf
+    expected = np.exp(rows.astype(np.float64) - rows.max(-1, keepdims=True))
+    largest, sums = kernels.exponentiate_rows(powers := rows.copy())
+    np.testing.assert_array_equal(largest, rows.max(-1))
+    np.testing.assert_allclose(powers, expected, rtol=2e-5, atol=1e-7)
+    np.testing.assert_allclose(sums, expected.sum(-1), rtol=1e-6)
+
+
+@both_flavours
+def test_no_rows_are_exponentiated(kernels: ModuleType):
+    largest, sums = kernels.exponentiate_rows(np.empty((2, 0, 5), np.float32))
+    assert largest.shape == sums.shape == (2, 0)
+
+
 @needs_compiled
 def test_wide_and_narrow_instructions_give_the_same_bits():
     rng = np.random.default_rng(11)
@@ -236,6 +263,9 @@ def test_wide_and_narrow_instructions_give_the_same_bits():
             for given in (turns, None):
                 yield compiled.attend(joined.astype(np.float32), np.array([0, len(joined)]), 2, given)
         yield compiled.gate_rows(rng.standard_normal((5, 2 * 40)).astype(np.float32) * 4)
+        yield compiled.gate_by_gelu(rng.standard_normal((5, 2 * 48)).astype(np.float32) * 4)
+        powers = rng.standard_normal((5, 37)).astype(np.float32) * 9
+        yield from (powers, *compiled.exponentiate_rows(powers))
         states = rng.standard_normal((5, 384)).astype(np.float32)
         compiled.add_and_normalize(states, states.copy(), states[0].copy(), states[1].copy(), 1e-12)
         yield states
@@ -288,6 +318,10 @@ def test_attention_to_a_text_does_not_depend_on_other_texts():
         lambda k, *_: k.attend(np.zeros((2**17 + 1, 48), np.float32), np.array([0, 2**17 + 1]), 1, None),
         lambda k, _, rows: k.add_and_normalize(rows, rows[:2].copy(), *np.ones((2, 128), np.float32), 0.0),
         lambda k, _, rows: k.add_and_normalize(rows, None, *np.ones((2, 60), np.float32), 0.0),
+        lambda k, _, rows: k._native.gate_by_gelu(rows, rows[:, :63].copy(), 63),
+        lambda k, _, rows: k._native.gate_by_gelu(rows, rows[:, :48].copy(), 48),
+        lambda k, _, rows: k._native.exponentiate_rows(rows, *np.ones((2, 10), np.float32)),
+        lambda k, _, rows: k._native.exponentiate_rows(rows, rows[0, :9].copy(), rows[0, :8].copy()),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(break_call):
@@ -303,6 +337,7 @@ def test_sizes_that_do_not_fit_are_refused(break_call):
 @needs_compiled
 def test_a_processor_without_the_instructions_uses_numpy(monkeypatch):
     monkeypatch.setattr(compiled, "has_encoder", False)
+    monkeypatch.setattr(compiled, "_has_float_layers", False)
     rng = np.random.default_rng(9)
     linear, rows = make_linear(rng, 64, 128, 64), rng.standard_normal((2, 128)).astype(np.float32)
     result = compiled.apply_linear(compiled.pack_linear(*linear), rows, gelu=True)
@@ -311,6 +346,9 @@ def test_a_processor_without_the_instructions_uses_numpy(monkeypatch):
     starts = np.array([0, 3])
     np.testing.assert_array_equal(compiled.attend(joined, starts, 1, None), reference.attend(joined, starts, 1, None))
     np.testing.assert_array_equal(compiled.gate_rows(joined), reference.gate_rows(joined))
+    np.testing.assert_array_equal(compiled.gate_by_gelu(joined), reference.gate_by_gelu(joined))
+    sums = [kernels.exponentiate_rows(joined.copy())[1] for kernels in (compiled, reference)]
+    np.testing.assert_array_equal(*sums)
     norm = np.ones(96, np.float32), np.zeros(96, np.float32), 1e-6
     first, second = joined.copy(), joined.copy()
     compiled.add_and_normalize(first, None, *norm)

@@ -59,6 +59,8 @@ apply_linear = _kernels.apply_linear
 attend = _kernels.attend
 add_and_normalize = _kernels.add_and_normalize
 gate_rows = _kernels.gate_rows
+gate_by_gelu = _kernels.gate_by_gelu
+exponentiate_rows = _kernels.exponentiate_rows
 
 __all__ = [
     "SEPARATOR",
@@ -77,9 +79,11 @@ __all__ = [
     "characters",
     "clipped_matches",
     "clipped_matches_grouped",
+    "exponentiate_rows",
     "from_lists",
     "gap_histogram",
     "gaps_kept",
+    "gate_by_gelu",
     "gate_rows",
     "has_encoder",
     "have_compiled",

@@ -170,6 +170,7 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
 _NONE = np.empty(0, np.float32)
 # An extension that was built from an older checkout lacks them too.
 has_encoder: bool = getattr(_native, "encoder_supported", bool)()
+_has_float_layers = has_encoder and hasattr(_native, "exponentiate_rows")
 
 
 def limit_encoder(limited: bool) -> bool:
@@ -219,6 +220,22 @@ def gate_rows(joined: Singles) -> Singles:
     result = np.empty((len(joined), joined.shape[1] // 2), np.float32)
     _native.gate_rows(joined, result, result.shape[1])
     return result
+
+
+def gate_by_gelu(joined: Singles) -> Singles:
+    if not _has_float_layers or joined.shape[1] % (2 * UNIT):
+        return numpy_encoder.gate_by_gelu(joined)
+    result = np.empty((len(joined), joined.shape[1] // 2), np.float32)
+    _native.gate_by_gelu(joined, result, result.shape[1])
+    return result
+
+
+def exponentiate_rows(rows: Singles) -> tuple[Singles, Singles]:
+    if not _has_float_layers:
+        return numpy_encoder.exponentiate_rows(rows)
+    largest, sums = np.empty(rows.shape[:-1], np.float32), np.empty(rows.shape[:-1], np.float32)
+    _native.exponentiate_rows(rows, largest, sums)
+    return largest, sums
 
 
 _Pairs = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]

@@ -36,6 +36,12 @@ typedef struct {
 
     /* result = up * silu(gate), where a row of `joined` is up and gate, `width` numbers each. */
     void (*gate_rows)(const float *joined, int64_t count, int64_t width, float *result);
+
+    /* result = gelu(gate) * up by tanh, where a row of `joined` is gate and up, `width` numbers each. */
+    void (*gate_by_gelu)(const float *joined, int64_t count, int64_t width, float *result);
+
+    /* rows = e**(rows - largest), with the largest number and the sum of the powers of each row. */
+    void (*exponentiate_rows)(float *rows, int64_t count, int64_t width, float *largest, float *sums);
 } EncoderFunctions;
 
 /* NULL where the processor lacks the instructions: NEON with dot products or AVX2; AVX-512 with VNNI. */
@@ -48,5 +54,7 @@ PyObject *py_apply_linear(PyObject *self, PyObject *args);
 PyObject *py_attend(PyObject *self, PyObject *args);
 PyObject *py_add_and_normalize(PyObject *self, PyObject *args);
 PyObject *py_gate_rows(PyObject *self, PyObject *args);
+PyObject *py_gate_by_gelu(PyObject *self, PyObject *args);
+PyObject *py_exponentiate_rows(PyObject *self, PyObject *args);
 
 #endif

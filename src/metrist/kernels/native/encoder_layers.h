@@ -281,8 +281,63 @@ static void gate_rows_here(const float *joined, int64_t count, int64_t width, fl
     }
 }
 
+/* ---- Layers in float32 ---- */
+
+static void gate_by_gelu_here(const float *joined, int64_t count, int64_t width, float *result) {
+    for (int64_t row = 0; row < count; row++, joined += 2 * width, result += width) {
+        for (int64_t i = 0; i < width; i += 16) {
+            Wide x = wide_load(joined + i), cubic = wide_multiply(wide_multiply(x, x), wide_fill(0.044715f));
+            /* x * sigmoid(2 y) is x * (1 + tanh(y)) / 2; the factor is 2 * sqrt(2 / pi). */
+            Wide y = wide_multiply(wide_fused(cubic, x, x), wide_fill(1.59576912f));
+            wide_store(result + i, wide_multiply(times_sigmoid(x, y), wide_load(joined + width + i)));
+        }
+    }
+}
+
+/* The last numbers of a row, fewer than sixteen; the others change neither a maximum nor a sum. */
+static inline Wide load_last(const float *numbers, int64_t count) {
+    float padded[16];
+    for (int i = 0; i < 16; i++) padded[i] = i < count ? numbers[i] : -INFINITY;
+    return wide_load(padded);
+}
+
+static inline Wide exponential(Wide x, Wide largest) {
+    return power_of_two(wide_multiply(wide_subtract(x, largest), wide_fill(LOG2_E)));
+}
+
+enum { PART = 512 };
+
+static void exponentiate_rows_here(float *rows, int64_t count, int64_t width, float *largest, float *sums) {
+    int64_t whole = width / 16 * 16, rest = width - whole;
+    for (int64_t row = 0; row < count; row++, rows += width) {
+        Wide most = load_last(rows + whole, rest), sum = wide_fill(0.0f);
+        for (int64_t i = 0; i < whole; i += 16) most = wide_greater(most, wide_load(rows + i));
+        largest[row] = greatest_lane(greater(first_half(most), second_half(most)));
+        most = wide_fill(largest[row]);
+        /* Sums of parts: the sum of a long row one by one would be rounded too often. */
+        for (int64_t part = 0; part < whole; part += PART) {
+            Wide own = wide_fill(0.0f);
+            for (int64_t i = part; i < whole && i < part + PART; i += 16) {
+                Wide power = exponential(wide_load(rows + i), most);
+                wide_store(rows + i, power);
+                own = wide_add(own, power);
+            }
+            sum = wide_add(sum, own);
+        }
+        if (rest) {
+            float last[16];
+            Wide power = exponential(load_last(rows + whole, rest), most);
+            wide_store(last, power);
+            memcpy(rows + whole, last, (size_t)rest * sizeof(float));
+            sum = wide_add(sum, power);
+        }
+        sums[row] = sum_lanes(add(first_half(sum), second_half(sum)));
+    }
+}
+
 /* The functions of encoder.h, by the instructions for which this file was compiled. */
-static const EncoderFunctions FUNCTIONS = {apply_linear_here, attend_here, add_and_normalize_here, gate_rows_here};
+static const EncoderFunctions FUNCTIONS = {apply_linear_here, attend_here,       add_and_normalize_here,
+                                           gate_rows_here,    gate_by_gelu_here, exponentiate_rows_here};
 
 #if defined(__clang__)
 #pragma clang attribute pop

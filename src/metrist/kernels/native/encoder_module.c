@@ -150,20 +150,47 @@ PyObject *py_add_and_normalize(PyObject *self, PyObject *args) {
     return finish(0, views, 4);
 }
 
-PyObject *py_gate_rows(PyObject *self, PyObject *args) {
-    (void)self;
+/* Both gates: `unit` divides the width. */
+static PyObject *gate(PyObject *args, int64_t unit, int gelu) {
     Py_buffer views[2];
     long long width;
     if (!PyArg_ParseTuple(args, "y*w*L", &views[0], &views[1], &width)) return NULL;
     if (check_supported() == 0) {
         int64_t count = width > 0 ? length(&views[1]) / width : 0;
-        if (width < 8 || width % 8 || length(&views[1]) != count * width || length(&views[0]) != 2 * count * width) {
-            refuse("each row of the result must have two rows of inputs, of a multiple of 8 numbers");
+        if (width < unit || width % unit || length(&views[1]) != count * width || length(&views[0]) != 2 * count * width) {
+            refuse("each row of the result must have two rows of inputs, of a multiple of 8 numbers, or 16 with GELU");
         } else {
             Py_BEGIN_ALLOW_THREADS
-            functions()->gate_rows(views[0].buf, count, width, views[1].buf);
+            (gelu ? functions()->gate_by_gelu : functions()->gate_rows)(views[0].buf, count, width, views[1].buf);
             Py_END_ALLOW_THREADS
         }
     }
     return finish(0, views, 2);
+}
+
+PyObject *py_gate_rows(PyObject *self, PyObject *args) {
+    (void)self;
+    return gate(args, 8, 0);
+}
+
+PyObject *py_gate_by_gelu(PyObject *self, PyObject *args) {
+    (void)self;
+    return gate(args, 16, 1);
+}
+
+PyObject *py_exponentiate_rows(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer views[3];
+    if (!PyArg_ParseTuple(args, "w*w*w*", &views[0], &views[1], &views[2])) return NULL;
+    if (check_supported() == 0) {
+        int64_t count = length(&views[1]), width = count > 0 ? length(&views[0]) / count : 0;
+        if (length(&views[2]) != count || length(&views[0]) != count * width || (count > 0 && width < 1)) {
+            refuse("each row must have a largest number and a sum");
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            functions()->exponentiate_rows(views[0].buf, count, width, views[1].buf, views[2].buf);
+            Py_END_ALLOW_THREADS
+        }
+    }
+    return finish(0, views, 3);
 }

@@ -347,6 +347,8 @@ static PyMethodDef methods[] = {
     {"attend", py_attend, METH_VARARGS, NULL},
     {"add_and_normalize", py_add_and_normalize, METH_VARARGS, NULL},
     {"gate_rows", py_gate_rows, METH_VARARGS, NULL},
+    {"gate_by_gelu", py_gate_by_gelu, METH_VARARGS, NULL},
+    {"exponentiate_rows", py_exponentiate_rows, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

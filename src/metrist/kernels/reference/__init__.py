@@ -1,6 +1,14 @@
 """The kernels in plain Python and numpy: they define the results, and run if the extension is not compiled."""
 
-from metrist.kernels.reference.encoder import add_and_normalize, apply_linear, attend, gate_rows, pack_linear
+from metrist.kernels.reference.encoder import (
+    add_and_normalize,
+    apply_linear,
+    attend,
+    exponentiate_rows,
+    gate_by_gelu,
+    gate_rows,
+    pack_linear,
+)
 from metrist.kernels.reference.ranking import (
     best_prefixes,
     beyond_counts,
@@ -32,8 +40,10 @@ __all__ = [
     "characters",
     "clipped_matches",
     "clipped_matches_grouped",
+    "exponentiate_rows",
     "gap_histogram",
     "gaps_kept",
+    "gate_by_gelu",
     "gate_rows",
     "join_columns",
     "json_arrays",

@@ -137,3 +137,31 @@ def gate_rows(joined: Singles) -> Singles:
     up, gate = np.split(joined, 2, axis=1)
     result: Singles = up * (gate / (1 + _exponential(-gate)))
     return result
+
+
+# ---- Layers in float32, of models whose products are numpy's
+
+
+def gate_by_gelu(joined: Singles) -> Singles:
+    """Return gelu(gate) * up, with GELU in the approximation by tanh; a row is `gate` followed by `up`."""
+    gate, up = np.split(joined, 2, axis=1)
+    result: Singles = gate * gate
+    result *= np.float32(0.044715)
+    result += 1
+    result *= gate
+    result *= np.float32(np.sqrt(2 / np.pi))
+    np.tanh(result, out=result)
+    result += 1
+    result *= gate
+    result *= np.float32(0.5)
+    result *= up
+    return result
+
+
+def exponentiate_rows(rows: Singles) -> tuple[Singles, Singles]:
+    """Replace each number of contiguous rows by e**(number - the row's largest); return the largest numbers and the
+    sums of the powers."""
+    largest: Singles = rows.max(-1)
+    rows -= largest[..., None]
+    np.exp(rows, out=rows)
+    return largest, rows.sum(-1)

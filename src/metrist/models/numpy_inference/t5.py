@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from metrist import threads
+from metrist import kernels, threads
 from metrist.errors import ModelError
 from metrist.models import batching
 from metrist.models.numpy_inference import storage
@@ -140,11 +140,10 @@ class T5:
         logprobs = np.empty(len(tokens), np.float32)
         for first in range(0, len(states), _HEAD_ROWS):
             logits = states[first : first + _HEAD_ROWS] @ self._head.T
-            logits -= logits.max(1, keepdims=True)
             here = np.flatnonzero((first <= rows_read) & (rows_read < first + _HEAD_ROWS))
             chosen = logits[rows_read[here] - first, tokens[here]]
-            sums = np.exp(logits, out=logits).sum(1)
-            logprobs[here] = chosen - np.log(sums)[rows_read[here] - first]
+            largest, sums = kernels.exponentiate_rows(logits)
+            logprobs[here] = chosen - (largest + np.log(sums))[rows_read[here] - first]
         return np.split(logprobs, np.cumsum([len(target) for target in targets[:-1]]))
 
     def _norm(self, states: Floats, weight: Floats) -> Floats:
@@ -177,28 +176,15 @@ class T5:
             if bias is not None:
                 own_count, seen_count = weights.shape[1:]
                 weights += bias[:, seen_count - own_count : seen_count, :seen_count]
-            weights -= weights.max(-1, keepdims=True)
-            np.exp(weights, out=weights)
-            total = weights.sum(-1, keepdims=True)
+            _, sums = kernels.exponentiate_rows(weights)
             by_head = mixed[own].reshape(-1, heads, width).transpose(1, 0, 2)
             np.matmul(weights, values[:, seen], out=by_head)
-            by_head /= total
+            by_head /= sums[..., None]
         return mixed
 
     def _feed_forward(self, layer: Mapping[str, Floats], states: Floats) -> Floats:
-        gate, linear = np.split(self._norm(states, layer["feed norm"]) @ layer["feed in"].T, 2, axis=1)
-        # GELU in the approximation by tanh with which T5 was trained.
-        activation = gate * gate
-        activation *= np.float32(0.044715)
-        activation += 1
-        activation *= gate
-        activation *= np.float32(np.sqrt(2 / np.pi))
-        np.tanh(activation, out=activation)
-        activation += 1
-        activation *= gate
-        activation *= np.float32(0.5)
-        activation *= linear
-        output: Floats = activation @ layer["feed out"].T
+        gated = kernels.gate_by_gelu(self._norm(states, layer["feed norm"]) @ layer["feed in"].T)
+        output: Floats = gated @ layer["feed out"].T
         return output
 
     def _position_bias(self, side: str, longest: int) -> Floats:
