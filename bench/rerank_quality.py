@@ -22,6 +22,8 @@ from metrist.stats.resampling import pooled_interval
 
 PAGE = DOCUMENT.parents[1] / "research" / "rerank.md"
 DRAWS, SEED = 10_000, 0
+#: People's translations among the systems, with which metrics compare.
+REFERENCES = ("refA",)
 Ratings = Mapping[str, list[float]]
 
 
@@ -70,9 +72,14 @@ def main() -> None:
 
 
 def describe_study(study: Study, limit: int | None, folder: Path | None) -> str:
-    rated = [row for row in rows(study.data) if row["ratings"].keys() >= set(study.aspects)]
+    rated = [
+        row
+        for row in rows(study.data)
+        if row["ratings"].keys() >= set(study.aspects) and row["system"] not in REFERENCES
+    ]
     human = [row["ratings"] for row in rated]
-    left_out = ("ratings", "errors", "scores")
+    # Who has a reference needs no other output.
+    left_out = ("ratings", "errors", "scores", "references")
     by_item: dict[str, list[dict[str, Any]]] = {}
     for number, row in enumerate(rated):
         record = {name: value for name, value in row.items() if name not in left_out}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,13 @@ import numpy as np
 from metrist.errors import RunError, format_count
 from metrist.evaluate.plans import Pairing, RerankSettings
 from metrist.evaluate.rerank.choose import ChosenOutput, Ranker, Selector
-from metrist.evaluate.rerank.gains import Gain, ItemMeans, describe_gains
 from metrist.evaluate.rerank.rows import ItemReader, open_writer
 from metrist.evaluate.rerank.scoring import ScoreLog, score_items
 from metrist.io.json_rows import Row
 from metrist.io.reader import check_keywords, read_records
 from metrist.io.writer import check_distinct, check_writable
 from metrist.llm.estimate import CallEstimate, estimate_calls
-from metrist.metrics.base import Shard, calls_llm
+from metrist.metrics.base import Metric, Shard, calls_llm
 from metrist.metrics.llm_metric import describe_usage, merge_usage
 from metrist.metrics.registry import MetricList, build_all
 from metrist.report.progress import Progress, shows_progress
@@ -34,6 +34,7 @@ from metrist.run.tasks import Executor, score_shard
 from metrist.runtime import Runtime
 from metrist.scores import Column, Failure
 from metrist.settings import LLMSettings, ModelSettings, checks_types, select_arguments
+from metrist.stats.resampling import pooled_interval
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +44,75 @@ class _Selection:
     choices: list[ChosenOutput]
     positions: list[int]
     values: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """The mean over items of the mean score of all outputs (`before`) and of the chosen ones (`after`), and the
+    difference with its interval over items; `used` says whether the metric took part in the choice."""
+
+    metric: str
+    used: bool
+    higher_is_better: bool | None
+    items: int
+    before: float
+    after: float
+    low: float
+    high: float
+
+    @property
+    def difference(self) -> float:
+        return self.after - self.before
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the whole interval is on the better side of 0."""
+        return self.low > 0 if self.higher_is_better else self.high < 0
+
+
+@dataclass(slots=True)
+class _ItemMeans:
+    """The means of each item, one metric after the other: of all outputs, and of the chosen ones."""
+
+    metrics: int
+    _means: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, values: Column, chosen: Sequence[int]) -> None:
+        """Add an item's scores, a row per output; only outputs that a metric scored count."""
+        for rows in (values, values[chosen]):
+            self._means.extend(_average(rows))
+
+    def estimate(
+        self, metrics: Sequence[Metric], used: int, draws: int, seed: int, confidence: float
+    ) -> tuple[Gain, ...]:
+        """The gain by each metric, of which the first `used` chose."""
+        means = np.array(self._means).reshape(-1, 2, self.metrics)
+        gains = []
+        for number, metric in enumerate(metrics):
+            before, after = means[~np.isnan(means[:, :, number]).any(axis=1), :, number].T
+            rows = np.column_stack([after - before, np.ones(len(before))])
+            low, high = pooled_interval(rows, _mean, draws, np.random.default_rng(seed), confidence)
+            gains.append(
+                Gain(
+                    metric=metric.label,
+                    used=number < used,
+                    higher_is_better=metric.higher_is_better,
+                    items=len(before),
+                    before=float(_average(before)),
+                    after=float(_average(after)),
+                    low=low,
+                    high=high,
+                )
+            )
+        return tuple(gains)
+
+
+def _average(rows: Column) -> Column:
+    """The means over the first axis of what is not NaN, also where the sum is too large for a number."""
+    counts = np.count_nonzero(~np.isnan(rows), axis=0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        means: Column = np.nansum(rows, axis=0) / counts
+        return np.nansum(rows / counts, axis=0) if np.isinf(means).any() else means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -182,7 +252,7 @@ def rerank(
     items = ItemReader(reader, keep_rows=path is not None)
     counts = Counter[str]()
     usages: list[dict[str, Any]] = [{} for _ in judges]
-    failures, choices, means = list[Failure](), list[ChosenOutput](), ItemMeans(len(judges))
+    failures, choices, means = list[Failure](), list[ChosenOutput](), _ItemMeans(len(judges))
 
     def select(log: ScoreLog | None) -> Iterator[_Selection]:
         selector = Selector(settings, float(ranker.signs[0]))
@@ -225,7 +295,7 @@ def rerank(
                 code="metric_failed",
             )
     gains = means.estimate(judges, used, settings.draws, settings.seed, settings.confidence)
-    notes = [*items.notes, *describe_gains(gains)]
+    notes = [*items.notes, *_describe_gains(gains)]
     for metric, usage in zip(judges, usages, strict=True):
         notes += describe_usage(metric.label, usage, metric)
     if failures:
@@ -278,3 +348,23 @@ def _keep_best(selections: Sequence[_Selection], settings: RerankSettings, sign:
             positions=[selection.positions[n] for n in chosen],
         )
         start = stop
+
+
+def _mean(sums: Column) -> Column:
+    with np.errstate(invalid="ignore"):
+        mean: Column = sums[..., 0] / sums[..., 1]
+    return mean
+
+
+def _describe_gains(gains: Sequence[Gain]) -> list[str]:
+    """A warning where only the metrics that chose say that the chosen outputs are better."""
+    used = [gain for gain in gains if gain.used and gain.is_better]
+    others = [gain for gain in gains if not gain.used and gain.higher_is_better is not None and gain.items]
+    if not used or not others or any(gain.is_better for gain in others):
+        return []
+    names = ", ".join(gain.metric for gain in others)
+    chosen = ", ".join(gain.metric for gain in used)
+    return [
+        f"only {chosen}, which chose, surely rises, and {names} does not: the choice may have found what the metric "
+        "overrates"
+    ]
