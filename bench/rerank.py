@@ -106,9 +106,9 @@ def _best(means: Any) -> int:
 CASES = (
     Case("chrf", "fastchrf", ITEMS, start_fastchrf),
     Case("chrf", "mbrs, fastchrf=True", ITEMS, lambda: start_mbrs("chrf", fastchrf=True)),
-    Case("chrf", "mbrs", 40, lambda: start_mbrs("chrf", num_workers=1)),
+    Case("chrf", "mbrs", 20, lambda: start_mbrs("chrf", num_workers=1)),
     Case("bleu", "mbrs", 40, lambda: start_mbrs("bleu", num_workers=1)),
-    Case("rougeL(tokenizer='rouge-score')", "rouge-score", 10, start_rouge_score),
+    Case("rougeL(tokenizer='rouge-score')", "rouge-score", 5, start_rouge_score),
 )
 
 
