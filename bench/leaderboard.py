@@ -36,13 +36,13 @@ def write_votes(folder: Path, votes: int) -> None:
     names = np.array([f"s{number}" for number in range(SYSTEMS)])
     columns = {"item": np.arange(votes).astype(str), "first": names[first], "second": names[second]}
     pq.write_table(pa.table({**columns, "choice": choice, "words": words}), folder / "votes.parquet")
-    lines = [
-        f'{{"item": "{item}", "systems": ["s{one}", "s{other}"], "ratings": {{"better": {(0, 1, 2)[int(own)]}}}}}\n'
-        for item, (one, other, own) in enumerate(zip(first, second, choice, strict=True))
-    ]
-    (folder / "votes.jsonl").write_text("".join(lines), encoding="utf-8")
-    with_note = (line.replace("{", '{"note": "", ', 1) for line in lines[: votes // 10])
-    (folder / "rows.jsonl").write_text("".join(with_note), encoding="utf-8")
+    with (folder / "votes.jsonl").open("w") as all_votes, (folder / "rows.jsonl").open("w") as some:
+        for item, (one, other, own) in enumerate(zip(first, second, choice, strict=True)):
+            rating = (0, 1, 2)[int(own)]
+            vote = f'"item": "{item}", "systems": ["s{one}", "s{other}"], "ratings": {{"better": {rating}}}'
+            print(f"{{{vote}}}", file=all_votes)
+            if item < votes // 10:
+                print(f'{{{vote}, "note": ""}}', file=some)
 
 
 def measure(*arguments: str) -> tuple[float, float]:
