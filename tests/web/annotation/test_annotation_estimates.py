@@ -14,7 +14,7 @@ import metrist
 from annotation_projects import answer_all, make_project, make_rows, open_answers
 from error_codes import raises_code
 from metrist.errors import SpecError
-from metrist.web.annotation.estimates import estimate_ratings
+from metrist.web.annotation.estimates import describe_means, estimate_ratings
 
 
 def grade(rater: str, task: str) -> int:
@@ -102,7 +102,9 @@ def test_win_rates_of_pairs_are_those_by_counting(tmp_path: Path) -> None:
                     counts[first.system].append((1 + np.sign(gap)) / 2)
                     counts[second.system].append((1 - np.sign(gap)) / 2)
             means = {mean.system: mean for mean in estimate_ratings(answers)}
+            notes = " ".join(describe_means(answers, list(means.values())))
         widths.append(sum(mean.high - mean.low for mean in means.values()))
+        assert ("40 choices give" in notes) == (name == "with")
         if name == "without":
             assert {system: mean.value for system, mean in means.items()} == pytest.approx(
                 {system: np.mean(values) for system, values in counts.items()}

@@ -93,16 +93,18 @@ def estimate_ratings(answers: Answers) -> list[MeanRating]:
 
 def describe_means(answers: Answers, means: Sequence[MeanRating]) -> list[str]:
     """Return notes on the means, with the order of the tasks and what it and the scores of metrics save."""
-    what = "Shares of all pairs won" if answers.project.schema.kind == "pairwise" else "Means of all outputs"
+    # A choice counts for both systems of its pair.
+    pairs = answers.project.schema.kind == "pairwise"
+    what, unit, share = ("Shares of all pairs won", "choices", 0.5) if pairs else ("Means of all outputs", "ratings", 1)
     notes = [f"{what}, with 95 % intervals, as far as they can be told from those rated so far."]
     if answers.project.chances:
         notes.append(f"After {FIRST_TASKS} tasks, those come first whose rating tells most; means account for it.")
     elif answers.project.order == "informative" and len(answers.project.sampled_tasks) > FIRST_TASKS:
         notes.append(f"Tasks come in random order until {FIRST_TASKS} are rated.")
     known = [mean for mean in means if math.isfinite(mean.worth)]
-    rated = sum(mean.rated for mean in known)
-    worth = sum(mean.worth for mean in known)
+    rated = share * sum(mean.rated for mean in known)
+    worth = share * sum(mean.worth for mean in known)
     if worth > rated:
         plain = f"about {worth:,.0f} in random order without scores of metrics"
-        notes.append(f"{rated:,} ratings give intervals as narrow as {plain} do.")
+        notes.append(f"{rated:,.0f} {unit} give intervals as narrow as {plain} do.")
     return notes
