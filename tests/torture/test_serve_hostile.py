@@ -33,11 +33,11 @@ def count_sockets(process: subprocess.Popen[str]) -> int:
 def test_clients_that_do_not_read(stream: bool, torture_row: Rows) -> None:
     """They hold all room of the service until the time limit, and nothing after it."""
     row = torture_row(ROW)
-    with serve("--time-limit", "10", "--queue", "12000", workers=1) as (process, port):
+    with serve("--time-limit", "20", "--queue", "12000", workers=1) as (process, port):
         before = count_sockets(process)
         with row.attempt(), never_read(port, 6, 4000, stream=stream):
-            wait_for_status(port, 429, seconds=10)
-            wait_for_status(port, 200, seconds=30)
+            wait_for_status(port, 429, seconds=20)
+            wait_for_status(port, 200, seconds=60)
             wait_for(lambda: count_sockets(process) <= before + 4)  # Those that were refused wait for more requests.
         end_service(process)
 
