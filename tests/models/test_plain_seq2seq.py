@@ -129,6 +129,7 @@ def test_common_beginnings_of_targets_are_computed_once(model: NumpySeq2Seq, mon
     expected = [model.log_probs([pair]).of(0) for pair in pairs]
     counts: list[int] = []
     feed_forward = T5._feed_forward
+    monkeypatch.setattr(t5, "_HEAD_WORDS", 7)
     monkeypatch.setattr(T5, "_feed_forward", lambda self, *a: counts.append(len(a[1])) or feed_forward(self, *a))
     together = model.log_probs(pairs)
     for number, alone in enumerate(expected):

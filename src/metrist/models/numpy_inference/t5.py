@@ -25,9 +25,8 @@ from metrist.models.weights import Weights
 from metrist.models.windows import split_text
 from metrist.runtime import Runtime
 
-#: Rows multiplied with the vocabulary matrix at a time: with fewer, its arrangement for the product takes longer than
-#: the product; with more, their logits take more memory.
-_HEAD_ROWS = 256
+#: Words of the vocabulary whose logits are computed at a time, for all rows: they take little memory.
+_HEAD_WORDS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,13 +136,17 @@ class T5:
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["decoder"])
         tokens, rows_read = np.concatenate(targets), np.concatenate(rows)
-        logprobs = np.empty(len(tokens), np.float32)
-        for first in range(0, len(states), _HEAD_ROWS):
-            logits = states[first : first + _HEAD_ROWS] @ self._head.T
-            here = np.flatnonzero((first <= rows_read) & (rows_read < first + _HEAD_ROWS))
-            chosen = logits[rows_read[here] - first, tokens[here]]
-            largest, sums = kernels.exponentiate_rows(logits)
-            logprobs[here] = chosen - (largest + np.log(sums))[rows_read[here] - first]
+        chosen = np.empty(len(tokens), np.float32)
+        largest, sums = np.full(len(states), -np.inf, np.float32), np.zeros(len(states), np.float32)
+        for first in range(0, len(self._head), _HEAD_WORDS):
+            logits = states @ self._head[first : first + _HEAD_WORDS].T
+            here = np.flatnonzero((first <= tokens) & (tokens < first + _HEAD_WORDS))
+            chosen[here] = logits[rows_read[here], tokens[here] - first]
+            before = largest
+            largest_here, sums_here = kernels.exponentiate_rows(logits)
+            largest = np.maximum(before, largest_here)
+            sums = sums * np.exp(before - largest) + sums_here * np.exp(largest_here - largest)
+        logprobs = chosen - (largest + np.log(sums))[rows_read]
         return np.split(logprobs, np.cumsum([len(target) for target in targets[:-1]]))
 
     def _norm(self, states: Floats, weight: Floats) -> Floats:
