@@ -158,3 +158,11 @@ class Longer(Comparator):
     other = metrist.prefer(rows, [comparator], executor="serial")
     assert dict(one.judgments) == dict(other.judgments)
     assert one.judgments
+
+
+def test_reranking_on_nodes_chooses_what_it_chooses_here(nodes: Nodes) -> None:
+    rows = [{"item": str(n % 50), "system": "s", "output": f"a cat sat {n % 7} {n % 11}"} for n in range(400)]
+    here = metrist.rerank(rows, mbr="chrf", k=2, executor="serial")
+    there = metrist.rerank(rows, mbr="chrf", k=2, executor=Ray(address=nodes.address))
+    assert [choice.to_row() for choice in there] == [choice.to_row() for choice in here]
+    assert there.gains == here.gains

@@ -154,6 +154,23 @@ def test_a_utility_gets_each_distinct_text_once() -> None:
     assert sorted(texts) == sorted({record.output for record in records})
 
 
+@pytest.mark.parametrize("name", ["bertscore", "moverscore", "embedding_cosine"])
+def test_a_utility_with_a_model_chooses_as_scores_of_single_pairs_do(tiny: Callable[[str], Path], name: str) -> None:
+    spec = f"{name}(model={str(tiny('bert'))!r})"
+    records = [record for record in make_records(items=3, outputs=5) if record.output]
+    chosen = {choice.record.item: choice for choice in metrist.rerank(records, mbr=spec)}
+    for item in {record.item for record in records}:
+        outputs = [record.output for record in records if record.item == item]
+        pairs = [
+            Record(item=f"{n} {m}", system="s", output=output, references=(reference,))
+            for n, output in enumerate(outputs)
+            for m, reference in enumerate(outputs)
+        ]
+        means = metrist.score(pairs, [spec], shard_size=1)[spec].values.reshape(len(outputs), -1).mean(axis=1)
+        assert chosen[item].score == pytest.approx(means.max(), abs=1e-6)
+        assert means[outputs.index(chosen[item].record.output)] == pytest.approx(means.max(), abs=1e-6)
+
+
 def test_several_metrics_choose_by_the_weighted_sum_of_standardised_scores() -> None:
     records = make_records(items=4)
     reranked = metrist.rerank(records, ["ter", "chrf"], mbr="rougeL", weights={"chrf": 0.3, "rougeL": 2}, k=99)
