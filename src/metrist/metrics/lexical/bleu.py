@@ -101,7 +101,8 @@ class Bleu(Metric):
         if self.reduce == "native":
             stats = _native_rows(tokens, pairs, self.max_order)
             return _to_scores(self.compute(stats, "effective"), stats)
-        rows = _pair_rows(tokens, pairs, self.max_order)
+        matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, self.max_order)
+        rows = _rows(tokens.lengths[pairs.outputs], tokens.lengths[pairs.references], matches)
         by_pair = self.compute(rows, "effective")
         columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
         reduced = reduce_references(columns, by_pair.values, pairs.starts, self.reduce)
@@ -119,7 +120,18 @@ class Bleu(Metric):
         matches, totals = np.split(stats[..., 2:-1], 2, axis=-1)
         # Without any match nothing is smoothed: the output scores 0.
         matched = np.any(matches, axis=-1, keepdims=True)
-        precisions, counted = self._precisions(matches, totals)
+        if self.smooth == "add-k":
+            added = np.where(np.arange(self.max_order) > 0, self._smoothing(), 0.0)
+            matches, totals = matches + added, totals + added
+        # The orders that the output is long enough to have.
+        counted = np.logical_and.accumulate(totals > 0, axis=-1)
+        missed = counted & (matches == 0)
+        if self.smooth == "exp":
+            # Each further order without a match counts half of the one before.
+            matches = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), matches)
+        elif self.smooth == "floor":
+            matches = np.where(missed, self._smoothing(), matches)
+        precisions = np.divide(100.0 * matches, totals, out=np.zeros_like(totals), where=counted)
         precisions = np.where(matched, precisions, 0.0)
         short = (lengths < references) & (lengths > 0)
         ratio = np.divide(references, lengths, out=np.ones_like(lengths), where=short)
@@ -131,21 +143,6 @@ class Bleu(Metric):
         mean = np.exp(logs.sum(axis=-1) / np.maximum(counted.sum(axis=-1), 1))
         mean = np.minimum(mean, 100.0)  # exp(log(100)) is a little more than 100.
         return BleuValues(np.where(matched[..., 0], brevity * mean, 0.0), precisions, brevity)
-
-    def _precisions(self, matches: Column, totals: Column) -> tuple[Column, NDArray[np.bool_]]:
-        """Smoothed precisions from 0 to 100, and which orders the output is long enough to have."""
-        value = self._smoothing()
-        if self.smooth == "add-k":
-            added = np.where(np.arange(self.max_order) > 0, value, 0.0)
-            matches, totals = matches + added, totals + added
-        counted = np.logical_and.accumulate(totals > 0, axis=-1)
-        missed = counted & (matches == 0)
-        if self.smooth == "exp":
-            # Each further order without a match counts half of the one before.
-            matches = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), matches)
-        elif self.smooth == "floor":
-            matches = np.where(missed, value, matches)
-        return np.divide(100.0 * matches, totals, out=np.zeros_like(totals), where=counted), counted
 
     def _smoothing(self) -> float:
         return _SMOOTH_VALUES.get(self.smooth, 0.0) if self.smooth_value is None else self.smooth_value
@@ -165,12 +162,6 @@ def _native_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
     else:
         matches = kernels.clipped_matches_grouped(tokens, pairs.outputs, pairs.references, starts, max_order)
     return _rows(outputs, nearest, matches)
-
-
-def _pair_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
-    lengths = tokens.lengths
-    matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
-    return _rows(lengths[pairs.outputs], lengths[pairs.references], matches)
 
 
 def _rows(outputs: NDArray[np.int64], references: NDArray[np.int64], matches: NDArray[np.int64]) -> Column:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -108,18 +108,16 @@ class Length(Metric):
 
 def _texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
     """The distinct outputs and sources, and for each record the index of its output and of its source (-1: none)."""
-    return shard.once("outputs and sources", lambda: _index_texts(shard))
 
+    def index_texts() -> tuple[list[str], Numbers, Numbers]:
+        indices: dict[str, int] = {}
+        outputs = [indices.setdefault(record.output, len(indices)) for record in shard.records]
+        sources = [
+            -1 if record.source is None else indices.setdefault(record.source, len(indices)) for record in shard.records
+        ]
+        return list(indices), np.array(outputs, np.int64), np.array(sources, np.int64)
 
-def _index_texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
-    indices: dict[str, int] = {}
-
-    def index(texts: Sequence[str | None]) -> Numbers:
-        return np.array([-1 if text is None else indices.setdefault(text, len(indices)) for text in texts], np.int64)
-
-    outputs = index([record.output for record in shard.records])
-    sources = index([record.source for record in shard.records])
-    return list(indices), outputs, sources
+    return shard.once("outputs and sources", index_texts)
 
 
 def _tokens(shard: Shard, tokenizer: str) -> Tokens:

@@ -133,8 +133,15 @@ def _compute_stem(word: str) -> str:
         return _IRREGULAR[lowered]
     if len(word) <= 2:
         return lowered
-    rest = _replace_final_y(_strip_past_and_progressive(_strip_plural(lowered)))
-    return _strip_final_letters(_step_4(_step_3(_step_2(rest))))
+    rest = _strip_past_and_progressive(_strip_plural(lowered))
+    if len(rest) > 2 and rest.endswith("y") and _shape(rest)[-2] == "c":
+        rest = rest[:-1] + "i"
+    rest = _step_4(_step_3(_step_2(rest)))
+    if rest.endswith("e"):
+        measure = _measure(rest[:-1])
+        if measure > 1 or (measure == 1 and not _ends_short(rest[:-1])):
+            rest = rest[:-1]
+    return rest[:-1] if rest.endswith("ll") and _measure(rest[:-1]) > 1 else rest
 
 
 _MAX_CACHED_LENGTH = 64  # Longer "words" are rarely words, and caching them costs memory.
@@ -176,23 +183,15 @@ def _strip_past_and_progressive(word: str) -> str:
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) > 0 else word
     for ending in ("ed", "ing"):
-        if word.endswith(ending) and "v" in _shape(word[: -len(ending)]):
-            return _restore_ending(word[: -len(ending)])
-    return word
-
-
-def _restore_ending(stem: str) -> str:
-    """Repair a stem after the removal of -ed or -ing: conflat(e), siz(e), hop(p), fil(e)."""
-    if stem.endswith(("at", "bl", "iz")):
-        return stem + "e"
-    if len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c":
-        return stem if stem[-1] in "lsz" else stem[:-1]
-    return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
-
-
-def _replace_final_y(word: str) -> str:
-    if len(word) > 2 and word.endswith("y") and _shape(word)[-2] == "c":
-        return word[:-1] + "i"
+        stem = word[: -len(ending)]
+        if not word.endswith(ending) or "v" not in _shape(stem):
+            continue
+        # Repair what is left: conflat(e), siz(e), hop(p), fil(e).
+        if stem.endswith(("at", "bl", "iz")):
+            return stem + "e"
+        if len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c":
+            return stem if stem[-1] in "lsz" else stem[:-1]
+        return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
     return word
 
 
@@ -224,11 +223,3 @@ def _step_4(word: str) -> str:
         return word
     rest = word[: -len(ending)]
     return word if ending == "ion" and rest[-1] not in "st" else rest
-
-
-def _strip_final_letters(word: str) -> str:
-    if word.endswith("e"):
-        measure = _measure(word[:-1])
-        if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
-            word = word[:-1]
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word

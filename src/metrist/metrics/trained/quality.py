@@ -24,8 +24,7 @@ from metrist.errors import MissingExtra, ModelError, SpecError, format_count
 from metrist.language import find_other_language, is_english, name_other_language
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard, check_choice, hash_file
-from metrist.metrics.prompt_layout import GENERAL_TASK, resolve_task
-from metrist.metrics.trained.speakers import DIALOGUE
+from metrist.metrics.prompt_layout import DIALOGUE, GENERAL_TASK, resolve_task
 from metrist.records import Need, Record
 from metrist.scores import FailureKind, Score, Scores
 
