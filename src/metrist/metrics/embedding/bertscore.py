@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, SpecError
+from metrist.kernels.columns import segment_sums
 from metrist.metrics.base import Pairs, Reduce, Shard, hash_file, pairs_of, reduce_references
 from metrist.metrics.embedding.embedding import WeightedEmbedding, count_own_tokens, select_comparable
-from metrist.metrics.token_weights import segment_sums
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -71,19 +71,19 @@ class BertScore(WeightedEmbedding):
         rows = precision_recall(tokens, comparable.pairs)
         sums = rows.sum(axis=1)
         f = np.divide(2 * rows[:, 0] * rows[:, 1], sums, out=np.zeros_like(sums), where=sums != 0)
-        rows = self._reduce(np.column_stack([rows, f]), comparable.pairs)
+        rows = np.column_stack([rows, f])
+        starts = comparable.pairs.starts
+        if self.reduce != "native":
+            rows = reduce_references(rows, f, starts, self.reduce)
+        elif len(rows):
+            # The package takes the best precision, recall and f independently, possibly from different references.
+            rows = np.maximum.reduceat(rows, starts[:-1])
         if isinstance(self.rescale, str):
             layer = encoder.layers if self.resolved_layer is None else self.resolved_layer
             baseline = read_baseline(self.rescale, layer)
             rows = (rows - baseline) / (1 - baseline)
         parts = dict(zip(("precision", "recall", "f"), rows.T, strict=True))
         return self.make_scores(rows[:, 2], parts, comparable, states, pairs)
-
-    def _reduce(self, rows: Numbers, pairs: Pairs) -> Numbers:
-        if self.reduce != "native":
-            return reduce_references(rows, rows[:, 2], pairs.starts, self.reduce)
-        # The package takes the best precision, recall and f independently, possibly from different references.
-        return np.maximum.reduceat(rows, pairs.starts[:-1]) if len(rows) else rows
 
 
 # --- Greedy matching: each token is matched with the most similar token of the other text

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import SpecError, did_you_mean
+from metrist.kernels.columns import segment_sums
 from metrist.metrics.base import reduce_references
-from metrist.metrics.token_weights import Weigh, segment_sums
+from metrist.metrics.token_weights import Weigh
 from metrist.models.protocols import LikelihoodModel, Likelihoods
 from metrist.records import Need, Record
 from metrist.scores import Failure, FailureKind, Scores
