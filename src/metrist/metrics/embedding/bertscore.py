@@ -147,24 +147,20 @@ def _match_group(tokens: TokenVectors, outputs: list[int], references: list[int]
     weights = np.concatenate([tokens.weights[rows] for rows in slices])
     starts = np.cumsum([0, *(rows.stop - rows.start for rows in slices)])
     result = np.zeros((len(outputs), len(references), 2))
-    for row, output in enumerate(outputs):
-        rows = tokens.rows(output)
-        best_in_references, best_in_output = _best_cosines(tokens.units[rows], units, starts)
-        result[row, :, 0] = tokens.weights[rows] @ best_in_references
-        result[row, :, 1] = np.add.reduceat(weights * best_in_output, starts[:-1])
+    step = max(1, _MAX_COSINES // max(1, len(units)))
+    for row, text in enumerate(outputs):
+        rows = tokens.rows(text)
+        output = tokens.units[rows]
+        # Each output token's highest cosine in each reference, and each reference token's highest in the output.
+        in_references = np.empty((len(output), len(references)), np.float32)
+        in_output = np.full(len(units), -1, np.float32)
+        for start in range(0, len(output), step):
+            cosines = np.clip(output[start : start + step] @ units.T, -1, 1)
+            np.maximum.reduceat(cosines, starts[:-1], axis=1, out=in_references[start : start + step])
+            np.maximum(in_output, cosines.max(axis=0), out=in_output)
+        result[row, :, 0] = tokens.weights[rows] @ in_references
+        result[row, :, 1] = np.add.reduceat(weights * in_output, starts[:-1])
     return result
-
-
-def _best_cosines(output: Vectors, references: Vectors, starts: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-    """Each output token's highest cosine in each reference, and each reference token's highest in the output."""
-    in_references = np.empty((len(output), len(starts) - 1), np.float32)
-    in_output = np.full(len(references), -1, np.float32)
-    step = max(1, _MAX_COSINES // max(1, len(references)))
-    for start in range(0, len(output), step):
-        cosines = np.clip(output[start : start + step] @ references.T, -1, 1)
-        np.maximum.reduceat(cosines, starts[:-1], axis=1, out=in_references[start : start + step])
-        np.maximum(in_output, cosines.max(axis=0), out=in_output)
-    return in_references, in_output
 
 
 # --- Layers and baselines

@@ -84,7 +84,18 @@ class JudgePair(Comparator, LLMMetric):
         return "\n".join([self._build_rules(), self._load_templates()[_QUESTION], _ABOUT_REFERENCES, _answer_form("")])
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
-        decided = {i: judgment for i, pair in enumerate(pairs) if (judgment := self._decide_without_llm(pair))}
+        decided: dict[int, Judgment] = {}
+        for i, pair in enumerate(pairs):
+            *first, _ = record_texts(pair.first, references=self.reference == "shown")
+            *second, _ = record_texts(pair.second, references=self.reference == "shown")
+            if first != second:
+                name = next(text.name for text in (*first, *second) if text not in first or text not in second)
+                decided[i] = Judgment.failed(
+                    f"the two records differ in {name}, by which they are judged: give both the same"
+                )
+            elif pair.first.output == pair.second.output:
+                explanation = "The two outputs are equal; the LLM was not asked."
+                decided[i] = Judgment(preference="tie", explanation=explanation)
         undecided = [pair for i, pair in enumerate(pairs) if i not in decided]
         judgments = iter(self._ask(undecided, getattr(pairs, "runtime", None)))
         return [decided.get(i) or next(judgments) for i in range(len(pairs))]
@@ -97,19 +108,6 @@ class JudgePair(Comparator, LLMMetric):
             return []
         changed = f"{sum(flips):,} of {format_count(len(flips), 'choice')} changed with the order"
         return [f"{self.label}: {changed} and {agree(sum(flips), 'counts as a tie', 'count as ties')}"]
-
-    def _decide_without_llm(self, pair: Pair) -> Judgment | None:
-        """The judgment of a pair that needs no question; None for others."""
-        references = self.reference == "shown"
-        *first_context, _ = record_texts(pair.first, references=references)
-        *second_context, _ = record_texts(pair.second, references=references)
-        if first_context != second_context:
-            both = (*first_context, *second_context)
-            name = next(text.name for text in both if text not in first_context or text not in second_context)
-            return Judgment.failed(f"the two records differ in {name}, by which they are judged: give both the same")
-        if pair.first.output == pair.second.output:
-            return Judgment(preference="tie", explanation="The two outputs are equal; the LLM was not asked.")
-        return None
 
     def _ask(self, pairs: Sequence[Pair], runtime: Runtime | None) -> list[Judgment]:
         questions = []
