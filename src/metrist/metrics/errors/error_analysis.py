@@ -169,7 +169,15 @@ class ErrorAnalysis(ErrorMetric):
         shared_table = self._shared_table()
         tables = [shared_table or choose_table(record.task) for record in records]
         questions = [self._build_questions(record, table) for record, table in zip(records, tables, strict=True)]
-        example_turns = self._example_turns(shared_table)
+        example_turns: tuple[Message, ...] = ()
+        for example in read_examples(self.examples) if self.examples else ():
+            question = self._build_questions(example.record, shared_table or choose_table(example.record.task))
+            example_turns += (
+                Message("user", question.analysis),
+                Message("assistant", example.analysis or describe_errors(example.errors)),
+                Message("user", question.as_json),
+                Message("assistant", json_answers.format_errors(example.errors, question.mark)),
+            )
         samples = [self._analyse(records, questions, example_turns, n, runtime) for n in range(self.samples)]
         analyses = [[sample[i] for sample in samples] for i in range(len(records))]
         merged = [
@@ -214,18 +222,6 @@ class ErrorAnalysis(ErrorMetric):
             as_json=fill_template(templates[AS_JSON], mark=fenced.mark, output=table.output, names=names),
             mark=fenced.mark,
         )
-
-    def _example_turns(self, shared_table: AspectTable | None) -> tuple[Message, ...]:
-        turns: list[Message] = []
-        for example in read_examples(self.examples) if self.examples else ():
-            questions = self._build_questions(example.record, shared_table or choose_table(example.record.task))
-            turns += [
-                Message("user", questions.analysis),
-                Message("assistant", example.analysis or describe_errors(example.errors)),
-                Message("user", questions.as_json),
-                Message("assistant", json_answers.format_errors(example.errors, questions.mark)),
-            ]
-        return tuple(turns)
 
     def _analyse(
         self,

@@ -270,7 +270,13 @@ class Quality(Metric):
         mixtures = [
             None if language else self.choose(record) for record, language in zip(shard.records, languages, strict=True)
         ]
-        scores = {text: self._score_part(metric, shard, mixtures, text) for text, metric in self.components.items()}
+        # The scores of each metric, by position, for the records whose mixture has it.
+        scores: dict[str, dict[int, Score]] = {}
+        for text, metric in self.components.items():
+            positions = [i for i, m in enumerate(mixtures) if m and any(part.metric == text for part in m.parts)]
+            if positions:
+                inner = shard.part([shard.records[i] for i in positions])
+                scores[text] = dict(zip(positions, metric.score(inner), strict=True))
         return Scores.of(
             Score.failed(f"the output is in {language}: translations apart, quality knows only English")
             if language
@@ -287,18 +293,6 @@ class Quality(Metric):
     def _name_unknown_language(self, record: Record) -> str | None:
         """The language of an output that no mixture for its task knows."""
         return None if self._find_task(record) == TRANSLATION else name_other_language(record)
-
-    def _score_part(
-        self, metric: Metric, shard: Shard, mixtures: Sequence[Mixture | None], text: str
-    ) -> dict[int, Score]:
-        """The scores of a metric, by position, for the records whose mixture has it."""
-        positions = [
-            i for i, mixture in enumerate(mixtures) if mixture and any(part.metric == text for part in mixture.parts)
-        ]
-        if not positions:
-            return {}
-        inner = shard.part([shard.records[i] for i in positions])
-        return dict(zip(positions, metric.score(inner), strict=True))
 
     def _combine(self, record: Record, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
         if mixture is None:
@@ -351,12 +345,16 @@ def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
         raise SpecError("no record to choose metrics by: name metrics with -m, such as -m rougeL", code="missing_value")
     metrics: list[str] = []
     reasons: list[str] = []
-    tasks = Counter(infer_task(record) for record in records)
     model, why = _choose_model(records)
     metrics += [model] if model else []
     reasons += why
-    if any(record.references for record in records):
-        lexical, reason = _choose_lexical(records, tasks)
+    if references := [reference for record in records for reference in record.references]:
+        translations = sum(infer_task(record)[0] == TRANSLATION for record in records)
+        lexical, reason = ["rougeL", "chrf"], "there are references"
+        if np.median([len(reference.split()) for reference in references]) <= _SHORT_ANSWER:
+            lexical, reason = ["exact", "token_f1"], "most references are short answers"
+        elif translations > len(records) / 2:
+            lexical, reason = ["chrf", "bleu"], "there are references, and for translations these are usual"
         metrics += lexical
         reasons.append(f"{' and '.join(lexical)}: {reason}")
     if not metrics:
@@ -408,16 +406,6 @@ def _choose_model(records: Sequence[Record]) -> tuple[str | None, list[str]]:
         cannot = f"{format_count(absent, 'record')} of {len(records):,} cannot have a quality"
         reasons.append(f"{cannot}: {'; '.join(lacking)}")
     return name, list(dict.fromkeys(reasons))
-
-
-def _choose_lexical(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[list[str], str]:
-    references = [reference for record in records for reference in record.references]
-    if np.median([len(reference.split()) for reference in references]) <= _SHORT_ANSWER:
-        return ["exact", "token_f1"], "most references are short answers"
-    translations = sum(count for (task, _), count in tasks.items() if task == TRANSLATION)
-    if translations > len(records) / 2:
-        return ["chrf", "bleu"], "there are references, and for translations these are usual"
-    return ["rougeL", "chrf"], "there are references"
 
 
 def _read_table() -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import ModelError, SpecError, format_count
 from metrist.metrics import registry
@@ -165,25 +164,21 @@ def split_passages(source: str) -> list[Passage]:
     """The blocks of a source between blank lines; a heading belongs to the block after it."""
     passages: list[Passage] = []
     begin: int | None = None
-    for start, end in _list_blocks(source):
+    ends = [*_BLOCK_END.finditer(source)]
+    starts = [0, *(match.end() for match in ends)]
+    for start, end in zip(starts, [*(match.start() for match in ends), len(source)], strict=True):
+        block = source[start:end].strip()
+        if not block:
+            continue
+        start = source.index(block, start)
         begin = start if begin is None else begin
-        block = source[start:end]
         is_heading = len(block.split()) <= _HEADING_WORDS and not _SENTENCE_END.search(block)
         if not is_heading:
-            passages.append(Passage(begin, end))
+            passages.append(Passage(begin, start + len(block)))
             begin = None
     if begin is not None:
         passages.append(Passage(begin, len(source.rstrip())))
     return passages
-
-
-def _list_blocks(source: str) -> Iterator[tuple[int, int]]:
-    ends = [*_BLOCK_END.finditer(source)]
-    starts = [0, *(match.end() for match in ends)]
-    for start, end in zip(starts, [*(match.start() for match in ends), len(source)], strict=True):
-        if text := source[start:end].strip():
-            first = source.index(text, start)
-            yield first, first + len(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,18 +209,17 @@ class ContextRelevance(_RelevanceMetric):
             if not question or not passages[source]:
                 return Score.failed(_EMPTY_SOURCE if question else _NO_QUESTION)
             values = np.array([known[question, source[p.start : p.end]] for p in passages[source]])
-            return self._describe(values) if np.isfinite(values).all() else Score.failed(_UNREADABLE)
+            if not np.isfinite(values).all():
+                return Score.failed(_UNREADABLE)
+            relevant = [str(number) for number, value in enumerate(values, 1) if value >= self.threshold]
+            count = f"{len(relevant)} of {format_count(len(values), 'passage')}"
+            return Score(
+                value=float(values.mean()),
+                parts={PASSAGES: float(len(values)), RELEVANT: float(len(relevant)), BEST: float(values.max())},
+                explanation=f"relevant: {count} ({', '.join(relevant) or 'none'})",
+            )
 
         return Scores.of(score(*record) for record in records)
-
-    def _describe(self, values: NDArray[np.float64]) -> Score:
-        relevant = [str(number) for number, value in enumerate(values, 1) if value >= self.threshold]
-        count = f"{len(relevant)} of {format_count(len(values), 'passage')}"
-        return Score(
-            value=float(values.mean()),
-            parts={PASSAGES: float(len(values)), RELEVANT: float(len(relevant)), BEST: float(values.max())},
-            explanation=f"relevant: {count} ({', '.join(relevant) or 'none'})",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -281,17 +281,26 @@ class _RecordScorer:
 
     def _score_block(self, records: Sequence[Record], tokens: Mapping[str, TokenizedText]) -> Iterator[Score]:
         passes = [reading for i, record in enumerate(records) for reading in self._list_passes(i, record, tokens)]
+        separator = np.array([self._encoder.sizes.end_token], np.int32)
+        windows = []
+        for reading in passes:
+            sides = [side for side in (reading.reference_ids, reading.source_ids) if side is not None]
+            beside = [piece for side in sides for piece in (side, separator)]
+            windows.append((reading, reading.output_ids, np.concatenate(beside[:-1])))
         by_record: dict[int, list[tuple[_Pass, Numbers]]] = {}
-        windows = ((reading, reading.output_ids, self._join_sides(reading)) for reading in passes)
         for reading, numbers in read_tokens(self._encoder, HEAD, windows):
             by_record.setdefault(reading.record, []).append((reading, numbers))
-        overlaps = self._compare_with_references(records)
+        # chrF from 0 to 1, against the best reference; 0 without any.
+        references = {i: texts for i, record in enumerate(records) if (texts := self._metric._list_references(record))}
+        shard = Shard([replace(records[i], references=tuple(texts)) for i, texts in references.items()])
+        overlaps = dict(zip(references, (Chrf().score(shard).values / 100).tolist(), strict=True))
         matches = self._match_tokens(records, passes)
         for i, record in enumerate(records):
             if i not in by_record:
                 yield Score.failed(_UNREADABLE)
             else:
-                yield self._score_record(record, tokens[record.output], by_record[i], overlaps[i], matches[i])
+                overlap = overlaps.get(i, 0.0)
+                yield self._score_record(record, tokens[record.output], by_record[i], overlap, matches[i])
 
     def _name_mode(self, record: Record) -> str:
         if not self._metric._list_references(record):
@@ -312,7 +321,10 @@ class _RecordScorer:
         texts = {ids.tobytes(): ids for reading, _, other in wanted for ids in (reading.output_ids, other)}
         sequences = [self._encoder.join(ids) for ids in texts.values()]
         states = self._encoder.read_states(sequences, self._combination.layer) if sequences else []
-        vectors = {key: _normalize(own[1:-1]) for key, own in zip(texts, states, strict=True)}
+        vectors: dict[bytes, NDArray[np.float32]] = {}
+        for key, own in zip(texts, states, strict=True):
+            norms = np.linalg.norm(own[1:-1], axis=1, keepdims=True)
+            vectors[key] = own[1:-1] / np.maximum(norms, 1e-12)
 
         def match(request: tuple[_Pass, tuple[str, str], Ids]) -> tuple[Numbers, Numbers]:
             reading, _, other = request
@@ -347,20 +359,6 @@ class _RecordScorer:
                 in_reference = texts[0] if reference is not None else None
                 in_source = texts[-1] if source is not None else None
                 yield _Pass(number, at, start, end, output.ids[start:end], in_reference, in_source)
-
-    def _join_sides(self, reading: _Pass) -> Ids:
-        sides = [side for side in (reading.reference_ids, reading.source_ids) if side is not None]
-        separator = np.array([self._encoder.sizes.end_token], np.int32)
-        return np.concatenate([piece for side in sides for piece in (side, separator)][:-1])
-
-    def _compare_with_references(self, records: Sequence[Record]) -> list[float]:
-        """chrF from 0 to 1, against the best reference; 0 without any."""
-        values = [0.0] * len(records)
-        references = {i: texts for i, record in enumerate(records) if (texts := self._metric._list_references(record))}
-        shard = Shard([replace(records[i], references=tuple(texts)) for i, texts in references.items()])
-        for i, value in zip(references, Chrf().score(shard).values.tolist(), strict=True):
-            values[i] = value / 100
-        return values
 
     def _score_record(
         self,
@@ -403,11 +401,6 @@ class _RecordScorer:
             parts=parts,
             errors=tuple(mark_errors(record.output, offsets, errors, majors, self._threshold)),
         )
-
-
-def _normalize(states: NDArray[np.float32]) -> NDArray[np.float32]:
-    vectors: NDArray[np.float32] = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
-    return vectors
 
 
 def _has_source(record: Record) -> bool:
