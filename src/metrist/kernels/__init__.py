@@ -9,30 +9,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from types import ModuleType
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from metrist.kernels import reference as _kernels
 from metrist.kernels.columns import Ranked, Stretch
-from metrist.kernels.layers import PackedLinear
+from metrist.kernels.reference.encoder import PackedLinear
 from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel
 
-
-def _choose_kernels() -> ModuleType:
-    if os.environ.get("METRIST_KERNELS") == "python":
-        return importlib.import_module("metrist.kernels.reference")
-    try:
-        return importlib.import_module("metrist.kernels.compiled")
-    except ImportError:
-        return importlib.import_module("metrist.kernels.reference")
-
-
-if TYPE_CHECKING:
-    from metrist.kernels import reference as _kernels
-else:
-    _kernels = _choose_kernels()
+if not TYPE_CHECKING and os.environ.get("METRIST_KERNELS") != "python":
+    with suppress(ImportError):
+        _kernels = importlib.import_module("metrist.kernels.compiled")
 
 have_compiled: bool = _kernels.__name__ == "metrist.kernels.compiled"
 
@@ -44,7 +31,6 @@ characters = _kernels.characters
 json_arrays = _kernels.json_arrays
 join_columns = _kernels.join_columns
 clipped_matches = _kernels.clipped_matches
-clipped_matches_grouped = _kernels.clipped_matches_grouped
 lcs_lengths = _kernels.lcs_lengths
 union_lcs_hits = _kernels.union_lcs_hits
 pair_counts_grouped = _kernels.pair_counts_grouped
@@ -78,7 +64,6 @@ __all__ = [
     "beyond_counts",
     "characters",
     "clipped_matches",
-    "clipped_matches_grouped",
     "exponentiate_rows",
     "from_lists",
     "gap_histogram",
@@ -91,7 +76,6 @@ __all__ = [
     "json_arrays",
     "lcs_lengths",
     "pack_linear",
-    "pair_counts",
     "pair_counts_grouped",
     "rank_comoments_grouped",
     "relabel",
@@ -101,14 +85,6 @@ __all__ = [
     "ter_edits",
     "union_lcs_hits",
 ]
-
-
-def pair_counts(
-    human: NDArray[np.float64], metric: NDArray[np.float64], weights: NDArray[np.float64], epsilon: float = 0.0
-) -> NDArray[np.int64]:
-    """Count as `pair_counts_grouped` does, with all outputs in one group: (draws, 5)."""
-    starts = np.array([0, len(human)], np.int64)
-    return pair_counts_grouped(human, metric, weights, starts, epsilon)[:, 0]
 
 
 def has_encoder() -> bool:

@@ -44,20 +44,15 @@ def pair_counts_grouped(
     ties two outputs whose values differ by at most `epsilon`.
     """
     outputs = arrange(human, metric, starts, epsilon)
-    integers = _check_integers(weights, len(outputs.order))
-    rows = max(1, _AT_ONCE // max(1, len(human)))
-    blocks = [_count_block(outputs, integers[i : i + rows]) for i in range(0, len(integers), rows)]
-    return np.concatenate([np.empty((0, len(starts) - 1, 5), np.int64), *blocks])
-
-
-def _check_integers(weights: Floats, outputs: int) -> NDArray[np.int64]:
-    check_weights(weights, outputs)
+    check_weights(weights, len(outputs.order))
     if not ((weights >= 0) & (weights < 2**31)).all() or (weights.sum(axis=1) >= 2**31).any():
         raise ValueError(BAD_WEIGHTS)
     integers = weights.astype(np.int64)
     if (integers != weights).any():
         raise ValueError(BAD_WEIGHTS)
-    return integers
+    rows = max(1, _AT_ONCE // max(1, len(human)))
+    blocks = [_count_block(outputs, integers[i : i + rows]) for i in range(0, len(integers), rows)]
+    return np.concatenate([np.empty((0, len(starts) - 1, 5), np.int64), *blocks])
 
 
 def _count_block(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -65,7 +60,9 @@ def _count_block(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.in
     bits = int(outputs.levels.max(initial=0)).bit_length()
     levels = (group_numbers(outputs.starts) << bits) + outputs.levels
     below = _weight_below(levels, outputs.lows, weights, bits)
-    same = _weight_same(levels, outputs.lows, weights)
+    together, begin, end = _windows(levels, outputs.lows)
+    alike = _running_sums(weights[:, together])
+    same = alike[:, end] - alike[:, begin]
     running = _running_sums(weights)
     before = running[:, outputs.lows] - running[:, outputs.starts[group_numbers(outputs.starts)]]
 
@@ -90,12 +87,6 @@ def _weight_below(levels: Places, lows: Places, weights: NDArray[np.int64], bits
         running = _running_sums(np.where(zero, weights, 0)[:, together])
         below += np.where(zero, 0, running[:, end] - running[:, begin])
     return below
-
-
-def _weight_same(levels: Places, lows: Places, weights: NDArray[np.int64]) -> NDArray[np.int64]:
-    together, begin, end = _windows(levels, lows)
-    running = _running_sums(weights[:, together])
-    return running[:, end] - running[:, begin]
 
 
 def _windows(keys: Places, lows: Places) -> tuple[Places, Places, Places]:
@@ -144,22 +135,18 @@ def rank_comoments_grouped(human: Floats, metric: Floats, weights: Floats, start
     results = np.empty((len(weights), len(starts) - 1, 5))
     rows = max(1, _AT_ONCE_RANKS // max(1, len(human)))
     for first in range(0, len(weights), rows):
-        block = slice(first, first + rows)
-        results[block] = _compute_comoments(levels, weights[block], starts)
+        drawn = weights[first : first + rows]
+        (x, x_weight), (y, y_weight) = (_distances(side, drawn) for side in levels)
+        products = drawn * x.take(levels[0].level, axis=1) * y.take(levels[1].level, axis=1)
+        columns = [
+            segment_sums(x_weight * x * x, levels[0].starts),
+            segment_sums(y_weight * y * y, levels[1].starts),
+            segment_sums(products, starts),
+            segment_sums((x_weight > 0).astype(np.float64), levels[0].starts),
+            segment_sums((y_weight > 0).astype(np.float64), levels[1].starts),
+        ]
+        results[first : first + rows] = np.stack(columns, axis=-1)
     return results
-
-
-def _compute_comoments(levels: tuple[Levels, Levels], weights: Floats, starts: Places) -> Floats:
-    (x, x_weight), (y, y_weight) = (_distances(side, weights) for side in levels)
-    products = weights * x.take(levels[0].level, axis=1) * y.take(levels[1].level, axis=1)
-    columns = [
-        segment_sums(x_weight * x * x, levels[0].starts),
-        segment_sums(y_weight * y * y, levels[1].starts),
-        segment_sums(products, starts),
-        segment_sums((x_weight > 0).astype(np.float64), levels[0].starts),
-        segment_sums((y_weight > 0).astype(np.float64), levels[1].starts),
-    ]
-    return np.stack(columns, axis=-1)
 
 
 def _distances(levels: Levels, weights: Floats) -> tuple[Floats, Floats]:
@@ -219,7 +206,10 @@ def gaps_kept(
     for pairs in _pairs_between(ranked, units, stretch):
         selected = keep[stretch.buckets_of(pairs.gaps, len(keep))] & (pairs.relation < 2)
         changes = np.where(pairs.relation == 0, pairs.worth, -pairs.worth)[selected]
-        gaps, gains = _sum_equal_gaps(np.concatenate([gaps, pairs.gaps[selected]]), np.concatenate([gains, changes]))
+        gaps, which = np.unique(np.concatenate([gaps, pairs.gaps[selected]]), return_inverse=True)
+        all_gains = np.concatenate([gains, changes])
+        gains = np.zeros(len(gaps), np.int64)
+        np.add.at(gains, which, all_gains)
         if len(gaps) > room:
             return None
     return gaps, gains
@@ -245,13 +235,6 @@ class _Pairs(NamedTuple):
     gaps: Floats
     relation: NDArray[np.intp]
     worth: Counts
-
-
-def _sum_equal_gaps(gaps: Floats, gains: Counts) -> tuple[Floats, Counts]:
-    distinct, which = np.unique(gaps, return_inverse=True)
-    sums = np.zeros(len(distinct), np.int64)
-    np.add.at(sums, which, gains)
-    return distinct, sums
 
 
 def _firsts(starts: Counts) -> NDArray[np.int64]:

@@ -156,12 +156,8 @@ def _native_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
     # One number for both criteria: the distance, then the shorter reference.
     scale = int(lengths.max(initial=0)) + 1
     nearest = references[best_pairs(distances * scale + references, starts, "lowest")]
-    outputs = lengths[pairs.outputs[starts[:-1]]]
-    if len(pairs.outputs) == len(outputs):
-        matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
-    else:
-        matches = kernels.clipped_matches_grouped(tokens, pairs.outputs, pairs.references, starts, max_order)
-    return _rows(outputs, nearest, matches)
+    matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order, starts)
+    return _rows(lengths[pairs.outputs[starts[:-1]]], nearest, matches)
 
 
 def _rows(outputs: NDArray[np.int64], references: NDArray[np.int64], matches: NDArray[np.int64]) -> Column:
