@@ -322,9 +322,9 @@ class _RecordScorer:
         sequences = [self._encoder.join(ids) for ids in texts.values()]
         states = self._encoder.read_states(sequences, self._combination.layer) if sequences else []
         vectors: dict[bytes, NDArray[np.float32]] = {}
-        for key, own in zip(texts, states, strict=True):
-            norms = np.linalg.norm(own[1:-1], axis=1, keepdims=True)
-            vectors[key] = own[1:-1] / np.maximum(norms, 1e-12)
+        for key, state in zip(texts, states, strict=True):
+            norms = np.linalg.norm(state[1:-1], axis=1, keepdims=True)
+            vectors[key] = state[1:-1] / np.maximum(norms, 1e-12)
 
         def match(request: tuple[_Pass, tuple[str, str], Ids]) -> tuple[Numbers, Numbers]:
             reading, _, other = request
