@@ -54,7 +54,7 @@ EMPTY_OUTPUTS, WITHOUT_SOURCE = "empty_outputs", "without_source"
 OUTSIDE = "outside"
 #: Alternatives requested for each token: the maximum of common servers.
 _ALTERNATIVES = 20
-RULES, QUESTION = "judge_rules", "judge_question"
+RULES, QUESTION = _TEMPLATES = ("judge_rules", "judge_question")
 _WITH_REASONS = (
     "Weigh the output against every aspect before you settle on a grade: the reasons come first, a few sentences with "
     "what is good and what is wrong, and the grades follow from them."
@@ -140,7 +140,7 @@ class Judge(LLMMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         rubric = self.load_rubric()
-        self._load_templates()
+        load_templates(_TEMPLATES, self.templates)
         aspects = self._value_aspects(rubric)
         for aspect in aspects if self.method == "expectation" else ():
             problem = "its levels are categories" if aspect.categorical else ""
@@ -173,11 +173,9 @@ class Judge(LLMMetric):
     def load_rubric(self) -> Rubric:
         return load_rubric(self.rubric)
 
-    def _load_templates(self) -> Mapping[str, str]:
-        return load_templates((RULES, QUESTION), self.templates)
-
     def prompt_text(self) -> str:
-        rubric, templates, reasons = self.load_rubric(), self._load_templates(), self._asks_reasons
+        rubric, reasons = self.load_rubric(), self._asks_reasons
+        templates = load_templates(_TEMPLATES, self.templates)
         return "\n".join(
             [
                 build_rules(rubric, templates[RULES], reasons=reasons),
@@ -237,7 +235,8 @@ class Judge(LLMMetric):
 
     def _build_questions(self, records: Sequence[Record], rubrics: Sequence[Rubric]) -> list[JudgeQuestion]:
         """A question per record and rubric, covering all aspects of the rubric."""
-        shown, reasons, templates = self.reference == "shown", self._asks_reasons, self._load_templates()
+        shown, reasons = self.reference == "shown", self._asks_reasons
+        templates = load_templates(_TEMPLATES, self.templates)
         systems = [Message("system", build_rules(rubric, templates[RULES], reasons=reasons)) for rubric in rubrics]
         questions = []
         for record in records:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from metrist.errors import ModelError, SpecError, format_count
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard
-from metrist.metrics.model_metric import ModelMetric
+from metrist.metrics.model_metric import ShippedModelMetric
 from metrist.metrics.trained.consistency import is_question
 from metrist.metrics.trained.sentence_metric import sigmoid
 from metrist.metrics.trained.support import read_settings
@@ -64,49 +64,32 @@ class RelevanceSettings(
         return settings
 
 
-@dataclass(frozen=True, eq=False)
-class RelevanceReader:
-    """Reads questions and texts together. A text is as relevant as its most relevant window."""
-
-    encoder: TextEncoder
-
-    @cached_property
-    def settings(self) -> RelevanceSettings:
-        return RelevanceSettings.read(self.encoder.folder)
-
-    def read(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """The probability that each text bears on its question; NaN where the model can read nothing."""
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        ids = {text.text: text.ids for text in TokenizedText.read(texts, self.encoder)}
-        rows = []
-        for number, (question, text) in enumerate(pairs):
-            first = ids[question][:_MOST_QUESTION]
-            if len(first) and len(ids[text]):
-                room = self.encoder.max_tokens - 3 - len(first)
-                windows = list_windows(len(ids[text]), [], room)
-                rows += [(number, self.encoder.join(first, ids[text][start:end])) for start, end in windows]
-        # The layer reads the first token of a sequence, which stands for the whole.
-        states = self.encoder.score_spans(HEAD, [row for _, row in rows], [[(0, 1)]] * len(rows))
-        logits = np.full(len(pairs), -np.inf)
-        weights = np.array(self.settings.weights)
-        for (number, _), (state,) in zip(rows, states, strict=True):
-            logits[number] = max(logits[number], float((weights * np.tanh(state)).sum()) + self.settings.bias)
-        return [
-            sigmoid(self.settings.scale * logit + self.settings.shift) if math.isfinite(logit) else math.nan
-            for logit in logits.tolist()
-        ]
+def _read_pairs(encoder: TextEncoder, settings: RelevanceSettings, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """The probability that each text bears on its question; NaN where the model can read nothing. A text is as relevant
+    as its most relevant window."""
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    ids = {text.text: text.ids for text in TokenizedText.read(texts, encoder)}
+    rows = []
+    for number, (question, text) in enumerate(pairs):
+        first = ids[question][:_MOST_QUESTION]
+        if len(first) and len(ids[text]):
+            windows = list_windows(len(ids[text]), [], encoder.max_tokens - 3 - len(first))
+            rows += [(number, encoder.join(first, ids[text][start:end])) for start, end in windows]
+    # The layer reads the first token of a sequence, which stands for the whole.
+    states = encoder.score_spans(HEAD, [row for _, row in rows], [[(0, 1)]] * len(rows))
+    logits = np.full(len(pairs), -np.inf)
+    weights = np.array(settings.weights)
+    for (number, _), (state,) in zip(rows, states, strict=True):
+        logits[number] = max(logits[number], float((weights * np.tanh(state)).sum()) + settings.bias)
+    return [
+        sigmoid(settings.scale * logit + settings.shift) if math.isfinite(logit) else math.nan
+        for logit in logits.tolist()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RelevanceMetric(ModelMetric):
+class _RelevanceMetric(ShippedModelMetric):
     model: str = "metrist:english-relevance"
-    # The model has a fixed number format and no revisions, and brings no code: these are no settings here.
-    revision: None = field(default=None, init=False, compare=False)
-    dtype: Literal["float32"] = field(default="float32", init=False, compare=False)
-    trust_remote_code: bool = field(default=False, init=False, compare=False)
-
-    extra: ClassVar[str | None] = "standard"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,10 +99,11 @@ class _RelevanceMetric(ModelMetric):
         """The probabilities of pairs of a question and a text; each is read once in a shard."""
         known = shard.results(("relevance", self.model))
         if unread := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
-            reader = RelevanceReader(loading.load_text_encoder(self.model, runtime=shard.runtime))
+            encoder = loading.load_text_encoder(self.model, runtime=shard.runtime)
+            settings = RelevanceSettings.read(encoder.folder)
             for batch in split_batches([1] * len(unread), _TEXTS, padded=False):
                 own = [unread[at] for at in batch]
-                known.update(zip(own, reader.read(own), strict=True))
+                known.update(zip(own, _read_pairs(encoder, settings, own), strict=True))
         return known
 
 
