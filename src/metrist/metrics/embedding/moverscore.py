@@ -73,7 +73,14 @@ class MoverScore(WeightedEmbedding):
         sizes = np.array([len(distribution.weights) for distribution in distributions])
         comparable = select_comparable(pairs, (sizes > 0) & (sizes <= MAX_WORDS))
         comparable = comparable._replace(failures=_explain_length(comparable.failures, sizes, pairs))
-        distances = _distances(distributions, comparable.pairs)
+        # Equal pairs are computed once.
+        by_pair: dict[tuple[int, int], float] = {}
+        keys = list(zip(comparable.pairs.outputs.tolist(), comparable.pairs.references.tolist(), strict=True))
+        for key in dict.fromkeys(keys):
+            output, reference = distributions[key[0]], distributions[key[1]]
+            costs = np.sqrt(np.maximum(2 - 2 * (output.vectors @ reference.vectors.T), 0))
+            by_pair[key] = earth_movers_distance(output.weights, reference.weights, costs)
+        distances = np.array([by_pair[key] for key in keys])
         rows = np.column_stack([1 / (1 + distances), distances])
         value, distance = reduce_references(rows, rows[:, 0], comparable.pairs.starts, self.reduce).T
         return self.make_scores(value, {"distance": distance}, comparable, states, pairs)
@@ -90,17 +97,6 @@ class MoverScore(WeightedEmbedding):
         means = np.einsum("kdn,kn->kd", vectors, ngram_weights / totals[:, None])
         norms = np.linalg.norm(means, axis=1, keepdims=True)
         return _WeightedNgrams(means / np.where(norms > 0, norms, 1), totals / totals.sum())
-
-
-def _distances(distributions: list[_WeightedNgrams], pairs: Pairs) -> Numbers:
-    """The earth mover's distance of each pair; equal pairs are computed once."""
-    distances: dict[tuple[int, int], float] = {}
-    keys = list(zip(pairs.outputs.tolist(), pairs.references.tolist(), strict=True))
-    for key in dict.fromkeys(keys):
-        output, reference = distributions[key[0]], distributions[key[1]]
-        costs = np.sqrt(np.maximum(2 - 2 * (output.vectors @ reference.vectors.T), 0))
-        distances[key] = earth_movers_distance(output.weights, reference.weights, costs)
-    return np.array([distances[key] for key in keys])
 
 
 def _explain_length(failures: dict[int, Failure], sizes: NDArray[np.int64], pairs: Pairs) -> dict[int, Failure]:

@@ -145,14 +145,14 @@ def find_contradictions(output: str, sentence: CharacterSpan, source: str) -> li
     """The numbers, amounts and dates of a sentence for which the most similar sentence of the source gives another
     value. Values that the source has elsewhere count if the same words stand on both sides of either."""
     index = _index(source)
-    facts = _select(_list_values(output), sentence)
+    facts = [fact for fact in _list_values(output) if sentence[0] <= fact.start < sentence[1]]
     # What did not happen then may have happened at another time.
     if not facts or not index.values or _NEGATION.search(output, *sentence):
         return []
     unknown = [fact for fact in facts if not index.has_value(fact)]
     if (aligned := index.align(output[slice(*sentence)])) is None:
         return []
-    there = _select(index.values, aligned)
+    there = [fact for fact in index.values if aligned[0] <= fact.start < aligned[1]]
     candidates = _list_candidates(facts, there)
     found = []
     for fact in facts:
@@ -162,10 +162,6 @@ def find_contradictions(output: str, sentence: CharacterSpan, source: str) -> li
         if other and (fact in unknown or _count_neighbours(output, fact, source, other) == _BOTH):
             found.append(Contradiction(fact, fact.narrow(other), aligned))
     return found
-
-
-def _select(facts: Sequence[Fact], span: CharacterSpan) -> list[Fact]:
-    return [fact for fact in facts if span[0] <= fact.start < span[1]]
 
 
 @lru_cache(maxsize=1)

@@ -24,6 +24,7 @@ from metrist.kernels import clipped_matches
 from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of, reduce_references
 from metrist.metrics.lexical import tokenizers
 from metrist.metrics.lexical.rouge import precision_recall_f
+from metrist.metrics.lexical.tokenizers import WordMetric
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -59,7 +60,7 @@ class Exact(Metric):
 
 
 @dataclass(frozen=True)
-class TokenF1(Metric):
+class TokenF1(WordMetric):
     """F1 of the words that output and reference share."""
 
     tokenizer: str = "squad"
@@ -68,13 +69,6 @@ class TokenF1(Metric):
     needs: ClassVar[tuple[Need, ...]] = ("references",)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     catalog_name: ClassVar[str | None] = "token_f1"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
-
-    def facts(self) -> Mapping[str, str]:
-        return tokenizers.tokenizer_facts(self.tokenizer)
 
     def score(self, shard: Shard) -> Scores:
         pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Shard, check_choice, check_within
+from metrist.metrics.base import Shard, check_choice, check_within
 from metrist.metrics.lexical import tokenizers
+from metrist.metrics.lexical.tokenizers import WordMetric
 from metrist.records import Need
 from metrist.scores import Failure, FailureKind, Scores
 
@@ -26,7 +27,7 @@ class _NumberedGrams(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _ShareOfGrams(Metric):
+class _ShareOfGrams(WordMetric):
     """The share of an output's n-grams that have some property."""
 
     order: int = 2
@@ -38,10 +39,6 @@ class _ShareOfGrams(Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_within(self, "order", 1, 9)
-        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
-
-    def facts(self) -> Mapping[str, str]:
-        return tokenizers.tokenizer_facts(self.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ class CopyRate(_ShareOfGrams):
 
 
 @dataclass(frozen=True)
-class Length(Metric):
+class Length(WordMetric):
     """The number of words or characters of an output."""
 
     unit: str = "words"
@@ -92,10 +89,9 @@ class Length(Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "unit", ("words", "characters"))
-        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
 
     def facts(self) -> Mapping[str, str]:
-        return tokenizers.tokenizer_facts(self.tokenizer) if self.unit == "words" else {}
+        return super().facts() if self.unit == "words" else {}
 
     def score(self, shard: Shard) -> Scores:
         texts, outputs, _ = _texts(shard)

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Pairs, Reduce, Shard, check_choice, check_within, pairs_of, reduce_references
+from metrist.metrics.base import Pairs, Reduce, Shard, check_within, pairs_of, reduce_references
 from metrist.metrics.lexical import tokenizers
+from metrist.metrics.lexical.tokenizers import WordMetric
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -28,7 +29,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Meteor(Metric):
+class Meteor(WordMetric):
     """A weighted harmonic mean of precision and recall, reduced by a penalty for every break in the word order."""
 
     tokenizer: str = "unicode"
@@ -44,14 +45,13 @@ class Meteor(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
         check_within(self, "alpha", 0, 1)
         check_within(self, "beta", 0, 100)
         check_within(self, "gamma", 0, 1)
 
     def facts(self) -> Mapping[str, str]:
         synonyms = {"synonyms": hash_wordnet(self.wordnet)} if self.wordnet is not None else {}
-        return {**tokenizers.tokenizer_facts(self.tokenizer), **synonyms}
+        return {**super().facts(), **synonyms}
 
     def score(self, shard: Shard) -> Scores:
         pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)

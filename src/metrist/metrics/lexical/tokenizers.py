@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from metrist.kernels import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel, scan
-from metrist.metrics.base import Shard, pairs_of
+from metrist.metrics.base import Metric, Shard, check_choice, pairs_of
 
 _SPACELESS = (
     "CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HENTAIGANA",
@@ -24,6 +24,20 @@ _SPACELESS = (
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ALPHANUMERIC = frozenset(string.ascii_lowercase + string.digits)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+class WordMetric(Metric):
+    """Base of metrics on the words that a setting `tokenizer` finds."""
+
+    tokenizer: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "tokenizer", TOKENIZERS)
+
+    def facts(self) -> Mapping[str, str]:
+        """What the words depend on besides the tokenizer's name: the version of the Unicode tables."""
+        return {"unicode": unicodedata.unidata_version} if self.tokenizer == "unicode" else {}
 
 
 def tokenise(texts: Sequence[str], tokenizer: str) -> Tokens:
@@ -43,11 +57,6 @@ def stem_shard(shard: Shard, tokenizer: str, longer_than: int = 0) -> Tokens:
 
 def stem_tokens(tokens: Tokens, longer_than: int = 0) -> Tokens:
     return relabel(tokens, [stem(word) if len(word) > longer_than else word for word in tokens.words])
-
-
-def tokenizer_facts(tokenizer: str) -> Mapping[str, str]:
-    """What the tokens depend on besides the tokenizer's name: the version of the Unicode tables."""
-    return {"unicode": unicodedata.unidata_version} if tokenizer == "unicode" else {}
 
 
 def normalise_answer(text: str) -> str:

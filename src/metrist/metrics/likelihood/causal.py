@@ -71,7 +71,7 @@ class GptScore(ModelMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "task", tasks())
+        check_choice(self, "task", (task for task in _read_tables() if task != _REWRITING))
         _check_max_tokens(self, self.max_tokens)
         if self.instruction is None:
             self._check_aspect()
@@ -156,15 +156,6 @@ class GptScore(ModelMetric):
             return windows
 
         return split
-
-
-def tasks() -> list[str]:
-    return [name for name in _read_tables() if name != _REWRITING]
-
-
-def aspects(task: str) -> Mapping[str, str]:
-    instructions: Mapping[str, str] = _read_tables()[task]["aspects"]
-    return instructions
 
 
 @cache

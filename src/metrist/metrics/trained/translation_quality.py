@@ -120,25 +120,31 @@ class TranslationQuality(ModelMetric):
         without_source, without = (scored - count_above(scores, part, 0) for part in (USES_SOURCE, USES_REFERENCE))
         if without == scored:  # There is nothing to compare them with.
             without = 0
-        long, copied = count_above(scores, WINDOWS, 1), count_above(scores, COPIED, _MAX_COPIED)
-        unknown = count_above(scores, UNKNOWN, _MANY_UNKNOWN)
-        was = {number: agree(number, "was", "were") for number in (without_source, without, long)}
         counted = (
-            (without_source, f"{was[without_source]} judged by references alone, for want of a source"),
+            (without_source, "was", "were", "judged by references alone, for want of a source"),
             (
-                without,
-                f"{was[without]} judged without a reference; do not compare them with those that were judged with one",
+                without, "was", "were",
+                "judged without a reference; do not compare them with those that were judged with one",
             ),
-            (long, f"{was[long]} too long to be read at once, and read in parts"),
-            (copied, f"{agree(copied, 'repeats its source', 'repeat their sources')} and got the value 0"),
+            (count_above(scores, WINDOWS, 1), "was", "were", "too long to be read at once, and read in parts"),
             (
-                unknown,
-                f"{agree(unknown, 'has', 'have')} many characters that the model does not know: take them for guesses",
+                count_above(scores, COPIED, _MAX_COPIED), "repeats its source", "repeat their sources",
+                "and got the value 0",
             ),
-        )
+            (
+                count_above(scores, UNKNOWN, _MANY_UNKNOWN), "has", "have",
+                "many characters that the model does not know: take them for guesses",
+            ),
+        )  # fmt: skip
         outputs = format_count(scored, "output")
-        remarks = [f"{self.label}: {number:,} of {outputs} {text}" for number, text in counted if number]
-        return [*super().remarks(scores), *remarks]
+        return [
+            *super().remarks(scores),
+            *(
+                f"{self.label}: {number:,} of {outputs} {agree(number, one, several)} {what}"
+                for number, one, several, what in counted
+                if number
+            ),
+        ]
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
         warnings = []
