@@ -337,9 +337,13 @@ def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
                 f"it takes {', '.join(known)}" if known else "it takes none (settings are the fields of a dataclass)"
             )
             raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}", code="unknown_name")
-        if not _accepts(hints[key], value):
+        try:
+            msgspec.convert(value, hints[key], dec_hook=_convert_own_type)
+        except msgspec.ValidationError:
             shown = f"{value}; quote a string: {key}='{value}'" if isinstance(value, Spec) else repr(value)
-            raise SpecError(f"{name}: {key} must be {_describe_type(hints[key])}, got {shown}")
+            raise SpecError(f"{name}: {key} must be {_describe_type(hints[key])}, got {shown}") from None
+        except (_RicherType, TypeError):
+            continue
     for setting in fields:
         if setting.name not in settings and setting.default is setting.default_factory is dataclasses.MISSING:
             usage = f"{name}({setting.name}=...), {_describe_type(hints[setting.name])}"
@@ -353,16 +357,6 @@ def _is_subclass(hint: Any, kind: type) -> bool:
 def _mentions(kind: type, hint: Any) -> bool:
     """Whether the type of a setting is that kind of object, or a list or union with it."""
     return _is_subclass(hint, kind) or any(_mentions(kind, inner) for inner in get_args(hint))
-
-
-def _accepts(hint: Any, value: Any) -> bool:
-    try:
-        msgspec.convert(value, hint, dec_hook=_convert_own_type)
-    except msgspec.ValidationError:
-        return False
-    except (_RicherType, TypeError):
-        return True
-    return True
 
 
 class _RicherType(Exception):

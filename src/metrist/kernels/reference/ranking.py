@@ -59,7 +59,12 @@ def _count_block(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.in
     weights = weights[:, outputs.order]
     bits = int(outputs.levels.max(initial=0)).bit_length()
     levels = (group_numbers(outputs.starts) << bits) + outputs.levels
-    below = _weight_below(levels, outputs.lows, weights, bits)
+    below = np.zeros_like(weights)
+    for bit in range(bits):
+        zero = (levels >> bit) & 1 == 0
+        together, begin, end = _windows(levels >> (bit + 1), outputs.lows)
+        zeros = _running_sums(np.where(zero, weights, 0)[:, together])
+        below += np.where(zero, 0, zeros[:, end] - zeros[:, begin])
     together, begin, end = _windows(levels, outputs.lows)
     alike = _running_sums(weights[:, together])
     same = alike[:, end] - alike[:, begin]
@@ -76,17 +81,6 @@ def _count_block(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.in
     both = _human_ties(levels, outputs.starts, weights, bits) - human_tied
     metric_tied = total - concordant - discordant - human_tied - both
     return np.stack([concordant, discordant, human_tied, metric_tied, both], axis=-1)
-
-
-def _weight_below(levels: Places, lows: Places, weights: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
-    below = np.zeros_like(weights)
-    for bit in range(bits):
-        zero = (levels >> bit) & 1 == 0
-        above = levels >> (bit + 1)
-        together, begin, end = _windows(above, lows)
-        running = _running_sums(np.where(zero, weights, 0)[:, together])
-        below += np.where(zero, 0, running[:, end] - running[:, begin])
-    return below
 
 
 def _windows(keys: Places, lows: Places) -> tuple[Places, Places, Places]:

@@ -163,9 +163,12 @@ def parse_tiger_answer(answer: str, prompt: str | None = None, *, truncated: boo
     if has_quoted and not complete:
         return ErrorAnswer(failure="the answer cannot be told apart from the judged text, which imitates an answer")
     errors, notes, ends_complete = _parse_errors(text, labels, run, header)
-    if truncated and errors and _FINAL_PENALTY.search(text) and not _confirms(header, errors):
-        # The "1" at the end may be the start of "1.5".
-        errors[-1] = dataclasses.replace(errors[-1], penalty=None)
+    if truncated and errors and _FINAL_PENALTY.search(text):
+        # The "1" at the end may be the start of "1.5", unless the header claims this number of errors and this total.
+        claimed = header.total if header and header.count == len(errors) else None
+        total = math.fsum(error.penalty or 0.0 for error in errors)
+        if claimed is None or not math.isclose(claimed, total, abs_tol=1e-6):
+            errors[-1] = dataclasses.replace(errors[-1], penalty=None)
     if header is None and not errors:
         return ErrorAnswer(failure="the answer has neither a header nor errors in the expected format")
     if header is None:
@@ -179,13 +182,6 @@ def parse_tiger_answer(answer: str, prompt: str | None = None, *, truncated: boo
         notes=notes,
         truncated=(truncated or not ends_complete) and bool(errors or (header and header.count)),
     )
-
-
-def _confirms(header: _Header | None, errors: Sequence[WrittenError]) -> bool:
-    """Whether the header claims exactly this number of errors and this total."""
-    if header is None or header.total is None or header.count != len(errors):
-        return False
-    return math.isclose(header.total, math.fsum(error.penalty or 0.0 for error in errors), abs_tol=1e-6)
 
 
 def _strip_prompt(answer: str, prompt: str | None) -> str:

@@ -62,7 +62,7 @@ class Bleu(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "tokenize", bleu_tokenizer_names())
+        check_choice(self, "tokenize", (*_TOKENIZERS, *FROM_SACREBLEU))
         if not 1 <= self.max_order <= _MAX_ORDER:
             raise SpecError(f"bleu: max_order must be a whole number from 1 to {_MAX_ORDER}, got {self.max_order}")
         if (value := self.smooth_value) is None:
@@ -194,11 +194,6 @@ _CHINESE: Rule = (
 
 #: Tokenizers of sacrebleu that need a dictionary or a model.
 FROM_SACREBLEU = ("ja-mecab", "ko-mecab", "flores200", "flores101")
-
-
-def bleu_tokenizer_names() -> tuple[str, ...]:
-    """All tokenizers that `tokenize=` can name."""
-    return (*_TOKENIZERS, *FROM_SACREBLEU)
 
 
 def bleu_tokens(shard: Shard, tokenize: str, lowercase: bool) -> Tokens:

@@ -188,7 +188,14 @@ class WordNet:
             part: {fields[0]: fields[1:] for _, fields in _read_lines(folder / f"{part}.exc")}
             for part in PARTS_OF_SPEECH
         }
-        self._data = {part: _map_file(folder / f"data.{part}") for part in PARTS_OF_SPEECH}
+        self._data: dict[str, mmap.mmap] = {}
+        for part in PARTS_OF_SPEECH:
+            file = folder / f"data.{part}"
+            with _open(file) as stream:
+                try:
+                    self._data[part] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+                except (OSError, ValueError):
+                    raise InputError(f"cannot read {file}: it is empty or not a regular file; {_REMEDY}") from None
         self._folder = folder
         self.synonyms = lru_cache(maxsize=1 << 16)(self._find_synonyms)
 
@@ -247,14 +254,6 @@ def _open(file: Path) -> BufferedReader:
         return file.open("rb")
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}; {_REMEDY}") from None
-
-
-def _map_file(file: Path) -> mmap.mmap:
-    with _open(file) as stream:
-        try:
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):
-            raise InputError(f"cannot read {file}: it is empty or not a regular file; {_REMEDY}") from None
 
 
 def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:
