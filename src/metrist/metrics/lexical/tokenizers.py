@@ -142,10 +142,22 @@ def _compute_stem(word: str) -> str:
         return _IRREGULAR[lowered]
     if len(word) <= 2:
         return lowered
-    rest = _strip_past_and_progressive(_strip_plural(lowered))
+    rest = lowered
+    if rest.endswith("ies"):
+        rest = rest[:-1] if len(rest) == 4 else rest[:-2]
+    elif rest.endswith("sses"):
+        rest = rest[:-2]
+    elif rest.endswith("s") and not rest.endswith("ss"):
+        rest = rest[:-1]
+    rest = _strip_past_and_progressive(rest)
     if len(rest) > 2 and rest.endswith("y") and _shape(rest)[-2] == "c":
         rest = rest[:-1] + "i"
-    rest = _step_4(_step_3(_step_2(rest)))
+    rest = _step_2(rest)
+    for endings, least in ((_STEP_3, 1), (_STEP_4, 2)):
+        ending = _find_ending(rest, endings, 5)
+        kept = rest[: -len(ending)] if ending else ""
+        if ending and _measure(kept) >= least and (ending != "ion" or kept[-1] in "st"):
+            rest = kept + endings[ending]
     if rest.endswith("e"):
         measure = _measure(rest[:-1])
         if measure > 1 or (measure == 1 and not _ends_short(rest[:-1])):
@@ -176,14 +188,6 @@ def _ends_short(word: str) -> bool:
     """Porter's *o: consonant, vowel, consonant other than w, x, y; here also a word of vowel, consonant."""
     shape = _shape(word)
     return (shape.endswith("cvc") and word[-1] not in "wxy") or shape == "vc"
-
-
-def _strip_plural(word: str) -> str:
-    if word.endswith("ies"):
-        return word[:-1] if len(word) == 4 else word[:-2]
-    if word.endswith("sses"):
-        return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
 def _strip_past_and_progressive(word: str) -> str:
@@ -217,18 +221,3 @@ def _step_2(word: str) -> str:
     if _measure(rest) == 0:
         return word
     return _step_2(rest + "al") if ending == "alli" else rest + _STEP_2[ending]
-
-
-def _step_3(word: str) -> str:
-    ending = _find_ending(word, _STEP_3, 5)
-    if ending is None or _measure(word[: -len(ending)]) == 0:
-        return word
-    return word[: -len(ending)] + _STEP_3[ending]
-
-
-def _step_4(word: str) -> str:
-    ending = _find_ending(word, _STEP_4, 5)
-    if ending is None or _measure(word[: -len(ending)]) < 2:
-        return word
-    rest = word[: -len(ending)]
-    return word if ending == "ion" and rest[-1] not in "st" else rest

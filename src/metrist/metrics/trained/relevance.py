@@ -233,22 +233,22 @@ class Rag(Metric):
 
     def score(self, shard: Shard) -> Scores:
         columns = {name: metric.score(shard) for name, metric in self.components.items()}
-        return Scores.of(_join(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+        joined = []
+        for row in zip(*columns.values(), strict=True):
+            scores = dict(zip(columns, row, strict=True))
+            failures = {name: score.failure for name, score in scores.items() if score.failure is not None}
+            if failures:
+                kind = next(iter(failures.values())).kind
+                message = "; ".join(f"{name}: {failure}" for name, failure in failures.items())
+                joined.append(Score.failed(message, kind))
+                continue
+            values = {name: score.value for name, score in scores.items()}
+            errors = tuple(error for score in row for error in score.errors)
+            explanation = scores["context_relevance"].explanation
+            mean = sum(values.values()) / len(values)
+            joined.append(Score(value=mean, parts=values, errors=errors, explanation=explanation))
+        return Scores.of(joined)
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
         warnings = (warning for metric in self.components.values() for warning in metric.describe_misuse(records))
         return list(dict.fromkeys(f"{self.label}: {warning}" for warning in warnings))
-
-
-def _join(scores: Mapping[str, Score]) -> Score:
-    failures = {name: score.failure for name, score in scores.items() if score.failure is not None}
-    if failures:
-        kind = next(iter(failures.values())).kind
-        return Score.failed("; ".join(f"{name}: {failure}" for name, failure in failures.items()), kind)
-    values = {name: score.value for name, score in scores.items()}
-    return Score(
-        value=sum(values.values()) / len(values),
-        parts=values,
-        errors=tuple(error for score in scores.values() for error in score.errors),
-        explanation=scores["context_relevance"].explanation,
-    )

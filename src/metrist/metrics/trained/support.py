@@ -135,10 +135,6 @@ class ErrorSettings(
         if self.sure is not None and self.sure < self.threshold:
             raise ValueError(f"sure must be at least threshold ({self.threshold:g}), got {self.sure:g}")
 
-    @property
-    def sure_threshold(self) -> float:
-        return max(_SURE, self.threshold) if self.sure is None else self.sure
-
     @staticmethod
     def read(folder: Path | None) -> ErrorSettings:
         return read_settings(folder, ERROR_SETTINGS, ErrorSettings)
@@ -258,12 +254,13 @@ class Support:
     def find_marks(self, sentence: int, *, supported: bool) -> list[Word]:
         """The words of a sentence that are marked, neighbours as one. A supported sentence has marks only if the model
         is sure about one of its words."""
-        if self.marking is None or self.probabilities[sentence] > self.marking.sentence:
+        marking, words = self.marking, self.words[sentence]
+        if marking is None or self.probabilities[sentence] > marking.sentence:
             return []
-        words = self.words[sentence]
-        if supported and not any(word.probability > self.marking.sure_threshold for word in words):
+        sure = max(_SURE, marking.threshold) if marking.sure is None else marking.sure
+        if supported and not any(word.probability > sure for word in words):
             return []
-        return merge_words(self.text, words, self.marking.threshold)
+        return merge_words(self.text, words, marking.threshold)
 
     def evidence(self, sentence: int) -> CharacterSpan | None:
         """The passage of the source that is nearest to the sentence; None if none shares a rare word."""
