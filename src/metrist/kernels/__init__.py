@@ -16,13 +16,13 @@ from metrist.kernels import reference as _kernels
 from metrist.kernels.columns import Ranked as Ranked
 from metrist.kernels.columns import Stretch as Stretch
 from metrist.kernels.reference.encoder import PackedLinear as PackedLinear
-from metrist.kernels.tokens import SEPARATOR as SEPARATOR
-from metrist.kernels.tokens import SINGLE as SINGLE
-from metrist.kernels.tokens import WORD as WORD
-from metrist.kernels.tokens import CharClasses as CharClasses
-from metrist.kernels.tokens import Tokens as Tokens
-from metrist.kernels.tokens import from_lists as from_lists
-from metrist.kernels.tokens import relabel as relabel
+from metrist.kernels.reference.text import SEPARATOR as SEPARATOR
+from metrist.kernels.reference.text import SINGLE as SINGLE
+from metrist.kernels.reference.text import WORD as WORD
+from metrist.kernels.reference.text import CharClasses as CharClasses
+from metrist.kernels.reference.text import Tokens as Tokens
+from metrist.kernels.reference.text import from_lists as from_lists
+from metrist.kernels.reference.text import relabel as relabel
 
 if not TYPE_CHECKING and os.environ.get("METRIST_KERNELS") != "python":
     with suppress(ImportError):
