@@ -78,7 +78,12 @@ def _count_block(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.in
     concordant, human_tied = summed(below), summed(same)
     discordant = summed(before - below - same)
     total = _count_pairs(running[:, outputs.starts[1:]] - running[:, outputs.starts[:-1]])
-    both = _human_ties(levels, outputs.starts, weights, bits) - human_tied
+    together = np.argsort(levels, kind="stable")
+    distinct, first = np.unique(levels[together], return_index=True)
+    upto = _running_sums(weights[:, together])
+    tied = _running_sums(_count_pairs(np.diff(upto[:, np.append(first, len(levels))], axis=1)))
+    cut = np.searchsorted(distinct, np.arange(len(outputs.starts)) << bits)
+    both = tied[:, cut[1:]] - tied[:, cut[:-1]] - human_tied
     metric_tied = total - concordant - discordant - human_tied - both
     return np.stack([concordant, discordant, human_tied, metric_tied, both], axis=-1)
 
@@ -91,15 +96,6 @@ def _windows(keys: Places, lows: Places) -> tuple[Places, Places, Places]:
     places = keys[together] * length + together
     begin = np.searchsorted(places, keys * length)
     return together, begin, np.searchsorted(places, keys * length + lows)
-
-
-def _human_ties(levels: Places, starts: Places, weights: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
-    together = np.argsort(levels, kind="stable")
-    distinct, first = np.unique(levels[together], return_index=True)
-    running = _running_sums(weights[:, together])
-    tied = _running_sums(_count_pairs(np.diff(running[:, np.append(first, len(levels))], axis=1)))
-    cut = np.searchsorted(distinct, np.arange(len(starts)) << bits)
-    return tied[:, cut[1:]] - tied[:, cut[:-1]]
 
 
 def _running_sums(values: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -100,14 +100,18 @@ class Bleu(Metric):
         tokens = bleu_tokens(shard, self.tokenize, self.lowercase)
         if self.reduce == "native":
             stats = _native_rows(tokens, pairs, self.max_order)
-            return _to_scores(self.compute(stats, "effective"), stats)
-        matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, self.max_order)
-        rows = _rows(tokens.lengths[pairs.outputs], tokens.lengths[pairs.references], matches)
-        by_pair = self.compute(rows, "effective")
-        columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
-        reduced = reduce_references(columns, by_pair.values, pairs.starts, self.reduce)
-        values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
-        return _to_scores(BleuValues(values[:, 0], precisions, brevity[:, 0]), stats)
+            bleu = self.compute(stats, "effective")
+        else:
+            matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, self.max_order)
+            rows = _rows(tokens.lengths[pairs.outputs], tokens.lengths[pairs.references], matches)
+            by_pair = self.compute(rows, "effective")
+            columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
+            reduced = reduce_references(columns, by_pair.values, pairs.starts, self.reduce)
+            values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
+            bleu = BleuValues(values[:, 0], precisions, brevity[:, 0])
+        parts = {f"precision_{n + 1}": column for n, column in enumerate(bleu.precisions.T)}
+        parts |= {"brevity_penalty": bleu.brevity, "output_length": stats[:, 0], "reference_length": stats[:, 1]}
+        return Scores(values=bleu.values, parts=parts, stats=stats)
 
     def pool(self, sums: Column) -> Column:
         """Corpus BLEU, from the summed counts of all outputs; all orders count, as usual."""
@@ -164,12 +168,6 @@ def _rows(outputs: NDArray[np.int64], references: NDArray[np.int64], matches: ND
     totals = np.maximum(outputs[:, None] - np.arange(matches.shape[1]), 0)
     ones = np.ones(len(outputs))  # Their sum is the number of outputs: without any, the score is NaN, not 0.
     return np.column_stack([outputs, references, matches, totals, ones]).astype(np.float64)
-
-
-def _to_scores(bleu: BleuValues, stats: Column) -> Scores:
-    parts = {f"precision_{n + 1}": column for n, column in enumerate(bleu.precisions.T)}
-    parts |= {"brevity_penalty": bleu.brevity, "output_length": stats[:, 0], "reference_length": stats[:, 1]}
-    return Scores(values=bleu.values, parts=parts, stats=stats)
 
 
 # --- Tokenizers
