@@ -76,7 +76,12 @@ class TaskAgreement(NamedTuple):
 @cache
 def load_agreements() -> tuple[DatasetAgreement, ...]:
     """All rows of the table, in its order."""
-    rows = json.loads((resources.files("metrist.metrics") / "agreement.json").read_text(encoding="utf-8"))
+    return parse_agreements((resources.files("metrist.metrics") / "agreement.json").read_text(encoding="utf-8"))
+
+
+def parse_agreements(text: str) -> tuple[DatasetAgreement, ...]:
+    """The rows of a file that `dump_agreements` wrote."""
+    rows = json.loads(text)
     for row in rows:
         row["trained"] = tuple(row["trained"])
         for key in ("figures", "given_length"):

@@ -64,7 +64,7 @@ class RelevanceSettings(
         return settings
 
 
-def _read_pairs(encoder: TextEncoder, settings: RelevanceSettings, pairs: Sequence[tuple[str, str]]) -> list[float]:
+def read_relevance(encoder: TextEncoder, settings: RelevanceSettings, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """The probability that each text bears on its question; NaN where the model can read nothing. A text is as relevant
     as its most relevant window."""
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
@@ -103,7 +103,7 @@ class _RelevanceMetric(ShippedModelMetric):
             settings = RelevanceSettings.read(encoder.folder)
             for batch in split_batches([1] * len(unread), _TEXTS, padded=False):
                 own = [unread[at] for at in batch]
-                known.update(zip(own, _read_pairs(encoder, settings, own), strict=True))
+                known.update(zip(own, read_relevance(encoder, settings, own), strict=True))
         return known
 
 
