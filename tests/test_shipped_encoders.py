@@ -14,7 +14,7 @@ import pytest
 from metrist.errors import MissingExtra
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.registry import build
-from metrist.metrics.trained.relevance import RelevanceReader
+from metrist.metrics.trained.relevance import RelevanceSettings, read_relevance
 from metrist.models.devices import Options
 from metrist.models.loading import load_text_encoder
 from metrist.models.weights import find_weights
@@ -109,10 +109,10 @@ RELEVANCE = {
 
 def test_relevance_is_that_of_the_model_in_float32() -> None:
     """The roundings to 6 and 4 bits, and those of the kernels, move a logit by a tenth on average."""
-    reader = RelevanceReader(load_text_encoder(f"metrist:{find_folder('english-relevance').name}"))
-    settings = reader.settings
+    encoder = load_text_encoder(f"metrist:{find_folder('english-relevance').name}")
+    settings = RelevanceSettings.read(encoder.folder)
     for pair, expected in RELEVANCE.items():
-        [probability] = reader.read([pair])
+        [probability] = read_relevance(encoder, settings, [pair])
         logit = (math.log(probability / (1 - probability)) - settings.shift) / settings.scale
         assert logit == pytest.approx(expected, abs=0.5)
 

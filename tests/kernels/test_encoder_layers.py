@@ -271,11 +271,11 @@ def test_wide_and_narrow_instructions_give_the_same_bits():
         yield states
 
     try:
-        if not compiled.limit_encoder(True):
+        if not compiled._native.limit_encoder(True):
             pytest.skip("this processor has no wider instructions")
         narrow = list(compute())
     finally:
-        compiled.limit_encoder(False)
+        compiled._native.limit_encoder(False)
     for wide, expected in zip(compute(), narrow, strict=True):
         np.testing.assert_array_equal(wide, expected)
 
@@ -337,7 +337,6 @@ def test_sizes_that_do_not_fit_are_refused(break_call):
 @needs_compiled
 def test_a_processor_without_the_instructions_uses_numpy(monkeypatch):
     monkeypatch.setattr(compiled, "has_encoder", False)
-    monkeypatch.setattr(compiled, "_has_float_layers", False)
     rng = np.random.default_rng(9)
     linear, rows = make_linear(rng, 64, 128, 64), rng.standard_normal((2, 128)).astype(np.float32)
     result = compiled.apply_linear(compiled.pack_linear(*linear), rows, gelu=True)

@@ -47,7 +47,7 @@ def test_grouped_matches_equal_brute_force(kernels: ModuleType, lists: Lists, da
     outputs = numbers(*(o for o, refs in groups for _ in refs))
     references = numbers(*(r for _, refs in groups for r in refs))
     starts = np.cumsum([0, *(len(refs) for _, refs in groups)])
-    result = kernels.clipped_matches_grouped(from_lists(lists), outputs, references, starts, 4)
+    result = kernels.clipped_matches(from_lists(lists), outputs, references, 4, starts)
     expected = [[_brute(lists[o], [lists[r] for r in refs], n) for n in range(1, 5)] for o, refs in groups]
     assert result.tolist() == expected
 

@@ -10,8 +10,7 @@ from added_packages import CARD, METRIC, importable, write_package
 from error_codes import raises_code
 from metrist.errors import MetristError
 from metrist.metrics import registry
-from metrist.metrics.card_check import check_cards
-from metrist.metrics.cards import describe, display_name, export_card, format_bibliography
+from metrist.metrics.cards import check_cards, describe, display_name, export_card, format_bibliography
 from metrist.web.service.catalog import Catalog
 
 

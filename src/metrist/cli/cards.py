@@ -22,7 +22,7 @@ def check(
     ],
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.metrics.card_check import check_cards
+    from metrist.metrics.cards import check_cards
     from metrist.report.tables import Column, Table
 
     metrics, problems = check_cards(target)

@@ -9,30 +9,24 @@ from __future__ import annotations
 
 import importlib
 import os
-from types import ModuleType
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from metrist.kernels import reference as _kernels
+from metrist.kernels.columns import Ranked as Ranked
+from metrist.kernels.columns import Stretch as Stretch
+from metrist.kernels.reference.encoder import PackedLinear as PackedLinear
+from metrist.kernels.reference.text import SEPARATOR as SEPARATOR
+from metrist.kernels.reference.text import SINGLE as SINGLE
+from metrist.kernels.reference.text import WORD as WORD
+from metrist.kernels.reference.text import CharClasses as CharClasses
+from metrist.kernels.reference.text import Tokens as Tokens
+from metrist.kernels.reference.text import from_lists as from_lists
+from metrist.kernels.reference.text import relabel as relabel
 
-from metrist.kernels.columns import Ranked, Stretch
-from metrist.kernels.layers import PackedLinear
-from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel
-
-
-def _choose_kernels() -> ModuleType:
-    if os.environ.get("METRIST_KERNELS") == "python":
-        return importlib.import_module("metrist.kernels.reference")
-    try:
-        return importlib.import_module("metrist.kernels.compiled")
-    except ImportError:
-        return importlib.import_module("metrist.kernels.reference")
-
-
-if TYPE_CHECKING:
-    from metrist.kernels import reference as _kernels
-else:
-    _kernels = _choose_kernels()
+if not TYPE_CHECKING and os.environ.get("METRIST_KERNELS") != "python":
+    with suppress(ImportError):
+        _kernels = importlib.import_module("metrist.kernels.compiled")
 
 have_compiled: bool = _kernels.__name__ == "metrist.kernels.compiled"
 
@@ -44,7 +38,6 @@ characters = _kernels.characters
 json_arrays = _kernels.json_arrays
 join_columns = _kernels.join_columns
 clipped_matches = _kernels.clipped_matches
-clipped_matches_grouped = _kernels.clipped_matches_grouped
 lcs_lengths = _kernels.lcs_lengths
 union_lcs_hits = _kernels.union_lcs_hits
 pair_counts_grouped = _kernels.pair_counts_grouped
@@ -61,54 +54,6 @@ add_and_normalize = _kernels.add_and_normalize
 gate_rows = _kernels.gate_rows
 gate_by_gelu = _kernels.gate_by_gelu
 exponentiate_rows = _kernels.exponentiate_rows
-
-__all__ = [
-    "SEPARATOR",
-    "SINGLE",
-    "WORD",
-    "CharClasses",
-    "PackedLinear",
-    "Ranked",
-    "Stretch",
-    "Tokens",
-    "add_and_normalize",
-    "apply_linear",
-    "attend",
-    "best_prefixes",
-    "beyond_counts",
-    "characters",
-    "clipped_matches",
-    "clipped_matches_grouped",
-    "exponentiate_rows",
-    "from_lists",
-    "gap_histogram",
-    "gaps_kept",
-    "gate_by_gelu",
-    "gate_rows",
-    "has_encoder",
-    "have_compiled",
-    "join_columns",
-    "json_arrays",
-    "lcs_lengths",
-    "pack_linear",
-    "pair_counts",
-    "pair_counts_grouped",
-    "rank_comoments_grouped",
-    "relabel",
-    "scan",
-    "scan_13a",
-    "scan_chrf_words",
-    "ter_edits",
-    "union_lcs_hits",
-]
-
-
-def pair_counts(
-    human: NDArray[np.float64], metric: NDArray[np.float64], weights: NDArray[np.float64], epsilon: float = 0.0
-) -> NDArray[np.int64]:
-    """Count as `pair_counts_grouped` does, with all outputs in one group: (draws, 5)."""
-    starts = np.array([0, len(human)], np.int64)
-    return pair_counts_grouped(human, metric, weights, starts, epsilon)[:, 0]
 
 
 def has_encoder() -> bool:

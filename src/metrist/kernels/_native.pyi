@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.tokens import CharClasses
+from metrist.kernels.reference.text import CharClasses
 
 _Scanned = tuple[bytearray, bytearray, list[str]]
 _Numbers = NDArray[np.int32]

@@ -12,6 +12,7 @@ from metrist.kernels import _native
 from metrist.kernels.columns import (
     Counts,
     Floats,
+    Places,
     Ranked,
     Stretch,
     arrange,
@@ -19,10 +20,19 @@ from metrist.kernels.columns import (
     check_weights,
     levels_in_group,
 )
-from metrist.kernels.layers import UNIT, Integers, PackedLinear, Places, Singles
 from metrist.kernels.reference import encoder as numpy_encoder
-from metrist.kernels.reference.text import SYMBOLS_13A, clean_13a
-from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, TextColumn, Tokens, Value
+from metrist.kernels.reference.encoder import UNIT, Integers, PackedLinear, Singles
+from metrist.kernels.reference.text import (
+    SEPARATOR,
+    SINGLE,
+    SYMBOLS_13A,
+    WORD,
+    CharClasses,
+    TextColumn,
+    Tokens,
+    Value,
+    clean_13a,
+)
 
 
 def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
@@ -64,19 +74,13 @@ def _powers_of_ten() -> NDArray[np.uint64]:
 
 
 def clipped_matches(
-    tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32], max_order: int
-) -> NDArray[np.int64]:
-    starts = np.arange(len(references) + 1, dtype=np.int64)
-    return clipped_matches_grouped(tokens, outputs, references, starts, max_order)
-
-
-def clipped_matches_grouped(
     tokens: Tokens,
     outputs: NDArray[np.int32],
     references: NDArray[np.int32],
-    starts: NDArray[np.int64],
     max_order: int,
+    starts: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
+    starts = np.arange(len(references) + 1) if starts is None else starts
     matches = np.zeros((len(starts) - 1, max_order), np.int64)
     _native.clipped_matches(*_pairs(tokens, outputs, references), matches, _as_int64(starts), max_order)
     return matches
@@ -168,14 +172,7 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
 
 #: Stands for an array that is not there.
 _NONE = np.empty(0, np.float32)
-# An extension that was built from an older checkout lacks them too.
-has_encoder: bool = getattr(_native, "encoder_supported", bool)()
-_has_float_layers = has_encoder and hasattr(_native, "exponentiate_rows")
-
-
-def limit_encoder(limited: bool) -> bool:
-    """Do without the widest instructions, or use them again; return whether this processor has them. For tests."""
-    return _native.limit_encoder(limited)
+has_encoder: bool = _native.encoder_supported()
 
 
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
@@ -223,7 +220,7 @@ def gate_rows(joined: Singles) -> Singles:
 
 
 def gate_by_gelu(joined: Singles) -> Singles:
-    if not _has_float_layers or joined.shape[1] % (2 * UNIT):
+    if not has_encoder or joined.shape[1] % (2 * UNIT):
         return numpy_encoder.gate_by_gelu(joined)
     result = np.empty((len(joined), joined.shape[1] // 2), np.float32)
     _native.gate_by_gelu(joined, result, result.shape[1])
@@ -231,7 +228,7 @@ def gate_by_gelu(joined: Singles) -> Singles:
 
 
 def exponentiate_rows(rows: Singles) -> tuple[Singles, Singles]:
-    if not _has_float_layers:
+    if not has_encoder:
         return numpy_encoder.exponentiate_rows(rows)
     largest, sums = np.empty(rows.shape[:-1], np.float32), np.empty(rows.shape[:-1], np.float32)
     _native.exponentiate_rows(rows, largest, sums)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from metrist.metrics.card_format import Agreement
 
@@ -76,8 +76,20 @@ class TaskAgreement(NamedTuple):
 @cache
 def load_agreements() -> tuple[DatasetAgreement, ...]:
     """All rows of the table, in its order."""
-    text = (resources.files("metrist.metrics") / "agreement.json").read_text(encoding="utf-8")
-    return tuple(_parse(row) for row in json.loads(text))
+    return parse_agreements((resources.files("metrist.metrics") / "agreement.json").read_text(encoding="utf-8"))
+
+
+def parse_agreements(text: str) -> tuple[DatasetAgreement, ...]:
+    """The rows of a file that `dump_agreements` wrote."""
+    rows = json.loads(text)
+    for row in rows:
+        row["trained"] = tuple(row["trained"])
+        for key in ("figures", "given_length"):
+            row[key] = {
+                name: AgreementFigure(*(math.nan if number is None else number for number in numbers))
+                for name, numbers in row[key].items()
+            }
+    return tuple(DatasetAgreement(**row) for row in rows)
 
 
 def list_agreements(metric: str) -> list[DatasetAgreement]:
@@ -157,19 +169,9 @@ def dump_agreements(rows: Iterable[DatasetAgreement]) -> str:
     for row in rows:
         content = asdict(row)
         for key in ("figures", "given_length"):
-            content[key] = {name: [_round(number) for number in figure] for name, figure in content[key].items()}
+            content[key] = {
+                name: [round(number, 4) if math.isfinite(number) else None for number in figure]
+                for name, figure in content[key].items()
+            }
         lines.append(json.dumps(content, ensure_ascii=False, allow_nan=False))
     return "[\n" + ",\n".join(lines) + "\n]\n"
-
-
-def _round(number: float) -> float | None:
-    return round(number, 4) if math.isfinite(number) else None
-
-
-def _parse(row: dict[str, Any]) -> DatasetAgreement:
-    for key in ("figures", "given_length"):
-        row[key] = {
-            name: AgreementFigure(*(math.nan if number is None else number for number in numbers))
-            for name, numbers in row[key].items()
-        }
-    return DatasetAgreement(**{**row, "trained": tuple(row["trained"])})

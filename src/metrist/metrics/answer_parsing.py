@@ -127,12 +127,6 @@ class _Members:
     contradicted: set[str] = field(default_factory=set)
     current_key: str = ""
 
-    def add(self, key: str, value: Any, span: tuple[int, int]) -> None:
-        key = key.strip().lower()
-        if key in self.values and self.values[key] != value:
-            self.contradicted.add(key)
-        self.values[key], self.spans[key] = value, span
-
 
 @dataclass(slots=True)
 class _Parser:
@@ -150,11 +144,14 @@ class _Parser:
         """Parse the object at `at` into `members`, which keeps what precedes a syntax error; return its end."""
         at = self.skip_space(at + 1)
         while not self.text.startswith("}", at):
-            key, at = self.parse_key(at)
-            members.current_key = key.strip().lower()
+            written_key, at = self.parse_key(at)
+            members.current_key = key = written_key.strip().lower()
             at = self.skip_space(self.expect(":", self.skip_space(at)))
             value, end = self.parse_value(at, depth + 1)
-            members.add(key, value, (at, end))
+            if key in members.values and members.values[key] != value:
+                members.contradicted.add(key)
+            members.values[key] = value
+            members.spans[key] = at, end
             at = self.next_member(end, "}")
         return at + 1
 

@@ -222,8 +222,20 @@ class Metric:
         """A hash of the code of metrics that metrist's version does not cover: an edit makes another metric."""
         if type(self).__module__.split(".")[0] == "metrist":
             return {}
-        outside = [cls for cls in type(self).__mro__ if cls.__module__.split(".")[0] not in ("metrist", "builtins")]
-        return {"code": hashlib.sha256(b"".join(map(_source_code, outside))).hexdigest()[:12]}
+        digest = hashlib.sha256()
+        for cls in type(self).__mro__:
+            if cls.__module__.split(".")[0] in ("metrist", "builtins"):
+                continue
+            # The source of its module; of the class alone where the module is the main program.
+            module = sys.modules.get(cls.__module__)
+            source = module if module is not None and cls.__module__ != "__main__" else cls
+            try:
+                digest.update(inspect.getsource(source).encode("utf-8", "surrogatepass"))
+            except (OSError, TypeError):
+                # Version 2 writes nothing that depends on how often an object happens to be referred to.
+                for name, function in sorted((name, f) for name, f in vars(cls).items() if inspect.isfunction(f)):
+                    digest.update(marshal.dumps((name, function.__code__), 2))
+        return {"code": digest.hexdigest()[:12]}
 
 
 class PartMetric(Metric):
@@ -289,19 +301,18 @@ def hash_file(path: str | os.PathLike[str]) -> str:
     For `Metric.facts`. A file is read again only after it changed.
     """
     place = Path(path)
+    is_folder = place.is_dir()
+    digests: dict[Path, str] = {}
     try:
-        if not place.is_dir():
-            return _hash_content(place, *_size_and_time(place))[:12]
-        files = sorted(file for file in place.rglob("*") if file.is_file())
-        lines = [f"{file.relative_to(place)} {_hash_content(file, *_size_and_time(file))}\n" for file in files]
+        for file in sorted(file for file in place.rglob("*") if file.is_file()) if is_folder else [place]:
+            status = file.stat()
+            digests[file] = _hash_content(file, status.st_size, status.st_mtime_ns)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    if not is_folder:
+        return digests[place][:12]
+    lines = [f"{file.relative_to(place)} {digest}\n" for file, digest in digests.items()]
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:12]
-
-
-def _size_and_time(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
 
 
 @lru_cache(maxsize=4096)
@@ -380,19 +391,6 @@ def _score_record(metric: Metric, record: Record) -> Score:
         "None where there is no score (several numbers go into Score(value=…, parts={…}))",
         code="metric_failed",
     )
-
-
-def _source_code(cls: type) -> bytes:
-    """The source of the class's module; of the class alone where the module is the main program; or the compiled code
-    where there is no source."""
-    module = sys.modules.get(cls.__module__)
-    source = module if module is not None and cls.__module__ != "__main__" else cls
-    try:
-        return inspect.getsource(source).encode("utf-8", "surrogatepass")
-    except (OSError, TypeError):
-        functions = sorted((name, f) for name, f in vars(cls).items() if inspect.isfunction(f))
-        # Version 2 writes nothing that depends on how often an object happens to be referred to.
-        return b"".join(marshal.dumps((name, f.__code__), 2) for name, f in functions)
 
 
 def _to_spec(value: Any, *, in_full: bool = False) -> Any:

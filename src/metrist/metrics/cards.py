@@ -14,15 +14,16 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from metrist._version import __version__
-from metrist.errors import MetristError, SpecError, install_command, unknown_name
+from metrist.errors import MetristError, SpecError, describe_exception, install_command, unknown_name
 from metrist.metrics import registry
 from metrist.metrics.agreement import (
     describe_direction,
@@ -145,6 +146,11 @@ def describe(metric: Metric, width: int = 88) -> str:
     """The card, facts, settings and signature of a metric as plain text."""
     found = _find(metric.name)
     card = found if isinstance(found, Card) else _from_docstring(metric)
+    try:
+        with no_downloads():
+            signature = metric.signature
+    except MetristError as error:  # It contains the hash of weights that may not be on this machine.
+        signature = f"not known here: {str(error).splitlines()[0]}"
     direction = "none: it describes and does not judge"
     if metric.higher_is_better is not None:
         direction = "higher is better" if metric.higher_is_better else "lower is better"
@@ -175,7 +181,7 @@ def describe(metric: Metric, width: int = 88) -> str:
         *_paragraph("Training data, with licences", "; ".join(learned), width),
         *_facts(facts, width),
         *_settings(metric, card, width),
-        *_paragraph("Signature", _signature(metric), width),
+        *_paragraph("Signature", signature, width),
         *_paragraph("Citation", card.citation, width),
     ]
     return "\n\n".join(blocks) + "\n"
@@ -197,15 +203,6 @@ def export_card(metric: Metric) -> Card:
 def direction_name(metric: Metric) -> Better:
     """Which values of the metric are better, as a card says it."""
     return "neither" if metric.higher_is_better is None else "higher" if metric.higher_is_better else "lower"
-
-
-def _signature(metric: Metric) -> str:
-    """The signature, or why it is unknown: it contains the hash of weights that may not be on this machine."""
-    try:
-        with no_downloads():
-            return metric.signature
-    except MetristError as error:
-        return f"not known here: {str(error).splitlines()[0]}"
 
 
 def _agreement(name: str, card: Card, width: int) -> Iterator[str]:
@@ -244,14 +241,15 @@ def _indent(text: str, width: int, indent: str = "  ", following: str | None = N
     )
 
 
+def _list_settings(metric: Metric) -> list[dataclasses.Field[Any]]:
+    declared: Any = metric
+    fields = dataclasses.fields(declared) if dataclasses.is_dataclass(declared) else ()
+    return [field for field in fields if field.init and field.name not in metric.in_name]
+
+
 def _settings(metric: Metric, card: Card, width: int) -> Iterator[str]:
-    declared: tuple[dataclasses.Field[Any], ...] = (
-        dataclasses.fields(metric) if dataclasses.is_dataclass(metric) else ()
-    )
     lines = ["Settings"]
-    for setting in declared:
-        if not setting.init or setting.name in metric.in_name:
-            continue
+    for setting in _list_settings(metric):
         default = "required" if setting.default is dataclasses.MISSING else f"default {setting.default!r}"
         lines.append(f"  {setting.name} ({default})")
         if description := card.settings.get(setting.name):
@@ -301,17 +299,13 @@ def package_cards(package: str) -> Mapping[str, Card | MetristError]:
     """The cards of a top-level package, by metric; the package is not imported."""
     if package == "metrist":
         return _shipped_cards()
-    return {name: card for path in find_card_files(package) for name, card in read_cards(path).items()}
-
-
-def find_card_files(package: str) -> list[Path]:
-    """The files of cards in the folders of a top-level package."""
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):
-        return []
+        return {}
     folders = (spec.submodule_search_locations if spec else None) or []
-    return [path for folder in folders if (path := Path(folder, CARD_FILE)).is_file()]
+    paths = [path for folder in folders if (path := Path(folder, CARD_FILE)).is_file()]
+    return {name: card for path in paths for name, card in read_cards(path).items()}
 
 
 def read_cards(path: Path, settings: Mapping[str, str] | None = None) -> dict[str, Card | MetristError]:
@@ -322,3 +316,97 @@ def read_cards(path: Path, settings: Mapping[str, str] | None = None) -> dict[st
         if unknown := [key for key in keys if key not in _bibliography()]:
             cards[name] = unknown_name(f"[{name}]: citation", unknown[0], _bibliography(), SpecError)
     return cards
+
+
+# --- Checking cards
+
+
+class CardProblem(NamedTuple):
+    """What is wrong with the card of a metric."""
+
+    metric: str
+    problem: str
+
+
+class CardCheck(NamedTuple):
+    """The metrics whose cards were checked, and what is wrong with them."""
+
+    metrics: list[str]
+    problems: list[CardProblem]
+
+
+def check_cards(target: str) -> CardCheck:
+    """Check a file of cards, a folder with one, also in `src/*`, or an installed package; `metrist` is one, too."""
+    path = Path(target)
+    if path.is_dir() and (path / CARD_FILE).is_file():
+        path /= CARD_FILE
+    # The name of a package may also be that of a folder beside it.
+    if path.is_file() or path.suffix == ".toml":
+        cards = read_cards(path)
+        broken = [CardProblem(name, str(card)) for name, card in cards.items() if isinstance(card, MetristError)]
+        return CardCheck(list(cards), broken)
+    # A package is named by its distribution or by its module.
+    points = [
+        point
+        for point in registry.list_entry_points()
+        if _normalize(target) in map(_normalize, (registry.package_name(point), _top_package(point)))
+    ]
+    if not points:
+        if nested := sorted(path.glob(f"src/*/{CARD_FILE}")):  # The folder of a package that is not installed.
+            return check_cards(str(nested[0]))
+        packages = sorted({registry.package_name(point) for point in registry.list_entry_points()})
+        raise unknown_name("package with metrics", target, packages)
+    problems = [CardProblem(point.name, problem) for point in points for problem in _check_metric(point)]
+    names = [point.name for point in points]
+    for package in {_top_package(point) for point in points}:
+        try:
+            unregistered = [name for name in package_cards(package) if name not in registry.names()]
+        except MetristError:  # The metrics of the package say why.
+            continue
+        problems += [
+            CardProblem(name, f"the package has no metric of that name in its entry points {registry.ENTRY_POINTS!r}")
+            for name in unregistered
+        ]
+    return CardCheck(names, problems)
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _top_package(point: EntryPoint) -> str:
+    return point.module.partition(".")[0]
+
+
+def _check_metric(point: EntryPoint) -> Iterator[str]:
+    """What is wrong with the card of a metric, or else what it says otherwise than the metric with its defaults."""
+    card: Card | MetristError | None
+    try:
+        card = package_cards(_top_package(point)).get(point.name)
+    except MetristError as error:
+        card = error
+    if card is None:
+        yield f"no card: add [{point.name}] to {CARD_FILE} in the folder of the package {_top_package(point)}"
+    elif isinstance(card, MetristError):
+        yield str(card)
+    try:
+        metric = registry.example(point.name)
+        if metric.name != point.name:
+            yield f"the class is called {metric.name}: expected catalog_name = {point.name!r}"
+        if not isinstance(card, Card):
+            return
+        facts: dict[str, tuple[Any, Any]] = {
+            "needs": (list(card.needs), list(metric.needs)),
+            "better": (card.better, direction_name(metric)),
+            "bounds": (list(card.bounds), [float(bound) for bound in metric.bounds]),
+        }
+        for name, (written, found) in facts.items():
+            if written != found:
+                yield f"{name} is {found} in the class, {written} in the card"
+        for setting in _list_settings(metric):
+            if setting.name not in card.settings:
+                yield f"the setting {setting.name!r} has no description"
+    except MetristError as error:
+        yield str(error)
+    except Exception as error:
+        yield f"the metric cannot be built: {describe_exception(error)}"

@@ -11,8 +11,7 @@ from metrist.metrics.base import Metric, Shard, check_choice
 from metrist.metrics.llm_metric import merge_usage
 from metrist.metrics.registry import MetricLike, build
 from metrist.ratings import Choice
-from metrist.records import Need, Pair, Record
-from metrist.runtime import Runtime
+from metrist.records import Need, Pair
 from metrist.scores import Failure, FailureKind, Score, Scores
 
 #: A choice between two outputs, as it reads with the outputs in reverse order.
@@ -108,7 +107,15 @@ class ByScore(Comparator):
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
         # Sixteen systems make 120 pairs of sixteen outputs: each output is scored once.
         records = list(dict.fromkeys(record for pair in pairs for record in (pair.first, pair.second)))
-        scores = dict(zip(records, self._score_records(records, getattr(pairs, "runtime", None)), strict=True))
+        missing = {i: need for i, record in enumerate(records) for need in self.needs if record.lacks(need)}
+        complete = [i for i in range(len(records)) if i not in missing]
+        shard = Shard([records[i] for i in complete], runtime=getattr(pairs, "runtime", None))
+        failures = {
+            i: Failure(FailureKind.missing_input, f"{self.metric.text} needs {need}, but the record has none")
+            for i, need in missing.items()
+        }
+        all_scores = self.metric.score(shard).spread(len(records), complete, failures)
+        scores = dict(zip(records, all_scores, strict=True))
         uncounted = {record: score.usage for record, score in scores.items() if score.usage}
         judgments = []
         for pair in pairs:
@@ -123,16 +130,6 @@ class ByScore(Comparator):
         """The inner metric's remarks on the scores of all outputs, each counted once."""
         scores = {id(score): score for judgment in judgments for score in judgment.scores}
         return self.metric.remarks(Scores.of(scores.values())) if scores else []
-
-    def _score_records(self, records: Sequence[Record], runtime: Runtime | None) -> list[Score]:
-        missing = {i: need for i, record in enumerate(records) for need in self.needs if record.lacks(need)}
-        complete = [i for i in range(len(records)) if i not in missing]
-        scores = self.metric.score(Shard([records[i] for i in complete], runtime=runtime))
-        failures = {
-            i: Failure(FailureKind.missing_input, f"{self.metric.text} needs {need}, but the record has none")
-            for i, need in missing.items()
-        }
-        return list(scores.spread(len(records), complete, failures))
 
     def _compare(self, first: Score, second: Score) -> Judgment:
         for side, score in (("first", first), ("second", second)):

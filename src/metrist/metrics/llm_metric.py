@@ -323,27 +323,21 @@ def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
     answer = next((" ".join(raw.split()) for raw in raws if raw.strip()), "")
     shown = answer if len(answer) <= _MAX_QUOTE else f"{answer[:_MAX_QUOTE]}…"
     quote = f", such as {shown!r}" if answer else ""
-    return [f"{coverage}{reason}{quote}", *_mean_bounds(metric, scores)]
-
-
-def _mean_bounds(metric: Metric, scores: Scores) -> list[str]:
-    low, high = metric.bounds
+    remark = f"{coverage}{reason}{quote}"
     values = scores.values[~np.isnan(scores.values)]
-    if not len(values) or not (math.isfinite(low) or math.isfinite(high)):
-        return []
-    total = len(scores) - scores.pending
+    if not len(values) or not any(map(math.isfinite, metric.bounds)):
+        return [remark]
     failed = total - len(values)
-    means = [(float(values.sum()) + failed * bound) / total for bound in (low, high)]
-    worst, best = means if metric.higher_is_better is not False else means[::-1]
+    means = [(float(values.sum()) + failed * bound) / total for bound in metric.bounds]
     cases = [
         f"{mean:.4g} if {'it' if failed == 1 else 'they'} had the {case} score"
-        for mean, case in ((worst, "worst"), (best, "best"))
+        for mean, case in zip(
+            means if metric.higher_is_better is not False else means[::-1], ("worst", "best"), strict=True
+        )
         if math.isfinite(mean)
     ]
-    return [
-        f"{metric.label}: the mean of the scored outputs is {values.mean():.4g}; with the {failed:,} failed it would "
-        "be " + " and ".join(cases)
-    ]
+    mean = f"the mean of the scored outputs is {values.mean():.4g}; with the {failed:,} failed it would be "
+    return [remark, f"{metric.label}: {mean}{' and '.join(cases)}"]
 
 
 def cost_remarks(metric: Metric, scores: Scores) -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -93,14 +93,23 @@ class ModelMetric(Metric):
 
     def remarks(self, scores: Scores) -> list[str]:
         """How many outputs had texts that were cut, if any."""
-        cut = scores.parts.get(CUT)
-        count = 0 if cut is None else np.count_nonzero(cut > 0)
-        if not count or cut is None:
+        if not (count := count_above(scores, CUT, 0)):
             return []
-        return [
-            f"{self.label}: {count:,} of {count_scored(scores)} had texts too long for the model; "
-            f"{format_count(int(np.nansum(cut)), 'token was', 'tokens were')} left out"
-        ]
+        left_out = format_count(int(np.nansum(scores.parts[CUT])), "token was", "tokens were")
+        outputs = f"{count:,} of {count_scored(scores)}"
+        return [f"{self.label}: {outputs} had texts too long for the model; {left_out} left out"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShippedModelMetric(ModelMetric):
+    """Base of metrics whose models ship: these have a fixed number format and no revisions, and bring no code."""
+
+    revision: None = field(default=None, init=False, compare=False)
+    dtype: Literal["float32"] = field(default="float32", init=False, compare=False)
+    trust_remote_code: bool = field(default=False, init=False, compare=False)
+
+    extra: ClassVar[str | None] = "standard"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
 
 def count_scored(scores: Scores) -> str:

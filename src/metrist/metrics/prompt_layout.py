@@ -185,7 +185,7 @@ def _normalise_task(name: str) -> str:
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
-GENERAL_TASK = "general"
+GENERAL_TASK, DIALOGUE = "general", "dialogue"
 
 
 def resolve_instruction(record: Record) -> tuple[str, bool]:

@@ -11,7 +11,7 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -40,8 +40,8 @@ _SHIPPED: Mapping[str, EntryPoint] = {
         "chrf": "lexical.chrf:Chrf",
         "ter": "lexical.ter:Ter",
         "meteor": "lexical.meteor:Meteor",
-        "exact": "lexical.match:Exact",
-        "token_f1": "lexical.match:TokenF1",
+        "exact": "lexical.answer:Exact",
+        "token_f1": "lexical.answer:TokenF1",
         "answer": "lexical.answer:Answer",
         "distinct": "lexical.descriptive:Distinct",
         "length": "lexical.descriptive:Length",
@@ -71,10 +71,10 @@ _SHIPPED: Mapping[str, EntryPoint] = {
         "error_analysis": "errors.error_analysis:ErrorAnalysis",
         "judge": "judge.judge:Judge",
         "panel": "judge.panel:Panel",
-        "comet": "external.packages:Comet",
-        "bleurt": "external.packages:Bleurt",
-        "unieval": "external.packages:UniEval",
-        "external": "external.program:Program",
+        "comet": "external.programs:Comet",
+        "bleurt": "external.programs:Bleurt",
+        "unieval": "external.programs:UniEval",
+        "external": "external.programs:Program",
         "by_score": "comparator:ByScore",
         "judge_pair": "judge.pair:JudgePair",
         "panel_pair": "judge.panel:PanelPair",
@@ -196,8 +196,11 @@ def build(metric: MetricLike, *, allow_import: bool = True, disable_risky_llms: 
     if not allow_import:
         _check_trusted(cls, spec)
     settings = {**preset, **spec.settings}
-    if spec.settings:
-        settings |= _build_nested(cls, spec, allow_import, disable_risky_llms)
+    hints = typing.get_type_hints(cls) if spec.settings else {}
+    for key, value in spec.settings.items():
+        for kind in (Metric, LLM):
+            if _mentions(kind, hints.get(key)):
+                settings[key] = _build_nested(kind, value, allow_import, disable_risky_llms)
     check_settings(cls, spec.name, settings)
     return cls(**settings)
 
@@ -241,39 +244,33 @@ def _check_trusted(cls: type, spec: Spec) -> None:
         )
 
 
-def _build_nested(cls: type, spec: Spec, allow_import: bool, disable_risky_llms: bool) -> dict[str, Any]:
-    """The settings that are metrics or LLMs themselves."""
-
-    def build_inner_metric(inner: Spec) -> Metric:
-        return build(inner, allow_import=allow_import, disable_risky_llms=disable_risky_llms)
-
-    def build_inner_llm(inner: Spec) -> LLM:
-        llm = build_llm(inner)
-        if allow_import or (risk := llm.risks()) is None:
-            return llm
-        if not disable_risky_llms:
-            raise SpecError(f"{risk}, {_TRUSTED_ONLY}", code="untrusted")
-        return llm.disable(f"{risk}, and its text comes from a file: name the metric yourself to have it called")
-
-    hints = typing.get_type_hints(cls)
-    nested = {}
-    for key, value in spec.settings.items():
-        for kind, build_inner in ((Metric, build_inner_metric), (LLM, build_inner_llm)):
-            if _mentions(kind, hints.get(key)):
-                nested[key] = _build_specs(value, build_inner)
-    return nested
-
-
-def _build_specs(value: Any, build_inner: Callable[[Spec], Any]) -> Any:
-    """Build a spec, or each spec of a list. Other values stay, for `check_settings` to refuse."""
+def _build_nested(kind: type, value: Any, allow_import: bool, disable_risky_llms: bool) -> Any:
+    """The metric or LLM within a metric that a spec describes, or each of a list of specs. Other values stay, for
+    `check_settings` to refuse."""
     if isinstance(value, tuple):
-        return tuple(_build_specs(element, build_inner) for element in value)
-    return build_inner(value) if isinstance(value, Spec) else value
+        return tuple(_build_nested(kind, element, allow_import, disable_risky_llms) for element in value)
+    if not isinstance(value, Spec):
+        return value
+    if kind is Metric:
+        return build(value, allow_import=allow_import, disable_risky_llms=disable_risky_llms)
+    llm = build_llm(value)
+    if allow_import or (risk := llm.risks()) is None:
+        return llm
+    if not disable_risky_llms:
+        raise SpecError(f"{risk}, {_TRUSTED_ONLY}", code="untrusted")
+    return llm.disable(f"{risk}, and its text comes from a file: name the metric yourself to have it called")
 
 
 def _find_class(name: str, allow_import: bool) -> tuple[type[Metric], Mapping[str, Any]]:
     if point := entry_point(name):
-        cls = _load(point)
+        package = f" of the package {package_name(point)}"
+        try:
+            cls: type[Metric] = point.load()
+        except (Exception, SystemExit) as error:  # The import of another package may fail in any way.
+            reason = f"{type(error).__name__}: {error}"
+            raise SpecError(f"cannot load the metric {point.name!r}{package}: {reason}") from error
+        if not _is_subclass(cls, Metric):
+            raise SpecError(f"{point.name!r}{package} is not a metric: {point.value} must be a class of metrist.Metric")
         return cls, cls.presets.get(name, {})
     if "." in name and allow_import:
         return _import_class(name), {}
@@ -304,19 +301,6 @@ def package_name(point: EntryPoint) -> str:
 def _find_added() -> dict[str, EntryPoint]:
     """The metrics that other packages add. metrist's own names cannot be taken over."""
     return {point.name: point for point in entry_points(group=ENTRY_POINTS) if point.name not in _SHIPPED}
-
-
-def _load(point: EntryPoint) -> type[Metric]:
-    """The class of a metric that a package registered; importing it may fail in any way."""
-    package = f" of the package {package_name(point)}"
-    try:
-        cls: type[Metric] = point.load()
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise SpecError(f"cannot load the metric {point.name!r}{package}: {reason}") from error
-    if not _is_subclass(cls, Metric):
-        raise SpecError(f"{point.name!r}{package} is not a metric: {point.value} must be a class of metrist.Metric")
-    return cls
 
 
 def _import_class(name: str) -> type[Metric]:
@@ -353,9 +337,13 @@ def check_settings(cls: type, name: str, settings: Mapping[str, Any]) -> None:
                 f"it takes {', '.join(known)}" if known else "it takes none (settings are the fields of a dataclass)"
             )
             raise SpecError(f"{name} has no setting {key!r}; {takes}{did_you_mean(key, known)}", code="unknown_name")
-        if not _accepts(hints[key], value):
+        try:
+            msgspec.convert(value, hints[key], dec_hook=_convert_own_type)
+        except msgspec.ValidationError:
             shown = f"{value}; quote a string: {key}='{value}'" if isinstance(value, Spec) else repr(value)
-            raise SpecError(f"{name}: {key} must be {_describe_type(hints[key])}, got {shown}")
+            raise SpecError(f"{name}: {key} must be {_describe_type(hints[key])}, got {shown}") from None
+        except (_RicherType, TypeError):
+            continue
     for setting in fields:
         if setting.name not in settings and setting.default is setting.default_factory is dataclasses.MISSING:
             usage = f"{name}({setting.name}=...), {_describe_type(hints[setting.name])}"
@@ -369,16 +357,6 @@ def _is_subclass(hint: Any, kind: type) -> bool:
 def _mentions(kind: type, hint: Any) -> bool:
     """Whether the type of a setting is that kind of object, or a list or union with it."""
     return _is_subclass(hint, kind) or any(_mentions(kind, inner) for inner in get_args(hint))
-
-
-def _accepts(hint: Any, value: Any) -> bool:
-    try:
-        msgspec.convert(value, hint, dec_hook=_convert_own_type)
-    except msgspec.ValidationError:
-        return False
-    except (_RicherType, TypeError):
-        return True
-    return True
 
 
 class _RicherType(Exception):

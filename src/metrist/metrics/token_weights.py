@@ -107,16 +107,6 @@ def _record_texts(path: str, lines: TextIO) -> Iterator[str]:
     return (row.output for row in rows if isinstance(row.output, str))
 
 
-def segment_sums(numbers: Numbers, starts: NDArray[np.int64]) -> Numbers:
-    """The sum of each segment `starts[n]:starts[n + 1]`, 0 if it is empty."""
-    sums = np.zeros(len(starts) - 1)
-    # `reduceat` would give an empty segment the first number of the next one.
-    filled = np.flatnonzero(np.diff(starts))
-    if len(filled):
-        sums[filled] = np.add.reduceat(numbers, starts[filled])
-    return sums
-
-
 # --- Where tokens lie in a text
 
 #: Marks with which tokenizers begin (BPE, SentencePiece) or continue (WordPiece) a word.
@@ -185,7 +175,15 @@ def make_weigher(
             weights = content_word_weights(target, pieces)
         elif weighting == "idf" and frequencies is not None:
             weights = frequencies.idf(pieces)
-        return weights * _own_token_weights(prefix, language, target, pieces) if has_additions else weights
+        if has_additions:
+            # Some tokenizers put underscores around the language.
+            name = (language or "").strip("_")
+            own = [
+                span[1] > len(prefix) if span else not (name and piece.strip("_") == name)
+                for piece, span in zip(pieces, find_spans(target, pieces), strict=True)
+            ]
+            weights = weights * np.array(own, np.float64)
+        return weights
 
     def weigh(target: str, tokens: NDArray[np.int64]) -> Numbers:
         if not len(tokens):
@@ -219,15 +217,3 @@ def read_stop_words() -> frozenset[str]:
     """The English stop words that ship with metrist."""
     text = (resources.files("metrist.metrics.likelihood") / "stop-words.en.txt").read_text(encoding="utf-8")
     return frozenset(word for line in text.splitlines() if not line.startswith("#") for word in line.split())
-
-
-def _own_token_weights(prefix: str, language: str | None, text: str, pieces: Sequence[str]) -> Numbers:
-    """0 for pieces of the prefix that the text begins with, and for the token that names the language; 1 for the
-    others. Some tokenizers put underscores around the language."""
-    name = (language or "").strip("_")
-    spans = find_spans(text, pieces)
-    own = [
-        span[1] > len(prefix) if span else not (name and piece.strip("_") == name)
-        for piece, span in zip(pieces, spans, strict=True)
-    ]
-    return np.array(own, np.float64)

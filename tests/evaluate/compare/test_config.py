@@ -13,7 +13,7 @@ from fault_server import FaultServer, answer
 from metrist.errors import ErrorCode, InputError, MetristError, ModelError, RunError, SpecError
 from metrist.evaluate.compare.config import read_config, run_config
 from metrist.metrics.base import Shard
-from metrist.metrics.lexical.match import Exact
+from metrist.metrics.lexical.answer import Exact
 from metrist.runtime import Runtime
 from metrist.scores import Scores
 

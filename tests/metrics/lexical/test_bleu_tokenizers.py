@@ -19,7 +19,7 @@ from metrist.metrics.lexical import bleu
 from metrist.metrics.lexical.bleu import Bleu
 from real_records import record
 
-OWN = [name for name in bleu.bleu_tokenizer_names() if name not in bleu.FROM_SACREBLEU]
+OWN = list(bleu._TOKENIZERS)
 
 
 def cut(tokenize: str, texts: list[str]) -> list[list[str]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from error_codes import raises_code
 from metrist.errors import SpecError
 from metrist.metrics.base import Shard
-from metrist.metrics.lexical.match import Exact, TokenF1
+from metrist.metrics.lexical.answer import Exact, TokenF1
 from metrist.metrics.registry import build
 from real_records import record
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from rouge_score.tokenize import tokenize as rouge_score_tokenize
 
 from metrist.metrics.base import Shard
-from metrist.metrics.lexical.tokenizers import stem, stem_shard, tokenise, tokenizer_facts
+from metrist.metrics.lexical.tokenizers import stem, stem_shard, tokenise
+from metrist.metrics.registry import build
 from metrist.records import Record
 
 any_text = st.text(st.one_of(st.characters(), st.sampled_from("aB1_ é'İK中あ")), max_size=30)
@@ -70,5 +71,5 @@ def test_short_words_are_not_stemmed_where_that_is_asked():
 
 
 def test_the_unicode_version_is_part_of_the_signature():
-    assert list(tokenizer_facts("unicode")) == ["unicode"]
-    assert tokenizer_facts("rouge-score") == {}
+    assert list(build("rougeL").facts()) == ["unicode"]
+    assert build("rougeL(tokenizer='rouge-score')").facts() == {}

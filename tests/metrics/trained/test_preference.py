@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from metrist.errors import ModelError, SpecError
 from metrist.metrics.base import Shard
 from metrist.metrics.comparator import build_comparator
 from metrist.metrics.registry import build
-from metrist.metrics.trained.preference import PreferenceMetric
+from metrist.metrics.trained.preference import PreferenceMetric, remove_speakers
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.reward_layout import RewardInput, RewardLayout, RewardSettings
@@ -366,3 +367,39 @@ def test_torch_and_plain_form_of_a_model_give_the_same_scores(model):
     in_torch = str(Path(model).with_name("one-torch"))
     plain, theirs = (scored(PreferenceMetric(model=one), FULL, BARE).values for one in (model, in_torch))
     np.testing.assert_allclose(plain, theirs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("System: Fine.", "Fine."),
+        ("human : Fine.\n\nASSISTANT: Good.", "Fine.\n\nGood."),
+        ("A: Yes.\nB: No.\nA: Oh.", "Yes.\nNo.\nOh."),
+        ("Speaker 1: Yes.\nSpeaker B: No.\nPerson2: Oh.", "Yes.\nNo.\nOh."),
+        ("Anna: Yes.", "Anna: Yes."),
+        ("The user: it said so.", "The user: it said so."),
+        ("a: b", "a: b"),
+        ("I use the system: it works.", "I use the system: it works."),
+        ("", ""),
+    ],
+)
+def test_labels_at_the_beginning_of_lines_are_removed(text, plain):
+    dialogue = remove_speakers(replace(FULL, output=text, source=text))
+    assert (dialogue.output, dialogue.source) == (plain, plain)
+    assert remove_speakers(replace(FULL, output=text, source=None)).source is None
+
+
+def test_the_model_reads_dialogues_without_labels(monkeypatch):
+    read: list[Any] = []
+
+    def score_with(_: Any, __: Any, records: Any, ___: Any) -> Any:
+        read.extend(records)
+        raise InterruptedError
+
+    monkeypatch.setattr(PreferenceMetric, "_score_with", score_with)
+    dialogue = replace(FULL, output="System: Fine.", source="User: Hi!\nSystem: What's up?\nUser: Not much.")
+    for task in ("dialogue", "dialog/fed", "summarization", None):
+        with pytest.raises(InterruptedError):
+            scored(PreferenceMetric(), replace(dialogue, task=task))
+    assert [record.output for record in read] == ["Fine.", "Fine.", "System: Fine.", "System: Fine."]
+    assert read[0].source == "Hi!\nWhat's up?\nNot much."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from scipy.stats import pearsonr, rankdata, spearmanr
 from error_codes import raises_code
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.meta.join import join
-from metrist.metrics.agreement import AgreementFigure, DatasetAgreement, _parse, dump_agreements
+from metrist.metrics.agreement import AgreementFigure, DatasetAgreement, dump_agreements, parse_agreements
 from metrist.metrics.trained import quality
 from metrist.studies.reproduce import agreement, figures
 from metrist.studies.reproduce.agreement import (
@@ -229,7 +228,7 @@ def test_the_file_of_figures_keeps_them() -> None:
         figures={"length": AgreementFigure(0.5, float("nan"), 0.7)},
         trained=("length",),
     )
-    (parsed,) = (_parse(content) for content in json.loads(dump_agreements([row])))
+    (parsed,) = parse_agreements(dump_agreements([row]))
     assert parsed.figures["length"].high == 0.7
     assert np.isnan(parsed.figures["length"].low)
     assert parsed.trained == ("length",)

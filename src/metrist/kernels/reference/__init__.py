@@ -21,7 +21,6 @@ from metrist.kernels.reference.ter import ter_edits
 from metrist.kernels.reference.text import (
     characters,
     clipped_matches,
-    clipped_matches_grouped,
     join_columns,
     json_arrays,
     lcs_lengths,
@@ -39,7 +38,6 @@ __all__ = [
     "beyond_counts",
     "characters",
     "clipped_matches",
-    "clipped_matches_grouped",
     "exponentiate_rows",
     "gap_histogram",
     "gaps_kept",

@@ -5,11 +5,22 @@ order of sums: on a boundary between two integers that order can change a roundi
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.layers import Integers, PackedLinear, Places, Singles
+from metrist.kernels.columns import Places
+
+Singles = NDArray[np.float32]
+Integers = NDArray[np.int8]
+
+#: Widths of layers, blocks and attention heads are multiples of this.
+UNIT = 16
+#: The largest weight: sums of two products with 8-bit integers fit into 16 bits, which x86 processors need.
+LARGEST = 63
+#: The widest attention head: its products are converted to floats in a way that takes integers below 2**22.
+WIDEST_HEAD = 256
 
 #: erf(x / sqrt(2)) = tanh(x p(x^2)): p's coefficients, the highest power first, from iteratively reweighted least
 #: squares that minimize the largest error of the GELU (6.6e-8). numpy has no erf, and its tanh is faster than its exp.
@@ -28,6 +39,17 @@ _LARGEST_WEIGHT = np.float32(9279.457)
 _RELATIVE_SCALES: Singles = np.exp2(np.arange(17) / -4).astype(np.float32)
 
 
+class PackedLinear(NamedTuple):
+    """A linear layer with its weights arranged for the kernels, which alone know how."""
+
+    weights: NDArray[Any]
+    scales: Singles
+    bias: Singles | None
+    inputs: int
+    outputs: int
+    block: int
+
+
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
     """Arrange a linear layer for `apply_linear`. The weights are integers from -63 to 63, [outputs, inputs], times a
     scale for each block of inputs, [outputs, blocks]. Outputs and blocks are multiples of 16."""
@@ -41,26 +63,19 @@ def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> Pa
 def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> Singles:
     """Apply a linear layer, and then GELU if asked to. Each block of a row is first rounded to 8 bits with a scale of
     its own, so a row's result does not depend on other rows."""
-    result: Singles = _round_rows(rows, linear.block) @ linear.weights
+    integers, scales = _to_integers(rows.reshape(len(rows), -1, linear.block))
+    result: Singles = (integers * scales).reshape(rows.shape) @ linear.weights
     if linear.bias is not None:
         result += linear.bias
-    return _gelu(result) if gelu else result
-
-
-def _round_rows(rows: Singles, block: int) -> Singles:
-    integers, scales = _to_integers(rows.reshape(len(rows), -1, block))
-    rounded: Singles = integers * scales
-    return rounded.reshape(rows.shape)
-
-
-def _gelu(rows: Singles) -> Singles:
-    square = np.minimum(rows * rows, np.float32(64))
-    inner = np.full_like(rows, ERF[0])
+    if not gelu:
+        return result
+    square = np.minimum(result * result, np.float32(64))
+    inner = np.full_like(result, ERF[0])
     for coefficient in ERF[1:]:
         inner *= square
         inner += np.float32(coefficient)
-    inner *= np.float32(-2) * rows
-    return rows / (1 + _exponential(inner))
+    inner *= np.float32(-2) * result
+    return result / (1 + _exponential(inner))
 
 
 def _exponential(rows: Singles) -> Singles:
@@ -82,7 +97,12 @@ def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -
         if turns is not None:
             query, key = _turn(query, turns[: end - first]), _turn(key, turns[: end - first])
         (query, query_scale), (key, key_scale) = _to_integers(query), _to_integers(key)
-        value, steps, value_scale = _to_weighted_integers(value)
+        # Integers from -127 to 127, the number of the relative scale of each row, and the largest scale.
+        sizes = np.abs(value).max(2)
+        largest = sizes.max(1, keepdims=True)
+        steps = (_RELATIVE_SCALES[1:] * largest[:, :, None] >= sizes[:, :, None]).sum(2)
+        value = np.rint(value * (_invert(largest) / _RELATIVE_SCALES[steps])[:, :, None])
+        value_scale = largest[:, :, None] / np.float32(127)
         products = query @ key.swapaxes(1, 2)
         products *= key_scale.swapaxes(1, 2)
         products *= query_scale * np.float32(np.log2(np.e) * width**-0.5)
@@ -98,15 +118,6 @@ def _to_integers(numbers: Singles) -> tuple[Singles, Singles]:
     """Return integers from -127 to 127, and a scale for each row of them."""
     largest = np.abs(numbers).max(-1, keepdims=True)
     return np.rint(numbers * _invert(largest)), largest / np.float32(127)
-
-
-def _to_weighted_integers(values: Singles) -> tuple[Singles, NDArray[np.intp], Singles]:
-    """Return integers from -127 to 127, the number of the relative scale of each row, and the largest scale."""
-    sizes = np.abs(values).max(2)
-    largest = sizes.max(1, keepdims=True)
-    steps = (_RELATIVE_SCALES[1:] * largest[:, :, None] >= sizes[:, :, None]).sum(2)
-    inverse = _invert(largest) / _RELATIVE_SCALES[steps]
-    return np.rint(values * inverse[:, :, None]), steps, largest[:, :, None] / np.float32(127)
 
 
 def _invert(largest: Singles) -> Singles:

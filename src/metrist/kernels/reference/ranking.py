@@ -44,28 +44,30 @@ def pair_counts_grouped(
     ties two outputs whose values differ by at most `epsilon`.
     """
     outputs = arrange(human, metric, starts, epsilon)
-    integers = _check_integers(weights, len(outputs.order))
-    rows = max(1, _AT_ONCE // max(1, len(human)))
-    blocks = [_count_block(outputs, integers[i : i + rows]) for i in range(0, len(integers), rows)]
-    return np.concatenate([np.empty((0, len(starts) - 1, 5), np.int64), *blocks])
-
-
-def _check_integers(weights: Floats, outputs: int) -> NDArray[np.int64]:
-    check_weights(weights, outputs)
+    check_weights(weights, len(outputs.order))
     if not ((weights >= 0) & (weights < 2**31)).all() or (weights.sum(axis=1) >= 2**31).any():
         raise ValueError(BAD_WEIGHTS)
     integers = weights.astype(np.int64)
     if (integers != weights).any():
         raise ValueError(BAD_WEIGHTS)
-    return integers
+    rows = max(1, _AT_ONCE // max(1, len(human)))
+    blocks = [_count_block(outputs, integers[i : i + rows]) for i in range(0, len(integers), rows)]
+    return np.concatenate([np.empty((0, len(starts) - 1, 5), np.int64), *blocks])
 
 
 def _count_block(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.int64]:
     weights = weights[:, outputs.order]
     bits = int(outputs.levels.max(initial=0)).bit_length()
     levels = (group_numbers(outputs.starts) << bits) + outputs.levels
-    below = _weight_below(levels, outputs.lows, weights, bits)
-    same = _weight_same(levels, outputs.lows, weights)
+    below = np.zeros_like(weights)
+    for bit in range(bits):
+        zero = (levels >> bit) & 1 == 0
+        together, begin, end = _windows(levels >> (bit + 1), outputs.lows)
+        zeros = _running_sums(np.where(zero, weights, 0)[:, together])
+        below += np.where(zero, 0, zeros[:, end] - zeros[:, begin])
+    together, begin, end = _windows(levels, outputs.lows)
+    alike = _running_sums(weights[:, together])
+    same = alike[:, end] - alike[:, begin]
     running = _running_sums(weights)
     before = running[:, outputs.lows] - running[:, outputs.starts[group_numbers(outputs.starts)]]
 
@@ -76,26 +78,14 @@ def _count_block(outputs: Arranged, weights: NDArray[np.int64]) -> NDArray[np.in
     concordant, human_tied = summed(below), summed(same)
     discordant = summed(before - below - same)
     total = _count_pairs(running[:, outputs.starts[1:]] - running[:, outputs.starts[:-1]])
-    both = _human_ties(levels, outputs.starts, weights, bits) - human_tied
+    together = np.argsort(levels, kind="stable")
+    distinct, first = np.unique(levels[together], return_index=True)
+    upto = _running_sums(weights[:, together])
+    tied = _running_sums(_count_pairs(np.diff(upto[:, np.append(first, len(levels))], axis=1)))
+    cut = np.searchsorted(distinct, np.arange(len(outputs.starts)) << bits)
+    both = tied[:, cut[1:]] - tied[:, cut[:-1]] - human_tied
     metric_tied = total - concordant - discordant - human_tied - both
     return np.stack([concordant, discordant, human_tied, metric_tied, both], axis=-1)
-
-
-def _weight_below(levels: Places, lows: Places, weights: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
-    below = np.zeros_like(weights)
-    for bit in range(bits):
-        zero = (levels >> bit) & 1 == 0
-        above = levels >> (bit + 1)
-        together, begin, end = _windows(above, lows)
-        running = _running_sums(np.where(zero, weights, 0)[:, together])
-        below += np.where(zero, 0, running[:, end] - running[:, begin])
-    return below
-
-
-def _weight_same(levels: Places, lows: Places, weights: NDArray[np.int64]) -> NDArray[np.int64]:
-    together, begin, end = _windows(levels, lows)
-    running = _running_sums(weights[:, together])
-    return running[:, end] - running[:, begin]
 
 
 def _windows(keys: Places, lows: Places) -> tuple[Places, Places, Places]:
@@ -106,15 +96,6 @@ def _windows(keys: Places, lows: Places) -> tuple[Places, Places, Places]:
     places = keys[together] * length + together
     begin = np.searchsorted(places, keys * length)
     return together, begin, np.searchsorted(places, keys * length + lows)
-
-
-def _human_ties(levels: Places, starts: Places, weights: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
-    together = np.argsort(levels, kind="stable")
-    distinct, first = np.unique(levels[together], return_index=True)
-    running = _running_sums(weights[:, together])
-    tied = _running_sums(_count_pairs(np.diff(running[:, np.append(first, len(levels))], axis=1)))
-    cut = np.searchsorted(distinct, np.arange(len(starts)) << bits)
-    return tied[:, cut[1:]] - tied[:, cut[:-1]]
 
 
 def _running_sums(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -144,22 +125,18 @@ def rank_comoments_grouped(human: Floats, metric: Floats, weights: Floats, start
     results = np.empty((len(weights), len(starts) - 1, 5))
     rows = max(1, _AT_ONCE_RANKS // max(1, len(human)))
     for first in range(0, len(weights), rows):
-        block = slice(first, first + rows)
-        results[block] = _compute_comoments(levels, weights[block], starts)
+        drawn = weights[first : first + rows]
+        (x, x_weight), (y, y_weight) = (_distances(side, drawn) for side in levels)
+        products = drawn * x.take(levels[0].level, axis=1) * y.take(levels[1].level, axis=1)
+        columns = [
+            segment_sums(x_weight * x * x, levels[0].starts),
+            segment_sums(y_weight * y * y, levels[1].starts),
+            segment_sums(products, starts),
+            segment_sums((x_weight > 0).astype(np.float64), levels[0].starts),
+            segment_sums((y_weight > 0).astype(np.float64), levels[1].starts),
+        ]
+        results[first : first + rows] = np.stack(columns, axis=-1)
     return results
-
-
-def _compute_comoments(levels: tuple[Levels, Levels], weights: Floats, starts: Places) -> Floats:
-    (x, x_weight), (y, y_weight) = (_distances(side, weights) for side in levels)
-    products = weights * x.take(levels[0].level, axis=1) * y.take(levels[1].level, axis=1)
-    columns = [
-        segment_sums(x_weight * x * x, levels[0].starts),
-        segment_sums(y_weight * y * y, levels[1].starts),
-        segment_sums(products, starts),
-        segment_sums((x_weight > 0).astype(np.float64), levels[0].starts),
-        segment_sums((y_weight > 0).astype(np.float64), levels[1].starts),
-    ]
-    return np.stack(columns, axis=-1)
 
 
 def _distances(levels: Levels, weights: Floats) -> tuple[Floats, Floats]:
@@ -219,7 +196,10 @@ def gaps_kept(
     for pairs in _pairs_between(ranked, units, stretch):
         selected = keep[stretch.buckets_of(pairs.gaps, len(keep))] & (pairs.relation < 2)
         changes = np.where(pairs.relation == 0, pairs.worth, -pairs.worth)[selected]
-        gaps, gains = _sum_equal_gaps(np.concatenate([gaps, pairs.gaps[selected]]), np.concatenate([gains, changes]))
+        gaps, which = np.unique(np.concatenate([gaps, pairs.gaps[selected]]), return_inverse=True)
+        all_gains = np.concatenate([gains, changes])
+        gains = np.zeros(len(gaps), np.int64)
+        np.add.at(gains, which, all_gains)
         if len(gaps) > room:
             return None
     return gaps, gains
@@ -245,13 +225,6 @@ class _Pairs(NamedTuple):
     gaps: Floats
     relation: NDArray[np.intp]
     worth: Counts
-
-
-def _sum_equal_gaps(gaps: Floats, gains: Counts) -> tuple[Floats, Counts]:
-    distinct, which = np.unique(gaps, return_inverse=True)
-    sums = np.zeros(len(distinct), np.int64)
-    np.add.at(sums, which, gains)
-    return distinct, sums
 
 
 def _firsts(starts: Counts) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Tokenization, n-gram matches and longest common subsequences of texts."""
+"""Tokens as numbers: tokenization, n-gram matches and longest common subsequences of texts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.tokens import SEPARATOR, SINGLE, CharClasses, TextColumn, Tokens, Value, from_lists, running_starts
+SEPARATOR, WORD, SINGLE = 1, 2, 3
+#: Added to the class of a non-ASCII character that lower-casing changes: texts without one need no copy.
+CHANGES = 4
+_CODE_POINTS = 0x110000
+#: A value of `json_arrays`.
+Value = str | tuple[str, ...] | None
+#: A column of `join_columns`: one text for all rows; texts one after another and where each begins, with the end of the
+#: last; or numbers and whether whole ones are written without their `.0`.
+TextColumn = bytes | tuple[memoryview, NDArray[np.int32]] | tuple[NDArray[np.float64], bool]
+_PAGE = 256
 
 _MARKS = frozenset(string.punctuation)
 # JSON has neither NaN nor infinity. A missing number is null; one too large for a double is read back as infinity.
@@ -29,6 +39,79 @@ _STOP_BEFORE_NON_DIGIT = re.compile(r"([.,])([^0-9])")
 _DASH_AFTER_DIGIT = re.compile(r"([0-9])-")
 
 
+class Tokens(NamedTuple):
+    """The tokens of several texts, concatenated: text t is `ids[starts[t]:starts[t + 1]]`.
+
+    Two tokens are equal exactly when their ids are. `words[i]` is the text of id i; `characters` leaves it empty,
+    because there an id is the character's code point.
+    """
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    words: list[str]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.starts)
+
+    def listed(self, text: int) -> list[int]:
+        ids: list[int] = self.ids[self.starts[text] : self.starts[text + 1]].tolist()
+        return ids
+
+
+def from_lists(token_lists: Sequence[Sequence[str]]) -> Tokens:
+    """Number the tokens of texts that are already split."""
+    seen: dict[str, int] = {}
+    ids = [seen.setdefault(token, len(seen)) for tokens in token_lists for token in tokens]
+    return Tokens(np.array(ids, np.int32), running_starts(map(len, token_lists)), list(seen))
+
+
+def relabel(tokens: Tokens, words: Sequence[str]) -> Tokens:
+    """Replace id i by that of `words[i]`, for example after stemming each distinct word. Equal words get one id."""
+    seen: dict[str, int] = {}
+    changed = np.array([seen.setdefault(word, len(seen)) for word in words], np.int32)
+    return Tokens(changed[tokens.ids] if len(words) else tokens.ids, tokens.starts, list(seen))
+
+
+def running_starts(lengths: Iterable[int]) -> NDArray[np.int64]:
+    """Return where texts of these lengths start, and where the last one ends."""
+    return np.cumsum([0, *lengths], dtype=np.int64)
+
+
+class CharClasses:
+    """The class of each character for `scan`: it separates tokens, belongs to a word, or is a token.
+
+    `classify` returns SEPARATOR, WORD or SINGLE for a character; it is called for 256 neighbours at a time, when a text
+    first contains one of them. With `case="lower"` texts are split after `str.lower`. The space always separates.
+    """
+
+    def __init__(self, classify: Callable[[str], int], *, case: Literal["keep", "lower"] = "keep") -> None:
+        self._classify = classify
+        self.case = case
+        #: One byte per code point: its class, plus CHANGES where lower-casing changes it; 0 before `fill`.
+        self.table = bytearray(_CODE_POINTS)
+        self.fill(0)  # The compiled loop reads ASCII classes without checking that they are filled.
+
+    def fill(self, code_point: int) -> None:
+        """Classify a character and its neighbours."""
+        first = code_point - code_point % _PAGE
+        for number in range(first, first + _PAGE):
+            character = chr(number)
+            kind = SEPARATOR if character == " " else self._classify(character)
+            if kind not in (SEPARATOR, WORD, SINGLE):
+                raise ValueError(f"classify({character!r}) must return SEPARATOR, WORD or SINGLE, got {kind!r}")
+            changes = self.case == "lower" and not character.isascii() and character.lower() != character
+            self.table[number] = kind + (CHANGES if changes else 0)
+
+    def __getitem__(self, code_point: int) -> int:
+        if not self.table[code_point]:
+            self.fill(code_point)
+        return self.table[code_point] & ~CHANGES
+
+
+# ---- Tokenization
+
+
 def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
     """Split texts into runs of WORD characters; a SINGLE character is a token alone, SEPARATOR characters end
     tokens."""
@@ -41,13 +124,30 @@ def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:
 def scan_13a(texts: Sequence[str]) -> Tokens:
     """Split texts into BLEU's usual words: mteval-v13a as in sacrebleu, including its handling of trailing
     whitespace."""
-    return from_lists([_words_13a(text) for text in texts])
+    token_lists = []
+    for text in texts:
+        text = _SYMBOL.sub(r" \1 ", f" {clean_13a(text)} ")
+        text = _STOP_AFTER_NON_DIGIT.sub(r"\1 \2 ", text)
+        text = _STOP_BEFORE_NON_DIGIT.sub(r" \1 \2", text)
+        token_lists.append(_DASH_AFTER_DIGIT.sub(r"\1 - ", text).split())
+    return from_lists(token_lists)
 
 
 def scan_chrf_words(texts: Sequence[str]) -> Tokens:
-    """Split texts into the words of chrF++: at whitespace, with one punctuation mark split off the end or the
+    """Split texts into the words of chrF++: at whitespace, with one punctuation mark split off the end or else the
     beginning."""
-    return from_lists([[part for word in text.split() for part in _split_mark(word)] for text in texts])
+    token_lists: list[list[str]] = []
+    for text in texts:
+        words: list[str] = []
+        for word in text.split():
+            if len(word) > 1 and word[-1] in _MARKS:
+                words += (word[:-1], word[-1])
+            elif len(word) > 1 and word[0] in _MARKS:
+                words += (word[0], word[1:])
+            else:
+                words.append(word)
+        token_lists.append(words)
+    return from_lists(token_lists)
 
 
 def characters(texts: Sequence[str]) -> Tokens:
@@ -78,16 +178,12 @@ def _list_texts(column: TextColumn, rows: int) -> list[bytes]:
     if isinstance(column, bytes):
         return [column] * rows
     first, second = column
-    if isinstance(second, bool):
-        return [_write_number(number, second) for number in np.asarray(first).tolist()]
-    return [bytes(first[start:end]) for start, end in pairwise(second.tolist())]
-
-
-def _write_number(number: float, short: bool) -> bytes:
-    text = repr(number)
-    if short and text.endswith(".0") and text != "-0.0":
-        text = text[:-2]
-    return _SPECIAL.get(text, text).encode("ascii")
+    if not isinstance(second, bool):
+        return [bytes(first[start:end]) for start, end in pairwise(second.tolist())]
+    texts = list(map(repr, np.asarray(first).tolist()))
+    if second:
+        texts = [text.removesuffix(".0") if text != "-0.0" else text for text in texts]
+    return [_SPECIAL.get(text, text).encode("ascii") for text in texts]
 
 
 class _Spacing(dict[int, str]):
@@ -104,13 +200,6 @@ class _Spacing(dict[int, str]):
         return spaced
 
 
-def _words_13a(text: str) -> list[str]:
-    text = _SYMBOL.sub(r" \1 ", f" {clean_13a(text)} ")
-    text = _STOP_AFTER_NON_DIGIT.sub(r"\1 \2 ", text)
-    text = _STOP_BEFORE_NON_DIGIT.sub(r" \1 \2", text)
-    return _DASH_AFTER_DIGIT.sub(r"\1 - ", text).split()
-
-
 def clean_13a(text: str) -> str:
     """Remove the markup and line breaks that mteval removes before it splits words."""
     text = text.rstrip().replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
@@ -119,36 +208,23 @@ def clean_13a(text: str) -> str:
     return text
 
 
-def _split_mark(word: str) -> tuple[str, ...]:
-    """Split one punctuation mark off a word, as chrF++ does, at its end or else at its beginning."""
-    if len(word) > 1 and word[-1] in _MARKS:
-        return word[:-1], word[-1]
-    if len(word) > 1 and word[0] in _MARKS:
-        return word[0], word[1:]
-    return (word,)
-
-
 # ---- N-grams that an output shares with its references
 
 
 def clipped_matches(
-    tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32], max_order: int
-) -> NDArray[np.int64]:
-    """Count, for each pair and each order up to `max_order`, the n-grams of the output that are in the reference, each
-    at most as often as it occurs there."""
-    starts = np.arange(len(references) + 1, dtype=np.int64)
-    return clipped_matches_grouped(tokens, outputs, references, starts, max_order)
-
-
-def clipped_matches_grouped(
     tokens: Tokens,
     outputs: NDArray[np.int32],
     references: NDArray[np.int32],
-    starts: NDArray[np.int64],
     max_order: int,
+    starts: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """Count as `clipped_matches` does, for outputs with several references: one row per record, whose pairs are
-    `starts[r]:starts[r + 1]`. An n-gram counts at most as often as in the reference where it occurs most."""
+    """Count, for each pair and each order up to `max_order`, the n-grams of the output that are in the reference, each
+    at most as often as it occurs there.
+
+    With `starts`, count for outputs with several references: one row per record, whose pairs are
+    `starts[r]:starts[r + 1]`. An n-gram counts at most as often as in the reference where it occurs most.
+    """
+    starts = np.arange(len(references) + 1) if starts is None else starts
 
     # Neighbouring records share references and the records of a system share none: a small cache suffices.
     @lru_cache(maxsize=32)
@@ -174,8 +250,14 @@ def clipped_matches_grouped(
 
 def lcs_lengths(tokens: Tokens, outputs: NDArray[np.int32], references: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return the length of the longest common subsequence of each pair."""
-    pairs = zip(outputs.tolist(), references.tolist(), strict=True)
-    return np.array([_length(tokens.listed(a), tokens.listed(b)) for a, b in pairs], np.int64)
+    lengths = []
+    for output, reference in zip(outputs.tolist(), references.tolist(), strict=True):
+        pattern, other = sorted((tokens.listed(output), tokens.listed(reference)), key=len)
+        last = full = (1 << len(pattern)) - 1
+        for row in _rows(pattern, other):
+            last = row
+        lengths.append((full & ~last).bit_count())
+    return np.array(lengths, np.int64)
 
 
 def union_lcs_hits(
@@ -204,14 +286,6 @@ def _rows(pattern: Sequence[int], other: Sequence[int]) -> Iterator[int]:
         shared = row & masks.get(token, 0)
         row = ((row + shared) | (row - shared)) & full
         yield row
-
-
-def _length(a: Sequence[int], b: Sequence[int]) -> int:
-    pattern, other = sorted((a, b), key=len)
-    last = full = (1 << len(pattern)) - 1
-    for row in _rows(pattern, other):
-        last = row
-    return (full & ~last).bit_count()
 
 
 def _union_hits(output: list[list[int]], reference: list[list[int]]) -> int:

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import InputError, SpecError
+from metrist.kernels.columns import segment_sums
 from metrist.metrics.base import Pairs, Reduce, Shard, hash_file, pairs_of, reduce_references
 from metrist.metrics.embedding.embedding import WeightedEmbedding, count_own_tokens, select_comparable
-from metrist.metrics.token_weights import segment_sums
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -71,19 +71,19 @@ class BertScore(WeightedEmbedding):
         rows = precision_recall(tokens, comparable.pairs)
         sums = rows.sum(axis=1)
         f = np.divide(2 * rows[:, 0] * rows[:, 1], sums, out=np.zeros_like(sums), where=sums != 0)
-        rows = self._reduce(np.column_stack([rows, f]), comparable.pairs)
+        rows = np.column_stack([rows, f])
+        starts = comparable.pairs.starts
+        if self.reduce != "native":
+            rows = reduce_references(rows, f, starts, self.reduce)
+        elif len(rows):
+            # The package takes the best precision, recall and f independently, possibly from different references.
+            rows = np.maximum.reduceat(rows, starts[:-1])
         if isinstance(self.rescale, str):
             layer = encoder.layers if self.resolved_layer is None else self.resolved_layer
             baseline = read_baseline(self.rescale, layer)
             rows = (rows - baseline) / (1 - baseline)
         parts = dict(zip(("precision", "recall", "f"), rows.T, strict=True))
         return self.make_scores(rows[:, 2], parts, comparable, states, pairs)
-
-    def _reduce(self, rows: Numbers, pairs: Pairs) -> Numbers:
-        if self.reduce != "native":
-            return reduce_references(rows, rows[:, 2], pairs.starts, self.reduce)
-        # The package takes the best precision, recall and f independently, possibly from different references.
-        return np.maximum.reduceat(rows, pairs.starts[:-1]) if len(rows) else rows
 
 
 # --- Greedy matching: each token is matched with the most similar token of the other text
@@ -147,24 +147,20 @@ def _match_group(tokens: TokenVectors, outputs: list[int], references: list[int]
     weights = np.concatenate([tokens.weights[rows] for rows in slices])
     starts = np.cumsum([0, *(rows.stop - rows.start for rows in slices)])
     result = np.zeros((len(outputs), len(references), 2))
-    for row, output in enumerate(outputs):
-        rows = tokens.rows(output)
-        best_in_references, best_in_output = _best_cosines(tokens.units[rows], units, starts)
-        result[row, :, 0] = tokens.weights[rows] @ best_in_references
-        result[row, :, 1] = np.add.reduceat(weights * best_in_output, starts[:-1])
+    step = max(1, _MAX_COSINES // max(1, len(units)))
+    for row, text in enumerate(outputs):
+        rows = tokens.rows(text)
+        output = tokens.units[rows]
+        # Each output token's highest cosine in each reference, and each reference token's highest in the output.
+        in_references = np.empty((len(output), len(references)), np.float32)
+        in_output = np.full(len(units), -1, np.float32)
+        for start in range(0, len(output), step):
+            cosines = np.clip(output[start : start + step] @ units.T, -1, 1)
+            np.maximum.reduceat(cosines, starts[:-1], axis=1, out=in_references[start : start + step])
+            np.maximum(in_output, cosines.max(axis=0), out=in_output)
+        result[row, :, 0] = tokens.weights[rows] @ in_references
+        result[row, :, 1] = np.add.reduceat(weights * in_output, starts[:-1])
     return result
-
-
-def _best_cosines(output: Vectors, references: Vectors, starts: NDArray[np.int64]) -> tuple[Vectors, Vectors]:
-    """Each output token's highest cosine in each reference, and each reference token's highest in the output."""
-    in_references = np.empty((len(output), len(starts) - 1), np.float32)
-    in_output = np.full(len(references), -1, np.float32)
-    step = max(1, _MAX_COSINES // max(1, len(references)))
-    for start in range(0, len(output), step):
-        cosines = np.clip(output[start : start + step] @ references.T, -1, 1)
-        np.maximum.reduceat(cosines, starts[:-1], axis=1, out=in_references[start : start + step])
-        np.maximum(in_output, cosines.max(axis=0), out=in_output)
-    return in_references, in_output
 
 
 # --- Layers and baselines

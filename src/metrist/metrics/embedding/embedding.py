@@ -212,22 +212,18 @@ class EmbeddingCosine(Embedding):
             pairs = pairs_of(shard)
         states = self.states(shard, [text.strip() for text in pairs.texts])
         comparable = select_comparable(pairs, count_own_tokens(states) > 0)
-        vectors = _pool_vectors(states, self.pooling)
+        # One unit vector per text; zeros for a text without tokens.
+        pooled = np.zeros((len(states), states.vectors.shape[1]))
+        filled = np.flatnonzero(np.diff(states.starts))
+        starts = states.starts[filled]
+        if self.pooling == "cls":
+            pooled[filled] = states.vectors[starts]
+        elif len(filled):
+            # The sum has the direction of the mean, and only the direction counts.
+            pooled[filled] = np.add.reduceat(states.vectors, starts, axis=0, dtype=np.float64)
+        norms = np.linalg.norm(pooled, axis=1, keepdims=True)
+        vectors = pooled / np.where(norms > 0, norms, 1)
         outputs, others = vectors[comparable.pairs.outputs], vectors[comparable.pairs.references]
         cosines = np.einsum("ij,ij->i", outputs, others).clip(-1, 1)
         values = reduce_references(cosines, cosines, comparable.pairs.starts, self.reduce)
         return self.make_scores(values, {}, comparable, states, pairs)
-
-
-def _pool_vectors(states: States, pooling: Pooling) -> NDArray[np.float64]:
-    """One unit vector per text; zeros for a text without tokens."""
-    pooled = np.zeros((len(states), states.vectors.shape[1]))
-    filled = np.flatnonzero(np.diff(states.starts))
-    starts = states.starts[filled]
-    if pooling == "cls":
-        pooled[filled] = states.vectors[starts]
-    elif len(filled):
-        # The sum has the direction of the mean, and only the direction counts.
-        pooled[filled] = np.add.reduceat(states.vectors, starts, axis=0, dtype=np.float64)
-    norms = np.linalg.norm(pooled, axis=1, keepdims=True)
-    return pooled / np.where(norms > 0, norms, 1)

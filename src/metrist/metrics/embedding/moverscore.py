@@ -61,26 +61,29 @@ class MoverScore(WeightedEmbedding):
     def score_part(self, shard: Shard) -> Scores:
         pairs, encoder = pairs_of(shard), self.encoder()
         states = self.states(shard, [encoder.word_start + text.strip() for text in pairs.texts])
-        weights = np.where(self._are_words(states), self.weights(states), 0.0)
+        distinct, positions = np.unique(states.tokens, return_inverse=True)
+        # Punctuation is no word and, with subwords='drop', neither is the continuation of one.
+        dropped = [
+            piece.removeprefix("##") in _PUNCTUATION or (self.subwords == "drop" and piece.startswith("##"))
+            for piece in encoder.pieces(distinct.tolist())
+        ]
+        are_words = ~np.array(dropped, bool)[positions.reshape(-1)] & ~states.special
+        weights = np.where(are_words, self.weights(states), 0.0)
         distributions = [self._distribution(states, weights, text) for text in range(len(states))]
         sizes = np.array([len(distribution.weights) for distribution in distributions])
         comparable = select_comparable(pairs, (sizes > 0) & (sizes <= MAX_WORDS))
         comparable = comparable._replace(failures=_explain_length(comparable.failures, sizes, pairs))
-        distances = _distances(distributions, comparable.pairs)
+        # Equal pairs are computed once.
+        by_pair: dict[tuple[int, int], float] = {}
+        keys = list(zip(comparable.pairs.outputs.tolist(), comparable.pairs.references.tolist(), strict=True))
+        for key in dict.fromkeys(keys):
+            output, reference = distributions[key[0]], distributions[key[1]]
+            costs = np.sqrt(np.maximum(2 - 2 * (output.vectors @ reference.vectors.T), 0))
+            by_pair[key] = earth_movers_distance(output.weights, reference.weights, costs)
+        distances = np.array([by_pair[key] for key in keys])
         rows = np.column_stack([1 / (1 + distances), distances])
         value, distance = reduce_references(rows, rows[:, 0], comparable.pairs.starts, self.reduce).T
         return self.make_scores(value, {"distance": distance}, comparable, states, pairs)
-
-    def _are_words(self, states: States) -> NDArray[np.bool_]:
-        """Which tokens are words: not punctuation and, with subwords='drop', not the continuation of a word."""
-        distinct, positions = np.unique(states.tokens, return_inverse=True)
-        pieces = self.encoder().pieces(distinct.tolist())
-        dropped = [
-            piece.removeprefix("##") in _PUNCTUATION or (self.subwords == "drop" and piece.startswith("##"))
-            for piece in pieces
-        ]
-        words: NDArray[np.bool_] = ~np.array(dropped, bool)[positions.reshape(-1)] & ~states.special
-        return words
 
     def _distribution(self, states: States, weights: Numbers, text: int) -> _WeightedNgrams:
         start, end = states.starts[text], states.starts[text + 1]
@@ -94,17 +97,6 @@ class MoverScore(WeightedEmbedding):
         means = np.einsum("kdn,kn->kd", vectors, ngram_weights / totals[:, None])
         norms = np.linalg.norm(means, axis=1, keepdims=True)
         return _WeightedNgrams(means / np.where(norms > 0, norms, 1), totals / totals.sum())
-
-
-def _distances(distributions: list[_WeightedNgrams], pairs: Pairs) -> Numbers:
-    """The earth mover's distance of each pair; equal pairs are computed once."""
-    distances: dict[tuple[int, int], float] = {}
-    keys = list(zip(pairs.outputs.tolist(), pairs.references.tolist(), strict=True))
-    for key in dict.fromkeys(keys):
-        output, reference = distributions[key[0]], distributions[key[1]]
-        costs = np.sqrt(np.maximum(2 - 2 * (output.vectors @ reference.vectors.T), 0))
-        distances[key] = earth_movers_distance(output.weights, reference.weights, costs)
-    return np.array([distances[key] for key in keys])
 
 
 def _explain_length(failures: dict[int, Failure], sizes: NDArray[np.int64], pairs: Pairs) -> dict[int, Failure]:
@@ -185,10 +177,7 @@ class _TransportTree:
         self.parent, self.flow = [-1] * size, [0.0] * size
         self.children: list[set[int]] = [set() for _ in range(size)]
         self.potentials = np.zeros(size)
-        self._build(routes)
-
-    def _build(self, routes: dict[tuple[int, int], float]) -> None:
-        neighbours: list[list[tuple[int, float]]] = [[] for _ in self.parent]
+        neighbours: list[list[tuple[int, float]]] = [[] for _ in range(size)]
         for (i, j), amount in routes.items():
             neighbours[i].append((self.supplies + j, amount))
             neighbours[self.supplies + j].append((i, amount))
@@ -209,10 +198,7 @@ class _TransportTree:
         saving = float(savings[i, j])
         if saving > -_TOLERANCE:
             return False
-        self._add_route(i, n + j, saving)
-        return True
-
-    def _add_route(self, i: int, j: int, saving: float) -> None:
+        j += n
         from_i, from_j = self._paths_to_common_ancestor(i, j)
         # Around the cycle that the new route closes, amounts fall and rise in turn; next to the new route they fall.
         leaving = min((*from_i[::2], *from_j[::2]), key=self.flow.__getitem__)
@@ -220,9 +206,23 @@ class _TransportTree:
         for path in (from_i, from_j):
             for step, node in enumerate(path):
                 self.flow[node] += amount if step % 2 else -amount
-        end, other = (i, j) if leaving in from_i else (j, i)
-        self._reattach(from_i if end == i else from_j, leaving, other, amount)
-        self._update_potentials(end, saving)
+        is_below_i = leaving in from_i
+        end, parent = (i, j) if is_below_i else (j, i)
+        path = from_i if is_below_i else from_j
+        # Cut the tree above `leaving` and attach the lower part to the new route, reversed along the path.
+        for node in path[: path.index(leaving) + 1]:
+            self.children[self.parent[node]].discard(node)
+            following = self.flow[node]
+            self._attach(node, parent, amount)
+            parent, amount = node, following
+        # Below `end`, potentials on its side change by the saving, those on the other side by its opposite.
+        subtree, position = [end], 0
+        while position < len(subtree):
+            subtree.extend(self.children[subtree[position]])
+            position += 1
+        nodes = np.array(subtree)
+        self.potentials[nodes] += np.where((nodes < n) == (end < n), saving, -saving)
+        return True
 
     def _paths_to_common_ancestor(self, i: int, j: int) -> tuple[list[int], list[int]]:
         """The nodes from i, and from j, up to their common ancestor, which is excluded."""
@@ -240,28 +240,9 @@ class _TransportTree:
             yield node
             node = self.parent[node]
 
-    def _reattach(self, path: list[int], leaving: int, other: int, amount: float) -> None:
-        """Cut the tree above `leaving` and attach the lower part to `other`, reversed along the path."""
-        parent, flow = other, amount
-        for node in path[: path.index(leaving) + 1]:
-            self.children[self.parent[node]].discard(node)
-            previous_flow = self.flow[node]
-            self._attach(node, parent, flow)
-            parent, flow = node, previous_flow
-
     def _attach(self, node: int, parent: int, amount: float) -> None:
         self.parent[node], self.flow[node] = parent, amount
         self.children[parent].add(node)
-
-    def _update_potentials(self, end: int, saving: float) -> None:
-        """Below `end`, potentials on its side change by the saving, those on the other side by its opposite."""
-        subtree, position = [end], 0
-        while position < len(subtree):
-            subtree.extend(self.children[subtree[position]])
-            position += 1
-        nodes = np.array(subtree)
-        same_side = (nodes < self.supplies) == (end < self.supplies)
-        self.potentials[nodes] += np.where(same_side, saving, -saving)
 
     def _cost(self, a: int, b: int) -> float:
         return float(self.costs[min(a, b), max(a, b) - self.supplies])

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -358,23 +359,18 @@ def _parse_error(row: JsonPairs) -> WrittenError:
         field: next((row.get(name) for name in names if row.get(name) is not None), None)
         for field, names in _NAMES.items()
     }
-    penalty = _parse_number(values.pop("penalty"))
+    number = values.pop("penalty")
+    penalty = None
+    if isinstance(number, str):
+        penalty = parse_penalty(number)
+    elif isinstance(number, int | float) and not isinstance(number, bool):
+        with suppress(OverflowError):
+            penalty = normalise_penalty(float(number))
     texts = {
         field: value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
         for field, value in values.items()
     }
     return WrittenError(**texts, penalty=penalty)
-
-
-def _parse_number(value: Any) -> float | None:
-    if isinstance(value, str):
-        return parse_penalty(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return normalise_penalty(float(value))
-    except OverflowError:
-        return None
 
 
 def _normalise_key(key: str) -> str:

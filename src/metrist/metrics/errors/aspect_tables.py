@@ -100,27 +100,24 @@ def parse_table(content: Mapping[str, Any], place: str) -> AspectTable:
     rows = content.get("aspects")
     if not isinstance(rows, list) or not rows:
         raise SpecError(f"{place}: the table has no aspects; {_FORM}")
-    aspects = tuple(_parse_aspect(row, f"{place}: aspect {number}") for number, row in enumerate(rows, 1))
+    aspects = []
+    for number, row in enumerate(rows, 1):
+        own = f"{place}: aspect {number}"
+        if not isinstance(row, Mapping) or not {"name", "definition"} <= row.keys():
+            raise SpecError(f"{own} lacks a name or a definition; {_FORM}")
+        if unknown := row.keys() - {"name", "definition", "errors"}:
+            raise SpecError(f"{own} has no {min(unknown)!r}; {_FORM}")
+        errors = row.get("errors", [])
+        if not isinstance(errors, list):
+            raise SpecError(f"{own}: errors must be a list of texts, got {errors!r}")
+        name, definition = (_check_text(row[key], f"{own}: {key}") for key in ("name", "definition"))
+        cases = tuple(_check_text(error, f"{own}: errors") for error in errors)
+        aspects.append(ErrorAspect(name=name, definition=definition, errors=cases))
     names = {aspect.name.strip().lower().replace("-", "_").replace(" ", "_") for aspect in aspects}
     if len(names) < len(aspects):
         raise SpecError(f"{place}: two aspects have the same name")
     texts = {key: _check_text(content[key], f"{place}: {key}") for key in ("output", "instruction") if key in content}
-    return AspectTable(task=_check_text(content.get("task", "task"), f"{place}: task"), aspects=aspects, **texts)
-
-
-def _parse_aspect(row: Any, place: str) -> ErrorAspect:
-    if not isinstance(row, Mapping) or not {"name", "definition"} <= row.keys():
-        raise SpecError(f"{place} lacks a name or a definition; {_FORM}")
-    if unknown := row.keys() - {"name", "definition", "errors"}:
-        raise SpecError(f"{place} has no {min(unknown)!r}; {_FORM}")
-    errors = row.get("errors", [])
-    if not isinstance(errors, list):
-        raise SpecError(f"{place}: errors must be a list of texts, got {errors!r}")
-    return ErrorAspect(
-        name=_check_text(row["name"], f"{place}: name"),
-        definition=_check_text(row["definition"], f"{place}: definition"),
-        errors=tuple(_check_text(error, f"{place}: errors") for error in errors),
-    )
+    return AspectTable(task=_check_text(content.get("task", "task"), f"{place}: task"), aspects=tuple(aspects), **texts)
 
 
 def _check_text(value: Any, place: str) -> str:

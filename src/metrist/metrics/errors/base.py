@@ -142,13 +142,17 @@ def merge_errors(analyses: Sequence[Sequence[Error]]) -> tuple[MergedError, ...]
                 open_groups[best][number] = error
             else:
                 groups.append({number: error})
-    return tuple(
-        MergedError(
-            error=_merge_group(list(group.values()), len(analyses)),
-            penalties=tuple(group[n].penalty or 0.0 if n in group else 0.0 for n in range(len(analyses))),
-        )
-        for group in groups
-    )
+    merged = []
+    for group in groups:
+        penalties = tuple(group[n].penalty or 0.0 if n in group else 0.0 for n in range(len(analyses)))
+        by_penalty = sorted(group.values(), key=lambda error: error.penalty or 0.0)
+        error = by_penalty[(len(by_penalty) - 1) // 2]
+        if len(analyses) > 1:
+            found = f"(found in {len(group)} of {len(analyses)} analyses)"
+            penalty = math.fsum(penalties) / len(analyses)
+            error = replace(error, penalty=penalty, explanation=f"{error.explanation} {found}".strip())
+        merged.append(MergedError(error=error, penalties=penalties))
+    return tuple(merged)
 
 
 def compute_spread(merged: Sequence[MergedError], counted: Sequence[Error]) -> float:
@@ -172,13 +176,3 @@ def compute_overlap(first: Error, second: Error) -> float:
         return 0.0
     both = min(first.end, second.end) - max(first.start, second.start)
     return max(both, 0) / max(max(first.end, second.end) - min(first.start, second.start), 1)
-
-
-def _merge_group(errors: Sequence[Error], analyses: int) -> Error:
-    if analyses == 1:
-        return errors[0]
-    by_penalty = sorted(errors, key=lambda error: error.penalty or 0.0)
-    median = by_penalty[(len(by_penalty) - 1) // 2]
-    penalty = math.fsum(error.penalty or 0.0 for error in errors) / analyses
-    explanation = f"{median.explanation} (found in {len(errors)} of {analyses} analyses)".strip()
-    return replace(median, penalty=penalty, explanation=explanation)

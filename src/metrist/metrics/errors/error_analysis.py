@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -78,7 +78,7 @@ from metrist.runtime import Runtime
 from metrist.scores import Failure, Score, Scores
 
 Reference = Literal["hidden", "shown"]
-ANALYSIS, AS_JSON, CHECK = "error_analysis", "error_analysis_json", "error_analysis_check"
+ANALYSIS, AS_JSON, CHECK = _TEMPLATES = ("error_analysis", "error_analysis_json", "error_analysis_check")
 
 # These texts are sent to the LLM: a change makes another metric.
 _WITH_REFERENCE = (
@@ -140,7 +140,7 @@ class ErrorAnalysis(ErrorMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._load_templates()
+        load_templates(_TEMPLATES, self.templates)
         if self.samples < 1:
             raise SpecError(f"{self.name}: samples must be at least 1, got {self.samples}")
         if self.samples > 1 and not self.temperature:
@@ -154,22 +154,27 @@ class ErrorAnalysis(ErrorMetric):
         return ("references",) if self.reference == "shown" else ()
 
     def prompt_text(self) -> str:
-        templates = self._load_templates()
+        templates = load_templates(_TEMPLATES, self.templates)
         names = [ANALYSIS, AS_JSON, *([CHECK] if self.check != NONE else [])]
         shared_table = self._shared_table()
         tables = shipped_tables().values() if shared_table is None else (shared_table,)
         examples = [repr(example) for example in read_examples(self.examples)] if self.examples else []
         return "\n".join([REMINDER, *(templates[name] for name in names), *map(format_toml, tables), *examples])
 
-    def _load_templates(self) -> Mapping[str, str]:
-        return load_templates((ANALYSIS, AS_JSON, CHECK), self.templates)
-
     def score(self, shard: Shard) -> Scores:
         records, runtime = shard.records, shard.runtime
         shared_table = self._shared_table()
         tables = [shared_table or choose_table(record.task) for record in records]
         questions = [self._build_questions(record, table) for record, table in zip(records, tables, strict=True)]
-        example_turns = self._example_turns(shared_table)
+        example_turns: tuple[Message, ...] = ()
+        for example in read_examples(self.examples) if self.examples else ():
+            question = self._build_questions(example.record, shared_table or choose_table(example.record.task))
+            example_turns += (
+                Message("user", question.analysis),
+                Message("assistant", example.analysis or describe_errors(example.errors)),
+                Message("user", question.as_json),
+                Message("assistant", json_answers.format_errors(example.errors, question.mark)),
+            )
         samples = [self._analyse(records, questions, example_turns, n, runtime) for n in range(self.samples)]
         analyses = [[sample[i] for sample in samples] for i in range(len(records))]
         merged = [
@@ -198,7 +203,7 @@ class ErrorAnalysis(ErrorMetric):
         """The questions about a record. With aspects='none', the LLM chooses what to look at."""
         aspects = self.aspects != NONE
         fenced = fence_texts(_prompt_texts(record, table, self.reference))
-        templates = self._load_templates()
+        templates = load_templates(_TEMPLATES, self.templates)
         names = f"one of {', '.join(table.names)}" if aspects else "what kind of error it is, in one or two words"
         return AnalysisQuestions(
             analysis=fill_template(
@@ -214,18 +219,6 @@ class ErrorAnalysis(ErrorMetric):
             as_json=fill_template(templates[AS_JSON], mark=fenced.mark, output=table.output, names=names),
             mark=fenced.mark,
         )
-
-    def _example_turns(self, shared_table: AspectTable | None) -> tuple[Message, ...]:
-        turns: list[Message] = []
-        for example in read_examples(self.examples) if self.examples else ():
-            questions = self._build_questions(example.record, shared_table or choose_table(example.record.task))
-            turns += [
-                Message("user", questions.analysis),
-                Message("assistant", example.analysis or describe_errors(example.errors)),
-                Message("user", questions.as_json),
-                Message("assistant", json_answers.format_errors(example.errors, questions.mark)),
-            ]
-        return tuple(turns)
 
     def _analyse(
         self,
@@ -271,7 +264,7 @@ class ErrorAnalysis(ErrorMetric):
         """The second pass, one entry per record. An error without a readable verdict is accepted, with a note."""
         if self.check == NONE:
             return [CheckedErrors(tuple(errors)) for errors in merged]
-        template = self._load_templates()[CHECK]
+        template = load_templates(_TEMPLATES, self.templates)[CHECK]
         questions = [
             build_check_question(record, table, error, self.reference, template)
             for record, table, errors in zip(records, tables, merged, strict=True)

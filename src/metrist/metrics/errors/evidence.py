@@ -145,14 +145,18 @@ def find_contradictions(output: str, sentence: CharacterSpan, source: str) -> li
     """The numbers, amounts and dates of a sentence for which the most similar sentence of the source gives another
     value. Values that the source has elsewhere count if the same words stand on both sides of either."""
     index = _index(source)
-    facts = _select(_list_values(output), sentence)
+    facts = [fact for fact in _list_values(output) if sentence[0] <= fact.start < sentence[1]]
     # What did not happen then may have happened at another time.
     if not facts or not index.values or _NEGATION.search(output, *sentence):
         return []
     unknown = [fact for fact in facts if not index.has_value(fact)]
-    if (aligned := index.align(output[slice(*sentence)])) is None:
+    # The sentence of the source that shares most words with this one, if it shares enough.
+    own = {stem for stem in _list_stems(output[slice(*sentence)]) if not stem[0].isdigit()}
+    shared = [(len(own & stems), span) for span, stems in index.sentences]
+    most, aligned = max(shared, key=lambda pair: pair[0], default=(0, (0, 0)))
+    if not most or most < _SAME_SUBJECT * len(own):
         return []
-    there = _select(index.values, aligned)
+    there = [fact for fact in index.values if aligned[0] <= fact.start < aligned[1]]
     candidates = _list_candidates(facts, there)
     found = []
     for fact in facts:
@@ -162,10 +166,6 @@ def find_contradictions(output: str, sentence: CharacterSpan, source: str) -> li
         if other and (fact in unknown or _count_neighbours(output, fact, source, other) == _BOTH):
             found.append(Contradiction(fact, fact.narrow(other), aligned))
     return found
-
-
-def _select(facts: Sequence[Fact], span: CharacterSpan) -> list[Fact]:
-    return [fact for fact in facts if span[0] <= fact.start < span[1]]
 
 
 @lru_cache(maxsize=1)
@@ -183,9 +183,10 @@ def _compare_facts(
     for fact in in_sentence:
         if fact.start >= marked[1] or fact.end <= marked[0] or any(map(fact.equals, in_passage)):
             continue
-        is_known = index.has(fact)
+        is_name = fact.kind == "name"
+        is_known = all(map(index.has_word, _WORD.findall(fact.text))) if is_name else index.has_value(fact)
         other = _find_counterpart(output, fact, source, candidates)
-        if other is not None and not (is_known and fact.kind == "name"):
+        if other is not None and not (is_known and is_name):
             yield describe_difference(fact, fact.narrow(other))
         elif not is_known:
             what = fact.kind if fact.kind in ("name", "date", "time") else "number"
@@ -334,18 +335,6 @@ class _SourceIndex:
     @cached_property
     def sentences(self) -> list[tuple[CharacterSpan, frozenset[str]]]:
         return [(span, frozenset(_list_stems(self.text[slice(*span)]))) for span in split_sentences(self.text)]
-
-    def align(self, sentence: str) -> CharacterSpan | None:
-        """The sentence of the source that shares most words with another one; None if none shares enough."""
-        own = {stem for stem in _list_stems(sentence) if not stem[0].isdigit()}
-        shared = [(len(own & stems), span) for span, stems in self.sentences]
-        most, span = max(shared, key=lambda pair: pair[0], default=(0, (0, 0)))
-        return span if most and most >= _SAME_SUBJECT * len(own) else None
-
-    def has(self, fact: Fact) -> bool:
-        if fact.kind == "name":
-            return all(self.has_word(word) for word in _WORD.findall(fact.text))
-        return self.has_value(fact)
 
     def has_value(self, fact: Fact) -> bool:
         return any(map(fact.equals, self.values))

@@ -180,25 +180,25 @@ class WordTable:
     def edit_shares(self, queries: Sequence[str]) -> Floats:
         """A row per query and a column per word: their edit distance divided by the longer length."""
         distances = np.empty((len(queries), len(self._words)))
-        for start in range(0, len(queries), _BLOCK):
-            distances[start : start + _BLOCK] = self._distances(queries[start : start + _BLOCK])
+        short = [n for n, query in enumerate(queries) if len(query) <= _MAX_BITS]
+        for start in range(0, len(short), _BLOCK):
+            block = short[start : start + _BLOCK]
+            distances[np.ix_(np.array(block), self._order)] = self._vectorised([queries[n] for n in block])
+        for row, query in enumerate(queries):
+            for column in self._long if len(query) <= _MAX_BITS else range(len(self._words)):
+                distances[row, column] = edit_distances(query, self._words[column], anywhere=False)[-1]
         longer = np.maximum(self._lengths, np.array([[len(query)] for query in queries]))
         shares: Floats = np.minimum(distances / longer, 1.0)
         return shares
 
-    def _distances(self, queries: Sequence[str]) -> NDArray[np.int64]:
-        distances = np.empty((len(queries), len(self._words)), dtype=np.int64)
-        short = [n for n, query in enumerate(queries) if len(query) <= _MAX_BITS]
-        if short:
-            distances[np.ix_(np.array(short), self._order)] = self._vectorised([queries[n] for n in short])
-        for row, query in enumerate(queries):
-            for column in self._long if len(query) <= _MAX_BITS else range(len(self._words)):
-                distances[row, column] = edit_distances(query, self._words[column], anywhere=False)[-1]
-        return distances
-
     def _vectorised(self, queries: Sequence[str]) -> NDArray[np.int64]:
         """Myers' bit-parallel algorithm with a query's characters in the bits: one step per character position."""
-        masks = self._masks(queries)
+        # By character, the bits at which a query has it. The last column is for characters that occur in no word.
+        masks = np.zeros((len(queries), len(self._alphabet) + 1), dtype=np.uint64)
+        for row, query in enumerate(queries):
+            for at, character in enumerate(query):
+                masks[row, self._alphabet.get(character, -1)] |= np.uint64(1 << at)
+        masks[:, -1] = 0
         sizes = np.array([[len(query)] for query in queries], dtype=np.uint64)
         one = np.uint64(1)
         last = one << (sizes - one)
@@ -217,16 +217,6 @@ class WordTable:
             rises[live], falls[live] = down | (all_bits & ~(same | up)), up & same
         return distances
 
-    def _masks(self, queries: Sequence[str]) -> NDArray[np.uint64]:
-        """By character index, the bits at which a query has that character."""
-        masks = np.zeros((len(queries), len(self._alphabet) + 1), dtype=np.uint64)
-        for row, query in enumerate(queries):
-            for at, character in enumerate(query):
-                masks[row, self._alphabet.get(character, -1)] |= np.uint64(1 << at)
-        # Characters that occur in no word.
-        masks[:, -1] = 0
-        return masks
-
 
 # Alignment by characters
 
@@ -240,7 +230,13 @@ def _match_characters(quote: str, text: str) -> FuzzyMatch | None:
     fewest = int(distances.min())
     if fewest > MAX_EDITED * len(quote):
         return None
-    start, end = _best_span(quote, text, (np.flatnonzero(distances == fewest) + 1).tolist(), fewest)
+    # Of the spans with the fewest edits, the one that cuts no words and is most similar in length.
+    spans = []
+    for end in (np.flatnonzero(distances == fewest) + 1).tolist():
+        behind = text[max(0, end - len(quote) - fewest) : end][::-1]
+        backward = edit_distances(quote[::-1], behind, anywhere=False)
+        spans += [(end - length, end) for length, edits in enumerate(backward, 1) if edits == fewest]
+    start, end = min(spans, key=lambda span: (count_cut_words(text, span), abs(span[1] - span[0] - len(quote)), span))
     lead = CLEAR_LEAD * len(quote)
     near = np.flatnonzero(distances - fewest < lead) + 1
     clear = bool((np.abs(near - end) < lead).all())
@@ -252,16 +248,6 @@ def _match_characters(quote: str, text: str) -> FuzzyMatch | None:
         word_end += 1
     clear = clear and (word_start, word_end) == (start, end)
     return FuzzyMatch(word_start, word_end, clear, 1 - fewest / len(quote))
-
-
-def _best_span(quote: str, text: str, ends: Sequence[int], fewest: int) -> tuple[int, int]:
-    """Of the spans with the fewest edits, the one that cuts no words and is most similar in length."""
-    spans = []
-    for end in ends:
-        behind = text[max(0, end - len(quote) - fewest) : end][::-1]
-        backward = edit_distances(quote[::-1], behind, anywhere=False)
-        spans += [(end - length, end) for length, edits in enumerate(backward, 1) if edits == fewest]
-    return min(spans, key=lambda span: (count_cut_words(text, span), abs(span[1] - span[0] - len(quote)), span))
 
 
 def edit_distances(quote: str, text: str, *, anywhere: bool) -> list[int]:

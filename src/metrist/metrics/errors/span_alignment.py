@@ -50,9 +50,8 @@ def align_quotes(quotes: Sequence[str], text: str) -> list[SpanMatch | None]:
     """The position of each quote, or None. Words that are quoted again refer to their next occurrence."""
     aligned: list[SpanMatch | None] = []
     repetitions: dict[str, int] = {}
-    normalised = normalise(text)
     for quote in quotes:
-        matches = _find_matches(quote, text, normalised)
+        matches = find_matches(quote, text)
         words = normalise(quote).text.strip()
         repetition = repetitions.get(words, 0)
         repetitions[words] = repetition + 1
@@ -62,13 +61,9 @@ def align_quotes(quotes: Sequence[str], text: str) -> list[SpanMatch | None]:
 
 def find_matches(quote: str, text: str) -> list[SpanMatch]:
     """All positions that the quote could refer to, found by the same method, the most likely first."""
-    return _find_matches(quote, text, normalise(text))
-
-
-def _find_matches(quote: str, text: str, normalised: NormalisedText) -> list[SpanMatch]:
     if not quote.strip():
         return []
-    forms = _quote_forms(quote)
+    normalised, forms = normalise(text), _quote_forms(quote)
     # Dots stand for words: where the quote ended is unknown.
     has_dots = _ELLIPSIS.search(quote) is not None
     occurs_once = bool(forms) and not has_dots and normalised.text.count(forms[-1]) == 1

@@ -153,15 +153,22 @@ def parse_tiger_answer(answer: str, prompt: str | None = None, *, truncated: boo
     text = _strip_prompt(answer, prompt)
     if not text.strip():
         return ErrorAnswer(failure="the answer is empty")
-    judged = _simplify(_extract_record_texts(prompt or ""))
+    # The part of the prompt with the record's texts; the rest names the labels, too.
+    before, request, _ = (prompt or "").rpartition(_REQUEST)
+    judged = _simplify(before.removeprefix(OPENING) if request else prompt or "")
     header = _find_header(text, judged)
     labels, has_quoted = _find_labels(text, header.end if header else 0, judged)
-    if has_quoted and not _are_complete(labels):
+    run = _find_longest_run(labels)
+    complete = 0 < len(run) == len(labels) and all(len(group) == len(_LABELS) for group in _group_by_error(run))
+    if has_quoted and not complete:
         return ErrorAnswer(failure="the answer cannot be told apart from the judged text, which imitates an answer")
-    errors, notes, complete = _parse_errors(text, labels, header)
-    if truncated and errors and _FINAL_PENALTY.search(text) and not _confirms(header, errors):
-        # The "1" at the end may be the start of "1.5".
-        errors[-1] = dataclasses.replace(errors[-1], penalty=None)
+    errors, notes, ends_complete = _parse_errors(text, labels, run, header)
+    if truncated and errors and _FINAL_PENALTY.search(text):
+        # The "1" at the end may be the start of "1.5", unless the header claims this number of errors and this total.
+        claimed = header.total if header and header.count == len(errors) else None
+        total = math.fsum(error.penalty or 0.0 for error in errors)
+        if claimed is None or not math.isclose(claimed, total, abs_tol=1e-6):
+            errors[-1] = dataclasses.replace(errors[-1], penalty=None)
     if header is None and not errors:
         return ErrorAnswer(failure="the answer has neither a header nor errors in the expected format")
     if header is None:
@@ -173,15 +180,8 @@ def parse_tiger_answer(answer: str, prompt: str | None = None, *, truncated: boo
         claimed_count=header.count if header else None,
         claimed_total=header.total if header else None,
         notes=notes,
-        truncated=(truncated or not complete) and bool(errors or (header and header.count)),
+        truncated=(truncated or not ends_complete) and bool(errors or (header and header.count)),
     )
-
-
-def _confirms(header: _Header | None, errors: Sequence[WrittenError]) -> bool:
-    """Whether the header claims exactly this number of errors and this total."""
-    if header is None or header.total is None or header.count != len(errors):
-        return False
-    return math.isclose(header.total, math.fsum(error.penalty or 0.0 for error in errors), abs_tol=1e-6)
 
 
 def _strip_prompt(answer: str, prompt: str | None) -> str:
@@ -200,12 +200,6 @@ def _strip_prompt(answer: str, prompt: str | None) -> str:
             return answer
         position += 1
     return answer[position:]
-
-
-def _extract_record_texts(prompt: str) -> str:
-    """The part of the prompt with the record's texts; the rest names the labels, too."""
-    end = prompt.rfind(_REQUEST)
-    return prompt[:end].removeprefix(OPENING) if end >= 0 else prompt
 
 
 def _simplify(text: str) -> str:
@@ -244,18 +238,12 @@ def _find_labels(text: str, start: int, judged: str) -> tuple[list[_FieldLabel],
     return labels, has_quoted
 
 
-def _are_complete(labels: Sequence[_FieldLabel]) -> bool:
-    run = _find_longest_run(labels)
-    return 0 < len(run) == len(labels) and all(len(group) == len(_LABELS) for group in _group_by_error(run))
-
-
 def _parse_errors(
-    text: str, labels: Sequence[_FieldLabel], header: _Header | None
+    text: str, labels: Sequence[_FieldLabel], run: list[_FieldLabel], header: _Header | None
 ) -> tuple[list[WrittenError], list[str], bool]:
     """The errors, notes on their numbering, and whether the last error is complete."""
     if not labels:
         return [], [], True
-    run = _find_longest_run(labels)
     notes: list[str] = []
     # Whether the labels are complete errors in sequence, whatever their numbers.
     in_sequence = all(label.field == n % len(_LABELS) for n, label in enumerate(labels))

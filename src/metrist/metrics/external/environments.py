@@ -254,17 +254,14 @@ def _run(name: str, title: str, command: Sequence[str], report: Report) -> None:
         except BaseException:
             process.kill()
             raise
-    if process.returncode:
-        raise ModelError(_explain_failure(name, title, tail))
-
-
-def _explain_failure(name: str, title: str, tail: Sequence[str]) -> str:
+    if not process.returncode:
+        return
     errors = [line for line in tail if re.match(r"(ERROR|fatal|error|\w*Error)\b", line)]
     # Behind "error: subprocess-exited-with-error" of pip is what the program says that it ran.
     reasons = [line for line in errors if "subprocess" not in line] or errors or list(tail)[-1:]
     reason = reasons[-1] if reasons else "it gave no reason"
-    advice = ""
+    advice = "Run"
     if any(sign in line for line in tail for sign in _OFFLINE):
         index = "" if "github.com" in reason else ", or set PIP_INDEX_URL to an index that can be reached"
         advice = f"Go online{index}; then run"
-    return f"setup of {name} failed at the step to {title}: {reason}. {advice or 'Run'} the same command again"
+    raise ModelError(f"setup of {name} failed at the step to {title}: {reason}. {advice} the same command again")

@@ -54,7 +54,7 @@ EMPTY_OUTPUTS, WITHOUT_SOURCE = "empty_outputs", "without_source"
 OUTSIDE = "outside"
 #: Alternatives requested for each token: the maximum of common servers.
 _ALTERNATIVES = 20
-RULES, QUESTION = "judge_rules", "judge_question"
+RULES, QUESTION = _TEMPLATES = ("judge_rules", "judge_question")
 _WITH_REASONS = (
     "Weigh the output against every aspect before you settle on a grade: the reasons come first, a few sentences with "
     "what is good and what is wrong, and the grades follow from them."
@@ -71,24 +71,6 @@ class JudgeQuestion:
     conversation: Conversation
     mark: str
     texts: tuple[str, ...]
-
-
-def build_question(
-    record: Record, rubric: Rubric, templates: Mapping[str, str], *, references: bool, reasons: bool
-) -> JudgeQuestion:
-    """The question about a record, covering all aspects of the rubric."""
-    texts = record_texts(record, references=references)
-    fenced = fence_texts(texts)
-    prompt = fill_template(
-        templates[QUESTION],
-        material=fenced.text,
-        mark=fenced.mark,
-        references=(_SEVERAL_REFERENCES if len(record.references) > 1 else _ONE_REFERENCE) if references else "",
-        reasons="Reasons first, then grades. " if reasons else "",
-        form=_answer_form(rubric.aspects, fenced.mark, reasons=reasons),
-    )
-    conversation = (Message("system", build_rules(rubric, templates[RULES], reasons=reasons)), Message("user", prompt))
-    return JudgeQuestion(conversation=conversation, mark=fenced.mark, texts=tuple(text.text for text in texts))
 
 
 def record_texts(record: Record, *, references: bool) -> list[PromptText]:
@@ -158,15 +140,17 @@ class Judge(LLMMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         rubric = self.load_rubric()
-        self._load_templates()
+        load_templates(_TEMPLATES, self.templates)
         aspects = self._value_aspects(rubric)
-        if self.method == "expectation":
-            for aspect in aspects:
-                if problem := find_scale_problem(aspect):
-                    raise SpecError(
-                        f"{self.name}: method='expectation' does not work for the aspect {aspect.name!r}: {problem}",
-                        code="unsupported",
-                    )
+        for aspect in aspects if self.method == "expectation" else ():
+            problem = "its levels are categories" if aspect.categorical else ""
+            if not problem and any(not re.fullmatch(r"\d{1,2}", level.name) for level in aspect.levels):
+                problem = "its levels must be whole numbers from 0 to 99, which a model writes as one or two tokens"
+            if problem:
+                raise SpecError(
+                    f"{self.name}: method='expectation' does not work for the aspect {aspect.name!r}: {problem}",
+                    code="unsupported",
+                )
         object.__setattr__(self, "bounds", aspects[0].bounds)
         object.__setattr__(self, "higher_is_better", rubric.higher_is_better)
 
@@ -189,11 +173,9 @@ class Judge(LLMMetric):
     def load_rubric(self) -> Rubric:
         return load_rubric(self.rubric)
 
-    def _load_templates(self) -> Mapping[str, str]:
-        return load_templates((RULES, QUESTION), self.templates)
-
     def prompt_text(self) -> str:
-        rubric, templates, reasons = self.load_rubric(), self._load_templates(), self._asks_reasons
+        rubric, reasons = self.load_rubric(), self._asks_reasons
+        templates = load_templates(_TEMPLATES, self.templates)
         return "\n".join(
             [
                 build_rules(rubric, templates[RULES], reasons=reasons),
@@ -252,13 +234,28 @@ class Judge(LLMMetric):
         return rubric.aspects
 
     def _build_questions(self, records: Sequence[Record], rubrics: Sequence[Rubric]) -> list[JudgeQuestion]:
-        references = self.reference == "shown"
-        templates = self._load_templates()
-        return [
-            build_question(record, rubric, templates, references=references, reasons=self._asks_reasons)
-            for record in records
-            for rubric in rubrics
-        ]
+        """A question per record and rubric, covering all aspects of the rubric."""
+        shown, reasons = self.reference == "shown", self._asks_reasons
+        templates = load_templates(_TEMPLATES, self.templates)
+        systems = [Message("system", build_rules(rubric, templates[RULES], reasons=reasons)) for rubric in rubrics]
+        questions = []
+        for record in records:
+            texts = record_texts(record, references=shown)
+            fenced = fence_texts(texts)
+            about_references = _SEVERAL_REFERENCES if len(record.references) > 1 else _ONE_REFERENCE
+            for rubric, system in zip(rubrics, systems, strict=True):
+                prompt = fill_template(
+                    templates[QUESTION],
+                    material=fenced.text,
+                    mark=fenced.mark,
+                    references=about_references if shown else "",
+                    reasons="Reasons first, then grades. " if reasons else "",
+                    form=_answer_form(rubric.aspects, fenced.mark, reasons=reasons),
+                )
+                conversation = (system, Message("user", prompt))
+                own = tuple(text.text for text in texts)
+                questions.append(JudgeQuestion(conversation=conversation, mark=fenced.mark, texts=own))
+        return questions
 
     def _score_answers(self, shard: Shard) -> list[Score]:
         """Ask one question per record, covering all aspects."""
@@ -306,9 +303,20 @@ class Judge(LLMMetric):
             f"{self.llm} returns no token probabilities, which method='expectation' needs: use a server that does, "
             "transformers in process, or method='answer'"
         )
-        scores = ask_for_scores(self, conversations, sampling, shard.runtime, parse, needs_logprobs=needs_logprobs)
-        rows = [scores[start : start + len(aspects)] for start in range(0, len(scores), len(aspects))]
-        return [_combine_aspects(aspects, row) for row in rows]
+        answers = ask_for_scores(self, conversations, sampling, shard.runtime, parse, needs_logprobs=needs_logprobs)
+        scores = []
+        for start in range(0, len(answers), len(aspects)):
+            own = answers[start : start + len(aspects)]
+            usage = merge_usage(score.usage for score in own)
+            if failed := next((score for score in own if score.failure is not None), None):
+                failure = Failure.combine(score.failure for score in own)
+                scores.append(replace(failed, failure=failure, usage=usage))
+                continue
+            parts = {aspect.name: score.value for aspect, score in zip(aspects, own, strict=True)}
+            value = math.fsum(parts.values()) / len(parts)
+            outside = max(score.parts[OUTSIDE] for score in own)
+            scores.append(Score(value=value, parts={**parts, OUTSIDE: outside}, usage=usage))
+        return scores
 
 
 _NO_SOURCE = Failure(FailureKind.missing_input, "the record has no source, which the rubric needs")
@@ -330,15 +338,6 @@ def describe_odd_records(judge: Metric, scores: Scores) -> list[str]:
     if 0 < bare < len(graded):
         texts.append(f"{bare:,} of {len(graded):,} outputs graded without a source, which the others have")
     return [f"{judge.label}: {', '.join(texts)}"] if texts else []
-
-
-def _combine_aspects(aspects: Sequence[Aspect], scores: Sequence[Score]) -> Score:
-    usage = merge_usage(score.usage for score in scores)
-    if failed := next((score for score in scores if score.failure is not None), None):
-        return replace(failed, failure=Failure.combine(score.failure for score in scores), usage=usage)
-    parts = {aspect.name: score.value for aspect, score in zip(aspects, scores, strict=True)}
-    outside = max(score.parts[OUTSIDE] for score in scores)
-    return Score(value=math.fsum(parts.values()) / len(parts), parts={**parts, OUTSIDE: outside}, usage=usage)
 
 
 # --- The grades of an answer: only those that the rubric offers, and only the judge's own
@@ -445,25 +444,23 @@ class ExpectedGrade:
     outside: float
 
 
-def find_scale_problem(aspect: Aspect) -> str | None:
-    """Why the aspect's scale has no expectation; None if it has one."""
-    if aspect.categorical:
-        return "its levels are categories"
-    if any(not re.fullmatch(r"\d{1,2}", level.name) for level in aspect.levels):
-        return "its levels must be whole numbers from 0 to 99, which a model writes as one or two tokens"
-    return None
-
-
 def compute_expected_grade(tokens: Sequence[TokenChoice], span: tuple[int, int], aspect: Aspect) -> ExpectedGrade:
     """The expectation at the grade at offsets `span` of the tokens' text."""
-    at, digits = _find_grade_token(tokens, span)
+    # The token in which the grade begins, and the grade's digits in it.
+    grade = re.search(r"\d+", join_tokens(tokens)[slice(*span)])
+    offset = span[0] + (grade.start() if grade else 0)
+    ends = accumulate(len(token.text) for token in tokens)
+    at = next(index for index, end in enumerate(ends) if offset < end)
+    written = _DIGITS.fullmatch(tokens[at].text)
+    if not written:
+        raise UnparsableAnswer("the grade shares a token with other words, so its probability is unknown")
     # The probability that the next token continues with another digit, by digit.
     next_digits: dict[str, float] = {}
     for token in tokens[at + 1 : at + 2]:
         for text, p in _token_probabilities(token):
             if text[:1].isdigit():
                 next_digits[text[0]] = next_digits.get(text[0], 0.0) + p
-    mass, unclear = _level_probabilities(tokens[at], digits, next_digits, aspect)
+    mass, unclear = _level_probabilities(tokens[at], written["digits"], next_digits, aspect)
     inside = math.fsum(mass.values())
     if not inside:
         raise UnparsableAnswer(f"{aspect.name}: none of the model's likely tokens is a grade of the rubric")
@@ -479,17 +476,6 @@ def compute_expected_grade(tokens: Sequence[TokenChoice], span: tuple[int, int],
 
 def join_tokens(tokens: Sequence[TokenChoice]) -> str:
     return "".join(token.text for token in tokens)
-
-
-def _find_grade_token(tokens: Sequence[TokenChoice], span: tuple[int, int]) -> tuple[int, str]:
-    """The index of the token in which the grade begins, and the grade's digits in it."""
-    grade = re.search(r"\d+", join_tokens(tokens)[slice(*span)])
-    offset = span[0] + (grade.start() if grade else 0)
-    ends = accumulate(len(token.text) for token in tokens)
-    index = next(index for index, end in enumerate(ends) if offset < end)
-    if match := _DIGITS.fullmatch(tokens[index].text):
-        return index, match["digits"]
-    raise UnparsableAnswer("the grade shares a token with other words, so its probability is unknown")
 
 
 def _level_probabilities(

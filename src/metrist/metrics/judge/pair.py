@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from metrist.errors import SpecError, agree, format_count
 from metrist.llm.messages import Completion, Message
@@ -19,11 +19,11 @@ from metrist.metrics.judge.rubrics import MARK_KEY, REASONS_KEY, Aspect, Level, 
 from metrist.metrics.llm_metric import LLMMetric, ask_and_parse, sum_usage
 from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template, load_templates
 from metrist.ratings import Choice
-from metrist.records import Need, Pair, Record
+from metrist.records import Need, Pair
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 
-_RULES, _QUESTION = "judge_pair_rules", "judge_pair"
+_RULES, _QUESTION = _TEMPLATES = ("judge_pair_rules", "judge_pair")
 #: The choice is parsed like a grade, with the same protection against text that imitates answers.
 _BETTER = Aspect(
     "better", "Which output is better?", (Level("A", 1), Level("B", -1), Level("tie", 0)), categorical=True
@@ -40,13 +40,11 @@ _NEEDS: Mapping[str, tuple[Need, ...]] = {"hidden": (), "shown": ("references",)
 _ORDERS = ("in the given order", "in reverse order")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedChoice:
-    """One answer's choice between the outputs in the order shown, with its reasons; or why there is none."""
+class ParsedChoice(NamedTuple):
+    """One answer's choice between the outputs in the order shown, with its reasons."""
 
-    choice: Choice | None = None
-    reasons: str = ""
-    failure: Failure | None = None
+    choice: Choice
+    reasons: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +71,7 @@ class JudgePair(Comparator, LLMMetric):
         if self.criteria is not None and self.rubric is not None:
             raise SpecError(f"{self.name}: set either criteria or rubric, not both", code="conflict")
         self.describe_criteria()
-        self._load_templates()
+        load_templates(_TEMPLATES, self.templates)
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -81,10 +79,23 @@ class JudgePair(Comparator, LLMMetric):
         return tuple(dict.fromkeys((*rubric, *_NEEDS[self.reference])))
 
     def prompt_text(self) -> str:
-        return "\n".join([self._build_rules(), self._load_templates()[_QUESTION], _ABOUT_REFERENCES, _answer_form("")])
+        templates = load_templates(_TEMPLATES, self.templates)
+        rules = fill_template(templates[_RULES], reminder=REMINDER, criteria=self.describe_criteria())
+        return "\n".join([rules, templates[_QUESTION], _ABOUT_REFERENCES, _answer_form("")])
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
-        decided = {i: judgment for i, pair in enumerate(pairs) if (judgment := self._decide_without_llm(pair))}
+        decided: dict[int, Judgment] = {}
+        for i, pair in enumerate(pairs):
+            *first, _ = record_texts(pair.first, references=self.reference == "shown")
+            *second, _ = record_texts(pair.second, references=self.reference == "shown")
+            if first != second:
+                name = next(text.name for text in (*first, *second) if text not in first or text not in second)
+                decided[i] = Judgment.failed(
+                    f"the two records differ in {name}, by which they are judged: give both the same"
+                )
+            elif pair.first.output == pair.second.output:
+                explanation = "The two outputs are equal; the LLM was not asked."
+                decided[i] = Judgment(preference="tie", explanation=explanation)
         undecided = [pair for i, pair in enumerate(pairs) if i not in decided]
         judgments = iter(self._ask(undecided, getattr(pairs, "runtime", None)))
         return [decided.get(i) or next(judgments) for i in range(len(pairs))]
@@ -98,25 +109,26 @@ class JudgePair(Comparator, LLMMetric):
         changed = f"{sum(flips):,} of {format_count(len(flips), 'choice')} changed with the order"
         return [f"{self.label}: {changed} and {agree(sum(flips), 'counts as a tie', 'count as ties')}"]
 
-    def _decide_without_llm(self, pair: Pair) -> Judgment | None:
-        """The judgment of a pair that needs no question; None for others."""
-        references = self.reference == "shown"
-        *first_context, _ = record_texts(pair.first, references=references)
-        *second_context, _ = record_texts(pair.second, references=references)
-        if first_context != second_context:
-            both = (*first_context, *second_context)
-            name = next(text.name for text in both if text not in first_context or text not in second_context)
-            return Judgment.failed(f"the two records differ in {name}, by which they are judged: give both the same")
-        if pair.first.output == pair.second.output:
-            return Judgment(preference="tie", explanation="The two outputs are equal; the LLM was not asked.")
-        return None
-
     def _ask(self, pairs: Sequence[Pair], runtime: Runtime | None) -> list[Judgment]:
-        questions = []
+        templates, shown = load_templates(_TEMPLATES, self.templates), self.reference == "shown"
+        rules = fill_template(templates[_RULES], reminder=REMINDER, criteria=self.describe_criteria())
+        questions: list[JudgeQuestion] = []
         for pair in pairs:
             both = [(pair.first, pair.second), (pair.second, pair.first)]
-            orders = both if self.orders == "both" else [both[_is_reversed(pair)]]
-            questions += [self._build_question(*order) for order in orders]
+            for first, second in both if self.orders == "both" else [both[_is_reversed(pair)]]:
+                *context, output = record_texts(first, references=shown)
+                texts = [*context, replace(output, name="output A"), PromptText("output B", second.output)]
+                fenced = fence_texts(texts)
+                prompt = fill_template(
+                    templates[_QUESTION],
+                    material=fenced.text,
+                    mark=fenced.mark,
+                    references=_ABOUT_REFERENCES if shown else "",
+                    form=_answer_form(fenced.mark),
+                )
+                conversation = (Message("system", rules), Message("user", prompt))
+                own = tuple(text.text for text in texts)
+                questions.append(JudgeQuestion(conversation=conversation, mark=fenced.mark, texts=own))
         sampling = self.sampling(schema=answer_schema([_BETTER], reasons=True))
         results = ask_and_parse(
             self,
@@ -125,42 +137,50 @@ class JudgePair(Comparator, LLMMetric):
             runtime,
             lambda index, answer: parse_choice(answer, questions[index]),
         )
+        size = len(questions) // max(len(pairs), 1)
+        return [self._judge(pair, results[i * size : (i + 1) * size]) for i, pair in enumerate(pairs)]
+
+    def _judge(self, pair: Pair, results: Sequence[tuple[Completion, ParsedChoice | Failure]]) -> Judgment:
+        """The judgment from the answers for one or both orders. If one of two is missing the pair fails: the other
+        alone could be an order effect."""
         answers = [answer for answer, _ in results]
-        choices = []
-        for answer, result in results:
-            if isinstance(result, Failure):
-                result = ParsedChoice(failure=result, reasons="" if answer.failure else answer.text.strip())
-            choices.append(result)
+        raws = tuple(answer.text for answer in answers)
+        shown = tuple(result.choice for _, result in results if isinstance(result, ParsedChoice))
+        failures = {i: result for i, (_, result) in enumerate(results) if isinstance(result, Failure)}
+        unreadable = [
+            answers[i]
+            for i, failure in failures.items()
+            if failure.kind is FailureKind.unparsable and answers[i].failure is None
+        ]
+        usage = sum_usage(answers, unreadable)
+        reasons = [
+            result.reasons if isinstance(result, ParsedChoice) else "" if answer.failure else answer.text.strip()
+            for answer, result in results
+        ]
         if self.orders == "one":
-            rows = zip(choices, answers, map(_is_reversed, pairs), strict=True)
-            return [_judge_one_order(choice, answer, is_reversed) for choice, answer, is_reversed in rows]
-        return [_judge_both_orders(choices[i : i + 2], answers[i : i + 2]) for i in range(0, len(choices), 2)]
+            if failures:
+                return Judgment.failed(failures[0], raws=raws, usage=usage)
+            is_reversed = _is_reversed(pair)
+            note = "(output A is the second of the pair) " if is_reversed else ""
+            choice = REVERSED[shown[0]] if is_reversed else shown[0]
+            return Judgment(preference=choice, explanation=f"{note}{reasons[0]}", shown=shown, raws=raws, usage=usage)
+        explanation = "\n\n".join(f"{order}: {reason}" for order, reason in zip(_ORDERS, reasons, strict=True))
+        if failures:
+            first, failure = next(iter(failures.items()))
+            kind = Failure.combine(failures.values()).kind
+            message = f"asked {_ORDERS[first]}: {failure}"
+            return Judgment.failed(message, kind, explanation=explanation, raws=raws, usage=usage)
+        flipped = shown[0] != REVERSED[shown[1]]
+        choice = "tie" if flipped else shown[0]
+        return Judgment(
+            preference=choice, explanation=explanation, flipped=flipped, shown=shown, raws=raws, usage=usage
+        )
 
     def describe_criteria(self) -> str:
         """What makes an output better, as the LLM is told."""
         if self.rubric is None:
             return self.criteria or _GENERAL_CRITERIA
         return "\n".join(f"- {aspect.name}: {aspect.question}" for aspect in load_rubric(self.rubric).aspects)
-
-    def _load_templates(self) -> Mapping[str, str]:
-        return load_templates((_RULES, _QUESTION), self.templates)
-
-    def _build_rules(self) -> str:
-        return fill_template(self._load_templates()[_RULES], reminder=REMINDER, criteria=self.describe_criteria())
-
-    def _build_question(self, first: Record, second: Record) -> JudgeQuestion:
-        *context, output = record_texts(first, references=self.reference == "shown")
-        texts = [*context, replace(output, name="output A"), PromptText("output B", second.output)]
-        fenced = fence_texts(texts)
-        prompt = fill_template(
-            self._load_templates()[_QUESTION],
-            material=fenced.text,
-            mark=fenced.mark,
-            references=_ABOUT_REFERENCES if self.reference == "shown" else "",
-            form=_answer_form(fenced.mark),
-        )
-        conversation = (Message("system", self._build_rules()), Message("user", prompt))
-        return JudgeQuestion(conversation=conversation, mark=fenced.mark, texts=tuple(text.text for text in texts))
 
 
 def parse_choice(answer: Completion, question: JudgeQuestion) -> ParsedChoice:
@@ -170,50 +190,9 @@ def parse_choice(answer: Completion, question: JudgeQuestion) -> ParsedChoice:
     return ParsedChoice(choice=_CHOICES[grades.levels[_BETTER.name].name], reasons=grades.reasons)
 
 
-def _sum_usage(choices: Sequence[ParsedChoice], answers: Sequence[Completion]) -> dict[str, Any]:
-    unreadable = [
-        answer
-        for choice, answer in zip(choices, answers, strict=True)
-        if choice.failure is not None and choice.failure.kind is FailureKind.unparsable and answer.failure is None
-    ]
-    return sum_usage(answers, unreadable)
-
-
 def _answer_form(mark: str) -> str:
     # The slot for the choice is not valid JSON: an LLM that repeats the form has not chosen.
     return f'{{"{REASONS_KEY}": "…", "{_BETTER.name}": <"A" or "B" or "tie">, "{MARK_KEY}": "{mark}"}}'
-
-
-def _judge_one_order(choice: ParsedChoice, answer: Completion, is_reversed: bool) -> Judgment:
-    raws = (answer.text,)
-    usage = _sum_usage([choice], [answer])
-    if choice.choice is None:
-        return Judgment.failed(choice.failure or "", raws=raws, usage=usage)
-    note = "(output A is the second of the pair) " if is_reversed else ""
-    return Judgment(
-        preference=REVERSED[choice.choice] if is_reversed else choice.choice,
-        explanation=f"{note}{choice.reasons}",
-        shown=(choice.choice,),
-        raws=raws,
-        usage=usage,
-    )
-
-
-def _judge_both_orders(choices: Sequence[ParsedChoice], answers: Sequence[Completion]) -> Judgment:
-    """One judgment from two answers. If one is missing the pair fails: the other alone could be an order effect."""
-    usage = _sum_usage(choices, answers)
-    raws = tuple(answer.text for answer in answers)
-    by_order = dict(zip(_ORDERS, choices, strict=True))
-    reasons = "\n\n".join(f"{order}: {choice.reasons}" for order, choice in by_order.items())
-    for order, choice in by_order.items():
-        if choice.failure is not None:
-            kind = Failure.combine(other.failure for other in choices).kind
-            message = f"asked {order}: {choice.failure}"
-            return Judgment.failed(message, kind, explanation=reasons, raws=raws, usage=usage)
-    shown = tuple(choice.choice for choice in choices if choice.choice is not None)
-    flipped = shown[0] != REVERSED[shown[1]]
-    preference: Choice = "tie" if flipped else shown[0]
-    return Judgment(preference=preference, explanation=reasons, flipped=flipped, shown=shown, raws=raws, usage=usage)
 
 
 def _is_reversed(pair: Pair) -> bool:

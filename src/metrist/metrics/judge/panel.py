@@ -16,7 +16,6 @@ from metrist.metrics.comparator import Comparator, Judgment, build_comparator
 from metrist.metrics.judge.judge import describe_odd_records
 from metrist.metrics.llm_metric import cost_remarks, coverage_remarks, is_retryable, merge_usage
 from metrist.metrics.registry import build
-from metrist.ratings import Choice
 from metrist.records import Need, Pair
 from metrist.scores import Failure, Score, Scores
 
@@ -159,8 +158,10 @@ class PanelPair(Jury, Comparator):
             message = f"only {len(choices)} of {len(judgments)} judges chose ({reasons})"
             return Judgment.failed(message, kind, explanation=explanation, raws=raws, usage=usage)
         flips = [judgment.flipped for judgment in judgments if judgment.flipped is not None]
+        (first, most), *others = Counter(choices).most_common()
         return Judgment(
-            preference=_majority(choices),
+            # A tie if no choice has the most votes.
+            preference="tie" if others and others[0][1] == most else first,
             explanation=explanation,
             # Flipped if the order decided for most of the judges who saw both orders.
             flipped=2 * sum(flips) > len(flips) if flips else None,
@@ -179,9 +180,3 @@ def _vote(values: Sequence[float], vote: Vote) -> float:
         # The mean of the most frequent grades, if several are equally frequent.
         values = [value for value, count in counts.items() if count == most]
     return math.fsum(values) / len(values)
-
-
-def _majority(choices: Sequence[Choice]) -> Choice:
-    """The choice of most judges; a tie if no choice has the most votes."""
-    (first, most), *others = Counter(choices).most_common()
-    return "tie" if others and others[0][1] == most else first

@@ -168,14 +168,11 @@ def parse_rubric(text: str, place: str) -> Rubric:
     needs = table.get("needs", [])
     if not isinstance(needs, list) or not all(need in get_args(Need) for need in needs):
         raise SpecError(f"{place}: needs must be a list of {', '.join(map(repr, get_args(Need)))}, got {needs!r}")
-    return Rubric(place, about, _parse_aspects(place, table.get("aspects")), reasons, higher, tuple(needs))
-
-
-def _parse_aspects(place: str, table: Any) -> tuple[Aspect, ...]:
-    if not isinstance(table, dict) or not table:
+    aspects = table.get("aspects")
+    if not isinstance(aspects, dict) or not aspects:
         raise SpecError(f"{place}: expected at least one table [aspects.NAME] with a question and levels")
     seen: set[str] = set()
-    for name in table:
+    for name in aspects:
         if not _NAME.fullmatch(name):
             raise SpecError(
                 f"{place}: an aspect's name must be a letter followed by letters, digits, _ and -, got {name!r}"
@@ -184,7 +181,8 @@ def _parse_aspects(place: str, table: Any) -> tuple[Aspect, ...]:
             problem = "is reserved" if name.lower() in _RESERVED else "occurs twice (case is ignored)"
             raise SpecError(f"{place}: the aspect name {name!r} {problem}; choose another")
         seen.add(name.lower())
-    return tuple(_parse_aspect(place, name, aspect) for name, aspect in table.items())
+    parsed = tuple(_parse_aspect(place, name, aspect) for name, aspect in aspects.items())
+    return Rubric(place, about, parsed, reasons, higher, tuple(needs))
 
 
 def _parse_aspect(place: str, name: str, table: Any) -> Aspect:
@@ -198,26 +196,22 @@ def _parse_aspect(place: str, name: str, table: Any) -> Aspect:
     meanings = table.get("levels", {})
     if not isinstance(meanings, dict):
         raise SpecError(f"{place}: {key}.levels must be a table of grades with their meanings, got {meanings!r}")
+    categorical = False
     if "scale" in table:
-        levels, categorical = _parse_scale(place, key, table["scale"], meanings), False
+        levels = _parse_scale(place, key, table["scale"], meanings)
     else:
-        levels, categorical = _parse_levels(place, key, meanings)
+        categorical = any(isinstance(entry, dict) and "value" in entry for entry in meanings.values())
+        parse = _parse_category if categorical else _parse_grade
+        levels = tuple(parse(place, f"{key}.levels", level, entry) for level, entry in meanings.items())
+        if len({level.name.lower() for level in levels}) < len(levels):
+            raise SpecError(f"{place}: {key}.levels names a level twice: {', '.join(meanings)}")
+        if not categorical:
+            levels = tuple(sorted(levels, key=lambda level: level.value))
     if len({level.value for level in levels}) < 2:
         raise SpecError(
             f"{place}: {key} needs at least two levels of different value, got {len(levels)}", code="too_little_data"
         )
     return Aspect(name, question, levels, categorical)
-
-
-def _parse_levels(place: str, key: str, entries: Mapping[str, Any]) -> tuple[tuple[Level, ...], bool]:
-    """The levels (categories in file order, numbers sorted), and whether they are categories."""
-    categorical = any(isinstance(entry, dict) and "value" in entry for entry in entries.values())
-    parse = _parse_category if categorical else _parse_grade
-    levels = tuple(parse(place, f"{key}.levels", name, entry) for name, entry in entries.items())
-    names = [level.name.lower() for level in levels]
-    if len(set(names)) < len(names):
-        raise SpecError(f"{place}: {key}.levels names a level twice: {', '.join(entries)}")
-    return (levels if categorical else tuple(sorted(levels, key=lambda level: level.value))), categorical
 
 
 def _parse_grade(place: str, key: str, name: str, meaning: Any) -> Level:

@@ -1,4 +1,5 @@
-"""Final answers of worked solutions: extracted from outputs and references, and compared exactly.
+"""Metrics for short answers: exact match and token F1, as in SQuAD (Rajpurkar et al., 2016), and the final answers of
+worked solutions, extracted from outputs and references and compared exactly.
 
 The answer is in the last `\\boxed{…}`; else behind the last `####`, "answer is", "answer:" or `A:` of a line; else a
 choice such as (B); else it is the last number. Numbers are compared as fractions: 1,000 = 1000.00, 1 1/2 = 1.5, and
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -19,9 +20,68 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metrist.errors import ModelError
-from metrist.metrics.base import Metric, Reduce, Shard, pairs_of, reduce_references
+from metrist.kernels import clipped_matches
+from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of, reduce_references
+from metrist.metrics.lexical import tokenizers
+from metrist.metrics.lexical.rouge import precision_recall_f
+from metrist.metrics.lexical.tokenizers import WordMetric
 from metrist.records import Need
 from metrist.scores import Scores
+
+NORMALISERS: Mapping[str, Callable[[str], str]] = {
+    "none": lambda text: text,
+    "case": lambda text: " ".join(text.casefold().split()),
+    "squad": tokenizers.normalise_answer,
+}
+
+
+@dataclass(frozen=True)
+class Exact(Metric):
+    """1 if the output equals a reference, else 0."""
+
+    normalise: str = "none"
+    reduce: Reduce = "native"
+
+    needs: ClassVar[tuple[Need, ...]] = ("references",)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    catalog_name: ClassVar[str | None] = "exact"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "normalise", NORMALISERS)
+
+    def score(self, shard: Shard) -> Scores:
+        pairs = pairs_of(shard)
+        seen: dict[str, int] = {}
+        normalise = NORMALISERS[self.normalise]
+        numbers = np.array([seen.setdefault(normalise(text), len(seen)) for text in pairs.texts], np.int64)
+        equal = (numbers[pairs.outputs] == numbers[pairs.references]).astype(np.float64)
+        return Scores(values=reduce_references(equal, equal, pairs.starts, self.reduce))
+
+
+@dataclass(frozen=True)
+class TokenF1(WordMetric):
+    """F1 of the words that output and reference share."""
+
+    tokenizer: str = "squad"
+    reduce: Reduce = "native"
+
+    needs: ClassVar[tuple[Need, ...]] = ("references",)
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    catalog_name: ClassVar[str | None] = "token_f1"
+
+    def score(self, shard: Shard) -> Scores:
+        pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
+        output_lengths, reference_lengths = tokens.lengths[pairs.outputs], tokens.lengths[pairs.references]
+        shared = clipped_matches(tokens, pairs.outputs, pairs.references, 1)[:, 0]
+        rows = precision_recall_f(shared, output_lengths, reference_lengths)
+        # Two answers without words agree, as in SQuAD 2.0.
+        rows[(output_lengths == 0) & (reference_lengths == 0)] = 1.0
+        precision, recall, f = reduce_references(rows, rows[:, 2], pairs.starts, self.reduce).T
+        return Scores(values=f, parts={"precision": precision, "recall": recall})
+
+
+# ---- Final answers
 
 #: Characters of an answer that is looked at; a longer one is compared as text.
 _LONGEST = 200
@@ -90,9 +150,15 @@ class Answer(Metric):
 def extract_answer(text: str) -> FinalAnswer | None:
     """The final answer of a text; None if it has none."""
     text = re.sub(r"<<[^<>]{0,200}>>", "", text)  # The calculator notes of GSM8K.
-    boxed = _find_boxed(text)
-    if boxed is not None:
-        return _parse(boxed)
+    start = max(text.rfind(r"\boxed{"), text.rfind(r"\fbox{"))
+    if start >= 0:
+        # What is in the last box, whose braces are counted.
+        begin = text.index("{", start) + 1
+        depth = 1
+        for place in range(begin, min(len(text), begin + 10 * _LONGEST)):
+            depth += (text[place] == "{") - (text[place] == "}")
+            if depth == 0:
+                return _parse(text[begin:place])
     marked = _MARKED.findall(text)
     if marked and (answer := _parse_phrase(marked[-1])):
         return answer
@@ -102,20 +168,6 @@ def extract_answer(text: str) -> FinalAnswer | None:
         return FinalAnswer(text.strip(" .)\n").upper())
     values = list(_VALUE.finditer(_replace_latex(text)))
     return _read_value(values[-1]) if values else None
-
-
-def _find_boxed(text: str) -> str | None:
-    """What is in the last box, whose braces are counted."""
-    start = max(text.rfind(r"\boxed{"), text.rfind(r"\fbox{"))
-    if start < 0:
-        return None
-    begin = text.index("{", start) + 1
-    depth = 1
-    for place in range(begin, min(len(text), begin + 10 * _LONGEST)):
-        depth += (text[place] == "{") - (text[place] == "}")
-        if depth == 0:
-            return text[begin:place]
-    return None
 
 
 def _replace_latex(text: str) -> str:

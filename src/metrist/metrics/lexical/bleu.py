@@ -62,7 +62,7 @@ class Bleu(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "tokenize", bleu_tokenizer_names())
+        check_choice(self, "tokenize", (*_TOKENIZERS, *FROM_SACREBLEU))
         if not 1 <= self.max_order <= _MAX_ORDER:
             raise SpecError(f"bleu: max_order must be a whole number from 1 to {_MAX_ORDER}, got {self.max_order}")
         if (value := self.smooth_value) is None:
@@ -100,13 +100,18 @@ class Bleu(Metric):
         tokens = bleu_tokens(shard, self.tokenize, self.lowercase)
         if self.reduce == "native":
             stats = _native_rows(tokens, pairs, self.max_order)
-            return _to_scores(self.compute(stats, "effective"), stats)
-        rows = _pair_rows(tokens, pairs, self.max_order)
-        by_pair = self.compute(rows, "effective")
-        columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
-        reduced = reduce_references(columns, by_pair.values, pairs.starts, self.reduce)
-        values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
-        return _to_scores(BleuValues(values[:, 0], precisions, brevity[:, 0]), stats)
+            bleu = self.compute(stats, "effective")
+        else:
+            matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, self.max_order)
+            rows = _rows(tokens.lengths[pairs.outputs], tokens.lengths[pairs.references], matches)
+            by_pair = self.compute(rows, "effective")
+            columns = np.column_stack([by_pair.values, by_pair.brevity, by_pair.precisions, rows])
+            reduced = reduce_references(columns, by_pair.values, pairs.starts, self.reduce)
+            values, brevity, precisions, stats = np.split(reduced, [1, 2, 2 + self.max_order], axis=1)
+            bleu = BleuValues(values[:, 0], precisions, brevity[:, 0])
+        parts = {f"precision_{n + 1}": column for n, column in enumerate(bleu.precisions.T)}
+        parts |= {"brevity_penalty": bleu.brevity, "output_length": stats[:, 0], "reference_length": stats[:, 1]}
+        return Scores(values=bleu.values, parts=parts, stats=stats)
 
     def pool(self, sums: Column) -> Column:
         """Corpus BLEU, from the summed counts of all outputs; all orders count, as usual."""
@@ -119,7 +124,18 @@ class Bleu(Metric):
         matches, totals = np.split(stats[..., 2:-1], 2, axis=-1)
         # Without any match nothing is smoothed: the output scores 0.
         matched = np.any(matches, axis=-1, keepdims=True)
-        precisions, counted = self._precisions(matches, totals)
+        if self.smooth == "add-k":
+            added = np.where(np.arange(self.max_order) > 0, self._smoothing(), 0.0)
+            matches, totals = matches + added, totals + added
+        # The orders that the output is long enough to have.
+        counted = np.logical_and.accumulate(totals > 0, axis=-1)
+        missed = counted & (matches == 0)
+        if self.smooth == "exp":
+            # Each further order without a match counts half of the one before.
+            matches = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), matches)
+        elif self.smooth == "floor":
+            matches = np.where(missed, self._smoothing(), matches)
+        precisions = np.divide(100.0 * matches, totals, out=np.zeros_like(totals), where=counted)
         precisions = np.where(matched, precisions, 0.0)
         short = (lengths < references) & (lengths > 0)
         ratio = np.divide(references, lengths, out=np.ones_like(lengths), where=short)
@@ -131,21 +147,6 @@ class Bleu(Metric):
         mean = np.exp(logs.sum(axis=-1) / np.maximum(counted.sum(axis=-1), 1))
         mean = np.minimum(mean, 100.0)  # exp(log(100)) is a little more than 100.
         return BleuValues(np.where(matched[..., 0], brevity * mean, 0.0), precisions, brevity)
-
-    def _precisions(self, matches: Column, totals: Column) -> tuple[Column, NDArray[np.bool_]]:
-        """Smoothed precisions from 0 to 100, and which orders the output is long enough to have."""
-        value = self._smoothing()
-        if self.smooth == "add-k":
-            added = np.where(np.arange(self.max_order) > 0, value, 0.0)
-            matches, totals = matches + added, totals + added
-        counted = np.logical_and.accumulate(totals > 0, axis=-1)
-        missed = counted & (matches == 0)
-        if self.smooth == "exp":
-            # Each further order without a match counts half of the one before.
-            matches = np.where(missed, 0.5 ** np.cumsum(missed, axis=-1), matches)
-        elif self.smooth == "floor":
-            matches = np.where(missed, value, matches)
-        return np.divide(100.0 * matches, totals, out=np.zeros_like(totals), where=counted), counted
 
     def _smoothing(self) -> float:
         return _SMOOTH_VALUES.get(self.smooth, 0.0) if self.smooth_value is None else self.smooth_value
@@ -159,30 +160,14 @@ def _native_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
     # One number for both criteria: the distance, then the shorter reference.
     scale = int(lengths.max(initial=0)) + 1
     nearest = references[best_pairs(distances * scale + references, starts, "lowest")]
-    outputs = lengths[pairs.outputs[starts[:-1]]]
-    if len(pairs.outputs) == len(outputs):
-        matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
-    else:
-        matches = kernels.clipped_matches_grouped(tokens, pairs.outputs, pairs.references, starts, max_order)
-    return _rows(outputs, nearest, matches)
-
-
-def _pair_rows(tokens: Tokens, pairs: Pairs, max_order: int) -> Column:
-    lengths = tokens.lengths
-    matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
-    return _rows(lengths[pairs.outputs], lengths[pairs.references], matches)
+    matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order, starts)
+    return _rows(lengths[pairs.outputs[starts[:-1]]], nearest, matches)
 
 
 def _rows(outputs: NDArray[np.int64], references: NDArray[np.int64], matches: NDArray[np.int64]) -> Column:
     totals = np.maximum(outputs[:, None] - np.arange(matches.shape[1]), 0)
     ones = np.ones(len(outputs))  # Their sum is the number of outputs: without any, the score is NaN, not 0.
     return np.column_stack([outputs, references, matches, totals, ones]).astype(np.float64)
-
-
-def _to_scores(bleu: BleuValues, stats: Column) -> Scores:
-    parts = {f"precision_{n + 1}": column for n, column in enumerate(bleu.precisions.T)}
-    parts |= {"brevity_penalty": bleu.brevity, "output_length": stats[:, 0], "reference_length": stats[:, 1]}
-    return Scores(values=bleu.values, parts=parts, stats=stats)
 
 
 # --- Tokenizers
@@ -207,11 +192,6 @@ _CHINESE: Rule = (
 
 #: Tokenizers of sacrebleu that need a dictionary or a model.
 FROM_SACREBLEU = ("ja-mecab", "ko-mecab", "flores200", "flores101")
-
-
-def bleu_tokenizer_names() -> tuple[str, ...]:
-    """All tokenizers that `tokenize=` can name."""
-    return (*_TOKENIZERS, *FROM_SACREBLEU)
 
 
 def bleu_tokens(shard: Shard, tokenize: str, lowercase: bool) -> Tokens:

@@ -64,10 +64,21 @@ class Chrf(Metric):
         )
 
     def score(self, shard: Shard) -> Scores:
-        rows = self._pair_rows(shard)
+        pairs = pairs_of(shard)
+        rows = np.ones((len(pairs.outputs), 3 * (self.char_order + self.word_order) + 1))
+        column = 0
+        for tokens, max_order in self._sequences(shard):
+            lengths = tokens.lengths
+            outputs, references = lengths[pairs.outputs], lengths[pairs.references]
+            matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
+            for n in range(max_order):
+                # An order for which the reference is too short does not count against the output.
+                rows[:, column] = np.where(references > n, np.maximum(outputs - n, 0), 0)
+                rows[:, column + 1] = np.maximum(references - n, 0)
+                rows[:, column + 2] = matches[:, n]
+                column += 3
         by_pair = self._chrf(rows)
-        columns = np.column_stack([*by_pair, rows])
-        reduced = reduce_references(columns, by_pair[0], pairs_of(shard).starts, self.reduce)
+        reduced = reduce_references(np.column_stack([*by_pair, rows]), by_pair[0], pairs.starts, self.reduce)
         values, precision, recall = reduced[:, :3].T
         return Scores(values=values, parts={"precision": precision, "recall": recall}, stats=reduced[:, 3:])
 
@@ -99,22 +110,6 @@ class Chrf(Metric):
     def pool(self, sums: Column) -> Column:
         sums = np.asarray(sums, dtype=np.float64)
         return np.where(sums[..., -1] > 0, self._chrf(sums)[0], np.nan)
-
-    def _pair_rows(self, shard: Shard) -> Column:
-        pairs = pairs_of(shard)
-        rows = np.ones((len(pairs.outputs), 3 * (self.char_order + self.word_order) + 1))
-        column = 0
-        for tokens, max_order in self._sequences(shard):
-            lengths = tokens.lengths
-            outputs, references = lengths[pairs.outputs], lengths[pairs.references]
-            matches = kernels.clipped_matches(tokens, pairs.outputs, pairs.references, max_order)
-            for n in range(max_order):
-                # An order for which the reference is too short does not count against the output.
-                rows[:, column] = np.where(references > n, np.maximum(outputs - n, 0), 0)
-                rows[:, column + 1] = np.maximum(references - n, 0)
-                rows[:, column + 2] = matches[:, n]
-                column += 3
-        return rows
 
     def _sequences(self, shard: Shard) -> Iterator[tuple[Tokens, int]]:
         """The sequences whose n-grams are counted, with the highest order: characters, then words."""

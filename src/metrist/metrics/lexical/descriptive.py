@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Shard, check_choice, check_within
+from metrist.metrics.base import Shard, check_choice, check_within
 from metrist.metrics.lexical import tokenizers
+from metrist.metrics.lexical.tokenizers import WordMetric
 from metrist.records import Need
 from metrist.scores import Failure, FailureKind, Scores
 
@@ -26,7 +27,7 @@ class _NumberedGrams(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _ShareOfGrams(Metric):
+class _ShareOfGrams(WordMetric):
     """The share of an output's n-grams that have some property."""
 
     order: int = 2
@@ -38,10 +39,6 @@ class _ShareOfGrams(Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_within(self, "order", 1, 9)
-        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
-
-    def facts(self) -> Mapping[str, str]:
-        return tokenizers.tokenizer_facts(self.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ class CopyRate(_ShareOfGrams):
 
 
 @dataclass(frozen=True)
-class Length(Metric):
+class Length(WordMetric):
     """The number of words or characters of an output."""
 
     unit: str = "words"
@@ -92,10 +89,9 @@ class Length(Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "unit", ("words", "characters"))
-        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
 
     def facts(self) -> Mapping[str, str]:
-        return tokenizers.tokenizer_facts(self.tokenizer) if self.unit == "words" else {}
+        return super().facts() if self.unit == "words" else {}
 
     def score(self, shard: Shard) -> Scores:
         texts, outputs, _ = _texts(shard)
@@ -108,18 +104,16 @@ class Length(Metric):
 
 def _texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
     """The distinct outputs and sources, and for each record the index of its output and of its source (-1: none)."""
-    return shard.once("outputs and sources", lambda: _index_texts(shard))
 
+    def index_texts() -> tuple[list[str], Numbers, Numbers]:
+        indices: dict[str, int] = {}
+        outputs = [indices.setdefault(record.output, len(indices)) for record in shard.records]
+        sources = [
+            -1 if record.source is None else indices.setdefault(record.source, len(indices)) for record in shard.records
+        ]
+        return list(indices), np.array(outputs, np.int64), np.array(sources, np.int64)
 
-def _index_texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
-    indices: dict[str, int] = {}
-
-    def index(texts: Sequence[str | None]) -> Numbers:
-        return np.array([-1 if text is None else indices.setdefault(text, len(indices)) for text in texts], np.int64)
-
-    outputs = index([record.output for record in shard.records])
-    sources = index([record.source for record in shard.records])
-    return list(indices), outputs, sources
+    return shard.once("outputs and sources", index_texts)
 
 
 def _tokens(shard: Shard, tokenizer: str) -> Tokens:

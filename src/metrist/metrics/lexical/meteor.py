@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from metrist.errors import InputError
 from metrist.kernels import Tokens
-from metrist.metrics.base import Metric, Pairs, Reduce, Shard, check_choice, check_within, pairs_of, reduce_references
+from metrist.metrics.base import Pairs, Reduce, Shard, check_within, pairs_of, reduce_references
 from metrist.metrics.lexical import tokenizers
+from metrist.metrics.lexical.tokenizers import WordMetric
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -28,7 +29,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Meteor(Metric):
+class Meteor(WordMetric):
     """A weighted harmonic mean of precision and recall, reduced by a penalty for every break in the word order."""
 
     tokenizer: str = "unicode"
@@ -44,35 +45,28 @@ class Meteor(Metric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
         check_within(self, "alpha", 0, 1)
         check_within(self, "beta", 0, 100)
         check_within(self, "gamma", 0, 1)
 
     def facts(self) -> Mapping[str, str]:
         synonyms = {"synonyms": hash_wordnet(self.wordnet)} if self.wordnet is not None else {}
-        return {**tokenizers.tokenizer_facts(self.tokenizer), **synonyms}
+        return {**super().facts(), **synonyms}
 
     def score(self, shard: Shard) -> Scores:
         pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
-        matches, chunks = self._align_words(shard)
+        stems = tokenizers.stem_shard(shard, self.tokenizer)
+        matches, chunks = shard.once(
+            ("meteor alignment", self.tokenizer, self.wordnet), lambda: _align_pairs(tokens, stems, self.wordnet, pairs)
+        )
         precision = matches / np.maximum(tokens.lengths[pairs.outputs], 1)
         recall = matches / np.maximum(tokens.lengths[pairs.references], 1)
         f = _divide(precision * recall, self.alpha * precision + (1 - self.alpha) * recall)
-        penalty = self.gamma * _power(_divide(chunks, matches), self.beta)
+        # One by one: the last bit of numpy's vectorised power may depend on the position in the array.
+        penalty = self.gamma * np.array([share**self.beta for share in _divide(chunks, matches).tolist()], np.float64)
         rows = np.stack([(1 - penalty) * f, precision, recall, f, penalty], axis=1)
         value, precision, recall, f, penalty = reduce_references(rows, rows[:, 0], pairs.starts, self.reduce).T
         return Scores(values=value, parts={"precision": precision, "recall": recall, "f": f, "penalty": penalty})
-
-    def _align_words(self, shard: Shard) -> tuple[Numbers, Numbers]:
-        pairs, exact = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
-        stems = tokenizers.stem_shard(shard, self.tokenizer)
-
-        def align() -> tuple[Numbers, Numbers]:
-            synonyms = None if self.wordnet is None else _find_synonyms(stems.words, self.wordnet)
-            return _align_pairs(exact, stems, synonyms, pairs)
-
-        return shard.once(("meteor alignment", self.tokenizer, self.wordnet), align)
 
 
 class _WordList(NamedTuple):
@@ -87,20 +81,22 @@ class _WordList(NamedTuple):
         return _WordList(self.pairs[remaining], self.positions[remaining], self.tokens[remaining])
 
 
-def _align_pairs(
-    exact: Tokens, stems: Tokens, synonyms: list[list[int]] | None, pairs: Pairs
-) -> tuple[Numbers, Numbers]:
+def _align_pairs(exact: Tokens, stems: Tokens, wordnet: str | None, pairs: Pairs) -> tuple[Numbers, Numbers]:
     """For each pair, the number of matched words and of chunks of unbroken order that they form."""
     output, reference = _list_words(exact, pairs.outputs), _list_words(exact, pairs.references)
     matches: list[tuple[Numbers, Numbers]] = []
     for ids in (exact.ids, stems.ids):
         matches.append(_match_equal(output, reference, ids))
         output, reference = output.without(matches[-1][0]), reference.without(matches[-1][1])
-    if synonyms is not None:
-        matches.append(_match_synonyms(output, reference, stems.ids, synonyms))
+    if wordnet is not None:
+        matches.append(_match_synonyms(output, reference, stems, wordnet))
     in_output, in_reference = (np.concatenate(side) for side in zip(*matches, strict=True))
-    pair_of_word = np.repeat(np.arange(len(pairs.outputs)), exact.lengths[pairs.outputs])
-    return _count_chunks(in_output, in_reference, pair_of_word, len(pairs.outputs))
+    order = np.argsort(in_output)
+    in_output, in_reference = in_output[order], in_reference[order]
+    pair = np.repeat(np.arange(len(pairs.outputs)), exact.lengths[pairs.outputs])[in_output]
+    unbroken = (np.diff(in_output) == 1) & (np.diff(in_reference) == 1) & (np.diff(pair) == 0)
+    matched = np.bincount(pair, minlength=len(pairs.outputs))
+    return matched, matched - np.bincount(pair[1:][unbroken], minlength=len(pairs.outputs))
 
 
 def _list_words(tokens: Tokens, texts: NDArray[np.int32]) -> _WordList:
@@ -140,17 +136,19 @@ def _group_words(words: _WordList, ids: NDArray[np.int32], width: int) -> _Group
     return _Groups(ordered[ends - 1], ends, np.diff(ends, prepend=0), order)
 
 
-def _match_synonyms(
-    output: _WordList, reference: _WordList, ids: NDArray[np.int32], synonyms: list[list[int]]
-) -> tuple[Numbers, Numbers]:
-    """Match the remaining words, from the end: each takes the last free synonym in the reference."""
-    width = len(synonyms)
+def _match_synonyms(output: _WordList, reference: _WordList, stems: Tokens, wordnet: str) -> tuple[Numbers, Numbers]:
+    """Match the remaining words, from the end: each takes the last free synonym in the reference. As in NLTK, stems are
+    looked up and compared."""
+    width = len(stems.words)
+    numbers = {word: i for i, word in enumerate(stems.words)}
+    find_synonyms = open_wordnet(wordnet).synonyms
+    synonyms = [[numbers[other] for other in sorted(find_synonyms(word)) if other in numbers] for word in stems.words]
     free: dict[int, list[int]] = {}
-    codes = (reference.pairs * width + ids[reference.tokens]).tolist()
+    codes = (reference.pairs * width + stems.ids[reference.tokens]).tolist()
     for code, position in zip(codes, reference.positions.tolist(), strict=True):
         free.setdefault(code, []).append(position)
     matches: list[tuple[int, int]] = []
-    remaining = np.stack([output.pairs * width, ids[output.tokens], output.positions], axis=1)
+    remaining = np.stack([output.pairs * width, stems.ids[output.tokens], output.positions], axis=1)
     for pair, word, position in remaining[::-1].tolist():
         candidates = [positions for synonym in synonyms[word] if (positions := free.get(pair + synonym))]
         if candidates:
@@ -159,31 +157,8 @@ def _match_synonyms(
     return columns[:, 0], columns[:, 1]
 
 
-def _find_synonyms(words: list[str], folder: str) -> list[list[int]]:
-    """For each word, the indices of its synonyms among the words. As in NLTK, stems are looked up and compared."""
-    indices = {word: i for i, word in enumerate(words)}
-    synonyms = open_wordnet(folder).synonyms
-    return [[indices[other] for other in sorted(synonyms(word)) if other in indices] for word in words]
-
-
-def _count_chunks(
-    in_output: Numbers, in_reference: Numbers, pair_of_word: Numbers, pairs: int
-) -> tuple[Numbers, Numbers]:
-    order = np.argsort(in_output)
-    in_output, in_reference = in_output[order], in_reference[order]
-    pair = pair_of_word[in_output]
-    unbroken = (np.diff(in_output) == 1) & (np.diff(in_reference) == 1) & (np.diff(pair) == 0)
-    matches = np.bincount(pair, minlength=pairs)
-    return matches, matches - np.bincount(pair[1:][unbroken], minlength=pairs)
-
-
 def _divide(above: NDArray[np.float64] | Numbers, below: NDArray[np.float64] | Numbers) -> NDArray[np.float64]:
     return np.divide(above, below, out=np.zeros(len(above)), where=below > 0)
-
-
-def _power(base: NDArray[np.float64], exponent: float) -> NDArray[np.float64]:
-    # One by one: the last bit of numpy's vectorised power may depend on the position in the array.
-    return np.array([x**exponent for x in base.tolist()], np.float64)
 
 
 # --- WordNet
@@ -213,29 +188,31 @@ class WordNet:
             part: {fields[0]: fields[1:] for _, fields in _read_lines(folder / f"{part}.exc")}
             for part in PARTS_OF_SPEECH
         }
-        self._data = {part: _map_file(folder / f"data.{part}") for part in PARTS_OF_SPEECH}
+        self._data: dict[str, mmap.mmap] = {}
+        for part in PARTS_OF_SPEECH:
+            file = folder / f"data.{part}"
+            with _open(file) as stream:
+                try:
+                    self._data[part] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+                except (OSError, ValueError):
+                    raise InputError(f"cannot read {file}: it is empty or not a regular file; {_REMEDY}") from None
         self._folder = folder
         self.synonyms = lru_cache(maxsize=1 << 16)(self._find_synonyms)
 
     def _find_synonyms(self, word: str) -> frozenset[str]:
         """The single words that share a synset with the word or with one of its base forms, spelled as in WordNet."""
         lowered = word.lower()
-        return frozenset(
-            lemma
-            for part in PARTS_OF_SPEECH
-            for form in self._base_forms(lowered, part)
-            for offset in self._index[part].get(form, ())
-            for lemma in self._lemmas(part, offset)
-            if "_" not in lemma
-        )
+        synonyms: set[str] = set()
+        for part in PARTS_OF_SPEECH:
+            forms = self._exceptions[part].get(lowered)
+            if forms is None:
+                forms = [lowered[: -len(old)] + new for old, new in _DETACHMENTS[part] if lowered.endswith(old)]
+            for form in (lowered, *forms):
+                for offset in self._index[part].get(form, ()):
+                    synonyms.update(lemma for lemma in self._read_lemmas(part, offset) if "_" not in lemma)
+        return frozenset(synonyms)
 
-    def _base_forms(self, word: str, part: str) -> list[str]:
-        bases = self._exceptions[part].get(word)
-        if bases is None:
-            bases = [word[: -len(old)] + new for old, new in _DETACHMENTS[part] if word.endswith(old)]
-        return list(dict.fromkeys([word, *bases]))
-
-    def _lemmas(self, part: str, offset: int) -> list[str]:
+    def _read_lemmas(self, part: str, offset: int) -> list[str]:
         data = self._data[part]
         line = data[offset : data.find(b"\n", offset)].decode("utf-8", "replace")
         fields = line.partition("|")[0].split()
@@ -277,14 +254,6 @@ def _open(file: Path) -> BufferedReader:
         return file.open("rb")
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}; {_REMEDY}") from None
-
-
-def _map_file(file: Path) -> mmap.mmap:
-    with _open(file) as stream:
-        try:
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):
-            raise InputError(f"cannot read {file}: it is empty or not a regular file; {_REMEDY}") from None
 
 
 def _read_lines(file: Path) -> Iterator[tuple[int, list[str]]]:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from metrist.errors import SpecError
 from metrist.kernels import Tokens, clipped_matches, lcs_lengths, union_lcs_hits
-from metrist.metrics.base import Metric, Reduce, Shard, check_choice, pairs_of, reduce_references
+from metrist.metrics.base import Reduce, Shard, pairs_of, reduce_references
 from metrist.metrics.lexical import tokenizers
+from metrist.metrics.lexical.tokenizers import WordMetric
 from metrist.records import Need
 from metrist.scores import Scores
 
@@ -25,20 +26,13 @@ _MAX_UNSTEMMED_LENGTH = 3  # As in the original ROUGE, shorter words are not ste
 
 
 @dataclass(frozen=True)
-class _Rouge(Metric):
+class _Rouge(WordMetric):
     stem: bool = False
     tokenizer: str = "unicode"
     reduce: Reduce = "native"
 
     needs: ClassVar[tuple[Need, ...]] = ("references",)
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice(self, "tokenizer", tokenizers.TOKENIZERS)
-
-    def facts(self) -> Mapping[str, str]:
-        return tokenizers.tokenizer_facts(self.tokenizer)
 
     def score(self, shard: Shard) -> Scores:
         rows = precision_recall_f(*self._overlap(shard))

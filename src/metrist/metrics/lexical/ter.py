@@ -5,7 +5,6 @@ Agrees with sacrebleu, which follows tercom. A row of statistics is `[edits, ref
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -90,27 +89,24 @@ class Ter(Metric):
 
     def _words(self, shard: Shard) -> tuple[Tokens, int]:
         """The words of the texts as outputs and then of the same texts as references, and how many the former are."""
-        rules, lowercase = tuple(self._rules()), not self.case_sensitive
-        return shard.once(("ter words", rules, lowercase), lambda: _words(shard_texts(shard, lowercase), rules))
-
-    def _rules(self) -> Iterator[Rule]:
+        rules: tuple[Rule, ...] = ()
         if self.normalized:
-            yield from _WESTERN
-            if self.asian_support:
-                yield _ASIAN
+            rules += (*_WESTERN, _ASIAN) if self.asian_support else _WESTERN
         if self.no_punct:
-            yield _NO_MARKS
-            if self.asian_support:
-                yield _NO_ASIAN_MARKS
+            rules += (_NO_MARKS, _NO_ASIAN_MARKS) if self.asian_support else (_NO_MARKS,)
+        lowercase = not self.case_sensitive
 
+        def split() -> tuple[Tokens, int]:
+            texts = shard_texts(shard, lowercase)
+            if not rules:
+                return split_at_spaces(texts), 0
+            once = [rewrite(text.rstrip(), rules) for text in texts]
+            # sacrebleu applies its rules to references twice, which can split them more finely than the same text as an
+            # output.
+            twice = [rewrite(" ".join(text.split()), rules) for text in once]
+            return split_at_spaces(once + twice), len(texts)
 
-def _words(texts: list[str], rules: tuple[Rule, ...]) -> tuple[Tokens, int]:
-    if not rules:
-        return split_at_spaces(texts), 0
-    once = [rewrite(text.rstrip(), rules) for text in texts]
-    # sacrebleu applies its rules to references twice, which can split them more finely than the same text as an output.
-    twice = [rewrite(" ".join(text.split()), rules) for text in once]
-    return split_at_spaces(once + twice), len(texts)
+        return shard.once(("ter words", rules, lowercase), split)
 
 
 def _rates(stats: Column) -> Column:

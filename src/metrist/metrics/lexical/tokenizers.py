@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from metrist.kernels import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel, scan
-from metrist.metrics.base import Shard, pairs_of
+from metrist.metrics.base import Metric, Shard, check_choice, pairs_of
 
 _SPACELESS = (
     "CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "HENTAIGANA",
@@ -24,6 +24,20 @@ _SPACELESS = (
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ALPHANUMERIC = frozenset(string.ascii_lowercase + string.digits)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+class WordMetric(Metric):
+    """Base of metrics on the words that a setting `tokenizer` finds."""
+
+    tokenizer: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "tokenizer", TOKENIZERS)
+
+    def facts(self) -> Mapping[str, str]:
+        """What the words depend on besides the tokenizer's name: the version of the Unicode tables."""
+        return {"unicode": unicodedata.unidata_version} if self.tokenizer == "unicode" else {}
 
 
 def tokenise(texts: Sequence[str], tokenizer: str) -> Tokens:
@@ -43,11 +57,6 @@ def stem_shard(shard: Shard, tokenizer: str, longer_than: int = 0) -> Tokens:
 
 def stem_tokens(tokens: Tokens, longer_than: int = 0) -> Tokens:
     return relabel(tokens, [stem(word) if len(word) > longer_than else word for word in tokens.words])
-
-
-def tokenizer_facts(tokenizer: str) -> Mapping[str, str]:
-    """What the tokens depend on besides the tokenizer's name: the version of the Unicode tables."""
-    return {"unicode": unicodedata.unidata_version} if tokenizer == "unicode" else {}
 
 
 def normalise_answer(text: str) -> str:
@@ -133,8 +142,27 @@ def _compute_stem(word: str) -> str:
         return _IRREGULAR[lowered]
     if len(word) <= 2:
         return lowered
-    rest = _replace_final_y(_strip_past_and_progressive(_strip_plural(lowered)))
-    return _strip_final_letters(_step_4(_step_3(_step_2(rest))))
+    rest = lowered
+    if rest.endswith("ies"):
+        rest = rest[:-1] if len(rest) == 4 else rest[:-2]
+    elif rest.endswith("sses"):
+        rest = rest[:-2]
+    elif rest.endswith("s") and not rest.endswith("ss"):
+        rest = rest[:-1]
+    rest = _strip_past_and_progressive(rest)
+    if len(rest) > 2 and rest.endswith("y") and _shape(rest)[-2] == "c":
+        rest = rest[:-1] + "i"
+    rest = _step_2(rest)
+    for endings, least in ((_STEP_3, 1), (_STEP_4, 2)):
+        ending = _find_ending(rest, endings, 5)
+        kept = rest[: -len(ending)] if ending else ""
+        if ending and _measure(kept) >= least and (ending != "ion" or kept[-1] in "st"):
+            rest = kept + endings[ending]
+    if rest.endswith("e"):
+        measure = _measure(rest[:-1])
+        if measure > 1 or (measure == 1 and not _ends_short(rest[:-1])):
+            rest = rest[:-1]
+    return rest[:-1] if rest.endswith("ll") and _measure(rest[:-1]) > 1 else rest
 
 
 _MAX_CACHED_LENGTH = 64  # Longer "words" are rarely words, and caching them costs memory.
@@ -162,37 +190,21 @@ def _ends_short(word: str) -> bool:
     return (shape.endswith("cvc") and word[-1] not in "wxy") or shape == "vc"
 
 
-def _strip_plural(word: str) -> str:
-    if word.endswith("ies"):
-        return word[:-1] if len(word) == 4 else word[:-2]
-    if word.endswith("sses"):
-        return word[:-2]
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
-
-
 def _strip_past_and_progressive(word: str) -> str:
     if word.endswith("ied"):
         return word[:-1] if len(word) == 4 else word[:-2]
     if word.endswith("eed"):
         return word[:-1] if _measure(word[:-3]) > 0 else word
     for ending in ("ed", "ing"):
-        if word.endswith(ending) and "v" in _shape(word[: -len(ending)]):
-            return _restore_ending(word[: -len(ending)])
-    return word
-
-
-def _restore_ending(stem: str) -> str:
-    """Repair a stem after the removal of -ed or -ing: conflat(e), siz(e), hop(p), fil(e)."""
-    if stem.endswith(("at", "bl", "iz")):
-        return stem + "e"
-    if len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c":
-        return stem if stem[-1] in "lsz" else stem[:-1]
-    return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
-
-
-def _replace_final_y(word: str) -> str:
-    if len(word) > 2 and word.endswith("y") and _shape(word)[-2] == "c":
-        return word[:-1] + "i"
+        stem = word[: -len(ending)]
+        if not word.endswith(ending) or "v" not in _shape(stem):
+            continue
+        # Repair what is left: conflat(e), siz(e), hop(p), fil(e).
+        if stem.endswith(("at", "bl", "iz")):
+            return stem + "e"
+        if len(stem) > 1 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c":
+            return stem if stem[-1] in "lsz" else stem[:-1]
+        return stem + "e" if _measure(stem) == 1 and _ends_short(stem) else stem
     return word
 
 
@@ -209,26 +221,3 @@ def _step_2(word: str) -> str:
     if _measure(rest) == 0:
         return word
     return _step_2(rest + "al") if ending == "alli" else rest + _STEP_2[ending]
-
-
-def _step_3(word: str) -> str:
-    ending = _find_ending(word, _STEP_3, 5)
-    if ending is None or _measure(word[: -len(ending)]) == 0:
-        return word
-    return word[: -len(ending)] + _STEP_3[ending]
-
-
-def _step_4(word: str) -> str:
-    ending = _find_ending(word, _STEP_4, 5)
-    if ending is None or _measure(word[: -len(ending)]) < 2:
-        return word
-    rest = word[: -len(ending)]
-    return word if ending == "ion" and rest[-1] not in "st" else rest
-
-
-def _strip_final_letters(word: str) -> str:
-    if word.endswith("e"):
-        measure = _measure(word[:-1])
-        if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
-            word = word[:-1]
-    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word

@@ -21,7 +21,6 @@ from metrist.metrics.likelihood.layout import (
     Long,
     Roles,
     ShardLayout,
-    TextPairs,
     collect_pairs,
     score_pairs,
 )
@@ -71,10 +70,18 @@ class GptScore(ModelMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "task", tasks())
+        check_choice(self, "task", (task for task in _read_tables() if task != _REWRITING))
         _check_max_tokens(self, self.max_tokens)
         if self.instruction is None:
-            self._check_aspect()
+            table = self._table(ROLES[self.direction][0])
+            known = _read_tables()[table]["aspects"]
+            if self.aspect not in known:
+                place = f"the task {table!r}" if table != _REWRITING else f"the direction {self.direction!r}"
+                raise SpecError(
+                    f"{self.name}: {place} has no aspect {self.aspect!r}; it has {', '.join(map(repr, known))}"
+                    f"{did_you_mean(self.aspect, known)} (instruction='...' asks for anything else)",
+                    code="unknown_name",
+                )
         elif self.aspect != _DEFAULT_ASPECT:
             raise SpecError(f"{self.name}: give aspect={self.aspect!r} or instruction, not both", code="conflict")
 
@@ -101,7 +108,16 @@ class GptScore(ModelMetric):
         load = loading.load_causal if self.kind == "causal" else loading.load_seq2seq
         model = load(self.options, runtime=shard.runtime)
         pairs = collect_pairs(shard.records, self.direction)
-        layout = self._lay_out(pairs, model)
+        # The instruction stands around each condition, or around each window of it.
+        texts: list[tuple[str, str]] = []
+        starts = [0]
+        for roles, role_pairs in zip(pairs.roles, pairs.pairs, strict=True):
+            prompt = self.prompt(roles)
+            split = self._make_splitter(prompt, model)
+            for condition, target in role_pairs:
+                texts += ((f"{prompt.before}{window}{prompt.after}", target) for window in split(condition))
+                starts.append(len(texts))
+        layout = ShardLayout(text_pairs=pairs, phrases=("",), texts=texts, starts=np.array(starts, np.int64))
         scores = score_pairs(model, layout.texts, max_tokens=self.max_tokens, tokens=shard.tokens)
         values, parts = pairs.reduce(layout.cell_values(scores, self.long)[:, :, 0], self.reduce)
         if self.long != "truncate":
@@ -118,29 +134,6 @@ class GptScore(ModelMetric):
     def _table(self, roles: Roles) -> str:
         return self.task if roles.condition == "source" else _REWRITING
 
-    def _check_aspect(self) -> None:
-        table = self._table(ROLES[self.direction][0])
-        known = _read_tables()[table]["aspects"]
-        if self.aspect not in known:
-            place = f"the task {table!r}" if table != _REWRITING else f"the direction {self.direction!r}"
-            raise SpecError(
-                f"{self.name}: {place} has no aspect {self.aspect!r}; it has {', '.join(map(repr, known))}"
-                f"{did_you_mean(self.aspect, known)} (instruction='...' asks for anything else)",
-                code="unknown_name",
-            )
-
-    def _lay_out(self, pairs: TextPairs, model: LikelihoodModel) -> ShardLayout:
-        """Put the instruction around each condition, or around each window of it."""
-        texts: list[tuple[str, str]] = []
-        starts = [0]
-        for roles, role_pairs in zip(pairs.roles, pairs.pairs, strict=True):
-            prompt = self.prompt(roles)
-            split = self._make_splitter(prompt, model)
-            for condition, target in role_pairs:
-                texts += ((f"{prompt.before}{window}{prompt.after}", target) for window in split(condition))
-                starts.append(len(texts))
-        return ShardLayout(text_pairs=pairs, phrases=("",), texts=texts, starts=np.array(starts, np.int64))
-
     def _make_splitter(self, prompt: Prompt, model: LikelihoodModel) -> Callable[[str], Sequence[str]]:
         if self.long == "truncate":
             return lambda condition: [condition]
@@ -156,15 +149,6 @@ class GptScore(ModelMetric):
             return windows
 
         return split
-
-
-def tasks() -> list[str]:
-    return [name for name in _read_tables() if name != _REWRITING]
-
-
-def aspects(task: str) -> Mapping[str, str]:
-    instructions: Mapping[str, str] = _read_tables()[task]["aspects"]
-    return instructions
 
 
 @cache

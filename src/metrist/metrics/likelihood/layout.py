@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import SpecError, did_you_mean
+from metrist.kernels.columns import segment_sums
 from metrist.metrics.base import reduce_references
-from metrist.metrics.token_weights import Weigh, segment_sums
+from metrist.metrics.token_weights import Weigh
 from metrist.models.protocols import LikelihoodModel, Likelihoods
 from metrist.records import Need, Record
 from metrist.scores import Failure, FailureKind, Scores
@@ -340,27 +341,21 @@ class ShardLayout:
 
     def _readings(self, scores: PairScores) -> Mapping[int, list[dict[str, Any]]]:
         readings: dict[int, list[dict[str, Any]]] = {}
+        pair_starts = self.text_pairs.starts
         for cell, record in enumerate(self.cell_records().tolist()):
+            number, rest = divmod(cell, len(self.text_pairs.pairs[0]) * len(self.phrases))
+            pair, prompt = divmod(rest, len(self.phrases))
+            label: dict[str, Any] = self.text_pairs.roles[number]._asdict()
+            if pair_starts[record + 1] - pair_starts[record] > 1:
+                label["reference"] = int(pair - pair_starts[record]) + 1
+            if self.phrases[prompt]:
+                label["prompt"] = self.phrases[prompt]
             first, end = int(self.starts[cell]), int(self.starts[cell + 1])
             for i in range(first, end):
-                label = self._label_cell(cell)
-                if end - first > 1:
-                    label["window"] = i - first + 1
+                window = {"window": i - first + 1} if end - first > 1 else {}
                 pieces, logprobs = scores.readings[i]
-                readings.setdefault(record, []).append({**label, "pieces": pieces, "logprobs": logprobs})
+                readings.setdefault(record, []).append({**label, **window, "pieces": pieces, "logprobs": logprobs})
         return readings
-
-    def _label_cell(self, cell: int) -> dict[str, Any]:
-        number, rest = divmod(cell, len(self.text_pairs.pairs[0]) * len(self.phrases))
-        pair, prompt = divmod(rest, len(self.phrases))
-        label: dict[str, Any] = self.text_pairs.roles[number]._asdict()
-        starts = self.text_pairs.starts
-        record = int(np.searchsorted(starts, pair, side="right")) - 1
-        if starts[record + 1] - starts[record] > 1:
-            label["reference"] = int(pair - starts[record]) + 1
-        if self.phrases[prompt]:
-            label["prompt"] = self.phrases[prompt]
-        return label
 
 
 def lay_out(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,17 +65,15 @@ class Distribution:
         if self.count == len(self.values):
             percentiles = np.asarray(50.0 * (below + upto) / self.count)
         else:
-            percentiles = self._interpolate(values, below, upto)
+            last = len(self.values) - 1
+            left, right = self.values[np.clip(below - 1, 0, last)], self.values[np.clip(below, 0, last)]
+            with np.errstate(invalid="ignore", divide="ignore"):
+                between = below - 1 + (values - left) / (right - left)
+            # A value that is stored itself lies in the middle of its ranks.
+            rank = np.where(upto > below, (below + upto - 1) / 2, between)
+            rank = np.where(below > last, last, np.where(upto == 0, 0, rank))
+            percentiles = np.clip(rank, 0, last) * (100.0 / last)
         return np.where(np.isnan(values), np.nan, percentiles)
-
-    def _interpolate(self, values: Values, below: NDArray[np.intp], upto: NDArray[np.intp]) -> Values:
-        last = len(self.values) - 1
-        left, right = self.values[np.clip(below - 1, 0, last)], self.values[np.clip(below, 0, last)]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            between = below - 1 + (values - left) / (right - left)
-        # A value that is stored itself lies in the middle of its ranks.
-        rank = np.where(upto > below, (below + upto - 1) / 2, between)
-        return np.clip(np.where(below > last, last, np.where(upto == 0, 0, rank)), 0, last) * (100.0 / last)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -195,12 +193,21 @@ def _parse_file(path: Path, _size: int, _changed: int) -> Calibration:
         content = read_json(path, InputError)
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
+        groups: dict[str, Distribution] = {}
+        for name, group in content["groups"].items():
+            values, count = np.array(group["values"], dtype=np.float64), group["count"]
+            if not len(values) or not np.isfinite(values).all() or (np.diff(values) < 0).any():
+                raise ValueError("its values are not sorted numbers")
+            if len(values) != min(count, MAX_STORED):
+                raise ValueError(f"it has {format_count(len(values), 'value')} for a count of {count}")
+            mean, sd = float(group["mean"]), float(group["sd"])
+            groups[name] = Distribution(values=values, count=int(count), mean=mean, sd=sd)
         return Calibration(
             metric=content["metric"],
             signature=content["signature"],
             higher_is_better=content["higher_is_better"],
             data=content["data"],
-            groups={name: _parse_distribution(group) for name, group in content["groups"].items()},
+            groups=groups,
             grouped_by=content["grouped_by"],
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -208,15 +215,6 @@ def _parse_file(path: Path, _size: int, _changed: int) -> Calibration:
         raise InputError(
             f"{path}: not a calibration as `metrist calibrate RUN -m METRIC -o FILE` writes it: {reason}"
         ) from None
-
-
-def _parse_distribution(group: Mapping[str, Any]) -> Distribution:
-    values = np.array(group["values"], dtype=np.float64)
-    if not len(values) or not np.isfinite(values).all() or (np.diff(values) < 0).any():
-        raise ValueError("its values are not sorted numbers")
-    if len(values) != min(group["count"], MAX_STORED):
-        raise ValueError(f"it has {format_count(len(values), 'value')} for a count of {group['count']}")
-    return Distribution(values=values, count=int(group["count"]), mean=float(group["mean"]), sd=float(group["sd"]))
 
 
 def format_groups(names: Iterable[str]) -> str:

@@ -49,7 +49,7 @@ _EVEN = 0.5
 #: The probability of a sentence with a number that the source's most similar sentence gives otherwise: of 312 such
 #: outputs in sets that no model is judged on, 15 were supported.
 _CONTRADICTED = 0.05
-#: The name and value of an entry of data, what ends one, and the fewest of them.
+#: The name and value of an entry of data, as in `food = fish | price = low`, what ends one, and the fewest of them.
 _ENTRY = re.compile(r"[^:=]{1,40}[:=]\s*\S")
 _ENTRY_END = re.compile(r"\s*[|;\n]\s*")
 _FEWEST_ENTRIES = 3
@@ -146,7 +146,10 @@ class Consistency(SentenceMetric):
     def _score(self, record: Record, text: AlignedText, result: Support | Failure) -> Score:
         if isinstance(result, Failure):
             return Score.failed(result)
-        result = _restore(record.output, text, result)
+        if text.places:
+            words = [[Word(*text.restore((w.start, w.end)), w.probability) for w in own] for own in result.words]
+            spans = [text.restore(span) for span in result.spans]
+            result = replace(result, text=record.output, spans=spans, words=words)
         contradictions = [find_contradictions(record.output, span, record.source or "") for span in result.spans]
         contradicted = np.array(list(map(bool, contradictions)))
         probabilities = np.where(contradicted, np.minimum(result.probabilities, _CONTRADICTED), result.probabilities)
@@ -169,7 +172,10 @@ class Consistency(SentenceMetric):
         """The numbers that the source contradicts; the marked words of unsupported sentences, or these sentences as a
         whole if nothing in them stands out; and, if asked for, words of other sentences that the model is very sure
         about, unless the source is data, which has no words for what its values mean."""
-        marks_supported = self.supported_words and not _is_data(record.source or "")
+        marks_supported = self.supported_words
+        if marks_supported:
+            entries = _ENTRY_END.split((record.source or "").strip())
+            marks_supported = len(entries) < _FEWEST_ENTRIES or not all(map(_ENTRY.match, entries))
         for sentence, span in enumerate(result.spans):
             probability = float(result.probabilities[sentence])
             supported = probability >= self.threshold
@@ -237,22 +243,9 @@ class Consistency(SentenceMetric):
         )
 
 
-def _restore(output: str, text: AlignedText, result: Support) -> Support:
-    if not text.places:
-        return result
-    words = [[Word(*text.restore((w.start, w.end)), w.probability) for w in own] for own in result.words]
-    return replace(result, text=output, spans=[text.restore(span) for span in result.spans], words=words)
-
-
 def is_question(source: str) -> bool:
     """Whether a source is one question and nothing else."""
     return source.rstrip().endswith("?") and len(split_sentences(source)) == 1
-
-
-def _is_data(source: str) -> bool:
-    """Whether a source is a list of names and values: `food = fish | price = low`."""
-    entries = _ENTRY_END.split(source.strip())
-    return len(entries) >= _FEWEST_ENTRIES and all(map(_ENTRY.match, entries))
 
 
 def _claim(words: str, probability: float) -> str:

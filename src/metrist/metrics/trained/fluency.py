@@ -4,7 +4,7 @@ on judgments of acceptability and on marked errors."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -25,7 +25,6 @@ from metrist.metrics.trained.sentence_metric import (
 )
 from metrist.models import loading
 from metrist.models.windows import Numbers, SentencePart, TokenizedText, read_tokens
-from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Failure, FailureKind, Score, Scores
 
@@ -93,7 +92,15 @@ class Fluency(SentenceMetric):
         if not sentences:
             return Score.failed(_UNREADABLE)
         values = np.array([sentence.value for sentence in sentences])
-        errors = tuple(error for sentence in sentences for error in self._find_errors(record, sentence))
+        errors = []
+        for sentence in sentences:
+            for start, end, probability in merge_words(record.output, sentence.words, self.threshold):
+                doubt = (probability - self.threshold) / (1 - self.threshold)
+                # A slip in a word or two is minor; what a reader has to put together anew is major.
+                share = min(1.0, len(record.output[start:end].split()) / _BROKEN)
+                penalty = MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * doubt * share
+                explanation = _explain(record.output, start, end, probability)
+                errors.append(self.make_error(record, (start, end), penalty, explanation))
         return Score(
             value=_AGGREGATIONS[self.aggregation](values),
             parts={
@@ -102,17 +109,8 @@ class Fluency(SentenceMetric):
                 MINIMUM: float(values.min()),
                 FAULTS: float(len(errors)),
             },
-            errors=errors,
+            errors=tuple(errors),
         )
-
-    def _find_errors(self, record: Record, sentence: JudgedSentence) -> Iterator[Error]:
-        for start, end, probability in merge_words(record.output, sentence.words, self.threshold):
-            doubt = (probability - self.threshold) / (1 - self.threshold)
-            # A slip in a word or two is minor; what a reader has to put together anew is major.
-            share = min(1.0, len(record.output[start:end].split()) / _BROKEN)
-            penalty = MIN_PENALTY + (MAX_PENALTY - MIN_PENALTY) * doubt * share
-            explanation = _explain(record.output, start, end, probability)
-            yield self.make_error(record, (start, end), penalty, explanation)
 
 
 class JudgedSentence(NamedTuple):

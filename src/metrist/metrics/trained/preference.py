@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
@@ -14,8 +15,7 @@ from metrist.criteria import Criterion
 from metrist.errors import SpecError, agree, did_you_mean, format_count
 from metrist.metrics.base import Shard
 from metrist.metrics.model_metric import CUT, SHORT_NAMES, ModelMetric
-from metrist.metrics.prompt_layout import resolve_task
-from metrist.metrics.trained.speakers import DIALOGUE, remove_speakers
+from metrist.metrics.prompt_layout import DIALOGUE, resolve_task
 from metrist.models import loading
 from metrist.models.devices import Options
 from metrist.models.reward_layout import Fields, RewardInput, Rewards, RewardSettings
@@ -37,6 +37,12 @@ _UNREADABLE = "the output has nothing that the model can read"
 #: The context that most records have.
 _USUAL_CONTEXT = ("instruction", "source")  # in the order of prompts
 _REFERENCES = ("reference", "references")
+#: What begins a line of a dialogue, such as `User:`. Names of people are left: they may belong to what is said.
+_SPEAKER = re.compile(
+    r"^[ \t]*(?:(?i:user|system|human|assistant|bot|chatbot|agent|customer|(?:speaker|person) ?\w{1,2})|[AB]|P[12])"
+    r"[ \t]*:[ \t]*",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +67,13 @@ class PreferenceMetric(ModelMetric):
         if (criterion := _find_criterion(self.criterion)) is not None:
             # One name per criterion: it is part of the metric's identity.
             object.__setattr__(self, "criterion", criterion.code)
-        object.__setattr__(self, "model", _normalize_model(self.model))
-        self.name_extra(*(options.model for options in self.models))
+        models = tuple(SHORT_NAMES.get(m, m) for m in ((self.model,) if isinstance(self.model, str) else self.model))
+        if not models or not all(model.strip() for model in models):
+            raise SpecError(f"preference: model must name a preference model, or several in a list, got {self.model!r}")
+        if len(set(models)) < len(models):
+            raise SpecError(f"preference: the models of an ensemble must be different ones, got {list(models)}")
+        object.__setattr__(self, "model", models if len(models) > 1 else models[0])
+        self.name_extra(*models)
         object.__setattr__(self, "higher_is_better", criterion is None or not criterion.opposite)
         if isinstance(self.context, str):
             raise SpecError(f"{self.name}: context must be a list of fields, got {self.context!r}")
@@ -92,10 +103,8 @@ class PreferenceMetric(ModelMetric):
         return self.score_known_languages(shard, self._score)
 
     def _score(self, shard: Shard) -> Scores:
-        # The models read dialogues without labels of speakers.
         prepared = [
-            remove_speakers(record).record if resolve_task(record.task) == DIALOGUE else record
-            for record in shard.records
+            remove_speakers(record) if resolve_task(record.task) == DIALOGUE else record for record in shard.records
         ]
         positions = [i for i, record in enumerate(prepared) if record.output.strip()]
         failures = dict.fromkeys(set(range(len(shard))) - set(positions), _EMPTY)
@@ -150,10 +159,12 @@ class PreferenceMetric(ModelMetric):
         labels = settings.fields.get(learned or "")
         inputs = [build_input(record, self.context, labels, criterion) for record in records]
         rewards = model.rewards([RewardInput(instruction, preference_input.fields) for preference_input in inputs])
-        if self.instruction is None:
-            unlearned = learned is None
-        else:
-            unlearned = self.instruction not in _known_instructions(settings)
+        unlearned = learned is None
+        if self.instruction is not None:
+            # The model knows the instructions of its training, and other wordings of the same criteria.
+            known = [criterion for name in settings.criteria if (criterion := _find_criterion(name)) is not None]
+            wordings = [wording for criterion in known for wording in criterion.instructions]
+            unlearned = self.instruction not in (*settings.criteria.values(), *wordings)
         return _ModelResult(rewards, settings, inputs, unlearned=unlearned)
 
 
@@ -167,14 +178,11 @@ class _ModelResult(NamedTuple):
     unlearned: bool
 
 
-def _normalize_model(model: str | Sequence[str]) -> str | tuple[str, ...]:
-    """One name, or a tuple of several different ones, with the full names of models that ship."""
-    names = tuple(SHORT_NAMES.get(name, name) for name in ((model,) if isinstance(model, str) else model))
-    if not names or not all(name.strip() for name in names):
-        raise SpecError(f"preference: model must name a preference model, or several in a list, got {model!r}")
-    if len(set(names)) < len(names):
-        raise SpecError(f"preference: the models of an ensemble must be different ones, got {list(names)}")
-    return names if len(names) > 1 else names[0]
+def remove_speakers(record: Record) -> Record:
+    """A dialogue without labels of speakers. The shipped models learned from dialogues without them, and judge replies
+    worse beside them."""
+    source = record.source and _SPEAKER.sub("", record.source)
+    return replace(record, source=source, output=_SPEAKER.sub("", record.output))
 
 
 # --- Criteria
@@ -205,12 +213,6 @@ def _find_learned(criterion: str, settings: RewardSettings, model: str) -> str |
             code="unknown_name",
         )
     return learned
-
-
-def _known_instructions(settings: RewardSettings) -> set[str]:
-    """The instructions that the model was trained on, with the other wordings of the same criteria."""
-    known = [criterion for name in settings.criteria if (criterion := _find_criterion(name)) is not None]
-    return {*settings.criteria.values(), *(wording for criterion in known for wording in criterion.instructions)}
 
 
 # --- Values and parts
@@ -270,10 +272,19 @@ def build_input(
     """The fields that the user names in `context`; else those of the `labels` that the model was trained with (the
     answer's is last); else those that the criterion defines."""
     answer = labels[-1] if labels else criterion.answer if criterion else "output"
+    fields: Fields = ()
     if context is not None:
         names, fields = context, _select_fields(record, context)
     elif labels:
-        names, fields = labels[:-1], _match_labels(record, labels[:-1])
+        names = labels[:-1]
+        # For a label that the record does not have (a dialogue, an article), its source or else its instruction is
+        # used, unless that has a label of its own. References have no substitute.
+        substitutes = [name for name in CONTEXT_FIELDS if name not in names or not _find_texts(record, name)]
+        for label in names:
+            texts = _find_texts(record, label)
+            while not texts and label not in _REFERENCES and substitutes:
+                texts = _find_texts(record, substitutes.pop(0))
+            fields += tuple((label, text) for text in texts)
     else:
         names = criterion.fields[:-1] if criterion else _USUAL_CONTEXT
         if names and (set(names) <= set(_USUAL_CONTEXT) or not all(_find_texts(record, name) for name in names)):
@@ -288,19 +299,6 @@ def _select_fields(record: Record, names: tuple[str, ...]) -> Fields:
     # Training pairs that are built from records label the first reference this way.
     labels = {"references": "reference"}
     return tuple((labels.get(name, name), text) for name in names for text in _find_texts(record, name))
-
-
-def _match_labels(record: Record, labels: tuple[str, ...]) -> Fields:
-    """The record's texts under these labels. For a label that it does not have (a dialogue, an article), its source or
-    else its instruction is used, unless that has a label of its own. References have no substitute."""
-    substitutes = [name for name in CONTEXT_FIELDS if name not in labels or not _find_texts(record, name)]
-    fields: list[tuple[str, str]] = []
-    for label in labels:
-        texts = _find_texts(record, label)
-        while not texts and label not in _REFERENCES and substitutes:
-            texts = _find_texts(record, substitutes.pop(0))
-        fields += [(label, text) for text in texts]
-    return tuple(fields)
 
 
 def _find_texts(record: Record, name: str) -> list[str]:

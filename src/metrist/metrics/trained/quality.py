@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from importlib import resources
+from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -24,14 +24,14 @@ from metrist.errors import MissingExtra, ModelError, SpecError, format_count
 from metrist.language import find_other_language, is_english, name_other_language
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard, check_choice, hash_file
-from metrist.metrics.prompt_layout import GENERAL_TASK, resolve_task
-from metrist.metrics.trained.speakers import DIALOGUE
+from metrist.metrics.prompt_layout import DIALOGUE, GENERAL_TASK, resolve_task
 from metrist.records import Need, Record
 from metrist.scores import FailureKind, Score, Scores
 
 Numbers = NDArray[np.float64]
 Size = Literal["small", "large"]
 
+_TABLE = Path(__file__).with_name("quality.toml")
 TRANSLATION, OPINIONS = "translation", "opinion_summarization"
 #: Words of a source from which on it may be a text to summarize, and how much longer than the output it then is.
 _MIN_SOURCE_WORDS, _SUMMARY_RATIO = 60, 2.0
@@ -258,7 +258,7 @@ class Quality(Metric):
     def facts(self) -> Mapping[str, str]:
         """The hash of the table, and what the numbers of each part depend on. A part whose model is not installed is of
         no consequence until a record needs it, which then fails with the reason."""
-        facts = {"mixtures": hash_file(str(_table()))}
+        facts = {"mixtures": hash_file(_TABLE)}
         for text, metric in self.components.items():
             try:
                 facts |= {f"{text} {name}": value for name, value in metric.facts().items()}
@@ -271,7 +271,13 @@ class Quality(Metric):
         mixtures = [
             None if language else self.choose(record) for record, language in zip(shard.records, languages, strict=True)
         ]
-        scores = {text: self._score_part(metric, shard, mixtures, text) for text, metric in self.components.items()}
+        # The scores of each metric, by position, for the records whose mixture has it.
+        scores: dict[str, dict[int, Score]] = {}
+        for text, metric in self.components.items():
+            positions = [i for i, m in enumerate(mixtures) if m and any(part.metric == text for part in m.parts)]
+            if positions:
+                inner = shard.part([shard.records[i] for i in positions])
+                scores[text] = dict(zip(positions, metric.score(inner), strict=True))
         return Scores.of(
             Score.failed(f"the output is in {language}: translations apart, quality knows only English")
             if language
@@ -288,18 +294,6 @@ class Quality(Metric):
     def _name_unknown_language(self, record: Record) -> str | None:
         """The language of an output that no mixture for its task knows."""
         return None if self._find_task(record) == TRANSLATION else name_other_language(record)
-
-    def _score_part(
-        self, metric: Metric, shard: Shard, mixtures: Sequence[Mixture | None], text: str
-    ) -> dict[int, Score]:
-        """The scores of a metric, by position, for the records whose mixture has it."""
-        positions = [
-            i for i, mixture in enumerate(mixtures) if mixture and any(part.metric == text for part in mixture.parts)
-        ]
-        if not positions:
-            return {}
-        inner = shard.part([shard.records[i] for i in positions])
-        return dict(zip(positions, metric.score(inner), strict=True))
 
     def _combine(self, record: Record, mixture: Mixture | None, scores: Mapping[str, Score]) -> Score:
         if mixture is None:
@@ -352,12 +346,16 @@ def choose_metrics(records: Sequence[Record]) -> DefaultMetrics:
         raise SpecError("no record to choose metrics by: name metrics with -m, such as -m rougeL", code="missing_value")
     metrics: list[str] = []
     reasons: list[str] = []
-    tasks = Counter(infer_task(record) for record in records)
     model, why = _choose_model(records)
     metrics += [model] if model else []
     reasons += why
-    if any(record.references for record in records):
-        lexical, reason = _choose_lexical(records, tasks)
+    if references := [reference for record in records for reference in record.references]:
+        translations = sum(infer_task(record)[0] == TRANSLATION for record in records)
+        lexical, reason = ["rougeL", "chrf"], "there are references"
+        if np.median([len(reference.split()) for reference in references]) <= _SHORT_ANSWER:
+            lexical, reason = ["exact", "token_f1"], "most references are short answers"
+        elif translations > len(records) / 2:
+            lexical, reason = ["chrf", "bleu"], "there are references, and for translations these are usual"
         metrics += lexical
         reasons.append(f"{' and '.join(lexical)}: {reason}")
     if not metrics:
@@ -411,19 +409,5 @@ def _choose_model(records: Sequence[Record]) -> tuple[str | None, list[str]]:
     return name, list(dict.fromkeys(reasons))
 
 
-def _choose_lexical(records: Sequence[Record], tasks: Counter[tuple[str, str]]) -> tuple[list[str], str]:
-    references = [reference for record in records for reference in record.references]
-    if np.median([len(reference.split()) for reference in references]) <= _SHORT_ANSWER:
-        return ["exact", "token_f1"], "most references are short answers"
-    translations = sum(count for (task, _), count in tasks.items() if task == TRANSLATION)
-    if translations > len(records) / 2:
-        return ["chrf", "bleu"], "there are references, and for translations these are usual"
-    return ["rougeL", "chrf"], "there are references"
-
-
 def _read_table() -> dict[str, Any]:
-    return tomllib.loads(_table().read_text(encoding="utf-8"))
-
-
-def _table() -> Any:
-    return resources.files("metrist.metrics.trained") / "quality.toml"
+    return tomllib.loads(_TABLE.read_text(encoding="utf-8"))

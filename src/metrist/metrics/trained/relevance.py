@@ -5,20 +5,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import ModelError, SpecError, format_count
 from metrist.metrics import registry
 from metrist.metrics.base import Metric, Shard
-from metrist.metrics.model_metric import ModelMetric
+from metrist.metrics.model_metric import ShippedModelMetric
 from metrist.metrics.trained.consistency import is_question
 from metrist.metrics.trained.sentence_metric import sigmoid
 from metrist.metrics.trained.support import read_settings
@@ -65,49 +64,32 @@ class RelevanceSettings(
         return settings
 
 
-@dataclass(frozen=True, eq=False)
-class RelevanceReader:
-    """Reads questions and texts together. A text is as relevant as its most relevant window."""
-
-    encoder: TextEncoder
-
-    @cached_property
-    def settings(self) -> RelevanceSettings:
-        return RelevanceSettings.read(self.encoder.folder)
-
-    def read(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """The probability that each text bears on its question; NaN where the model can read nothing."""
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        ids = {text.text: text.ids for text in TokenizedText.read(texts, self.encoder)}
-        rows = []
-        for number, (question, text) in enumerate(pairs):
-            first = ids[question][:_MOST_QUESTION]
-            if len(first) and len(ids[text]):
-                room = self.encoder.max_tokens - 3 - len(first)
-                windows = list_windows(len(ids[text]), [], room)
-                rows += [(number, self.encoder.join(first, ids[text][start:end])) for start, end in windows]
-        # The layer reads the first token of a sequence, which stands for the whole.
-        states = self.encoder.score_spans(HEAD, [row for _, row in rows], [[(0, 1)]] * len(rows))
-        logits = np.full(len(pairs), -np.inf)
-        weights = np.array(self.settings.weights)
-        for (number, _), (state,) in zip(rows, states, strict=True):
-            logits[number] = max(logits[number], float((weights * np.tanh(state)).sum()) + self.settings.bias)
-        return [
-            sigmoid(self.settings.scale * logit + self.settings.shift) if math.isfinite(logit) else math.nan
-            for logit in logits.tolist()
-        ]
+def read_relevance(encoder: TextEncoder, settings: RelevanceSettings, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """The probability that each text bears on its question; NaN where the model can read nothing. A text is as relevant
+    as its most relevant window."""
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    ids = {text.text: text.ids for text in TokenizedText.read(texts, encoder)}
+    rows = []
+    for number, (question, text) in enumerate(pairs):
+        first = ids[question][:_MOST_QUESTION]
+        if len(first) and len(ids[text]):
+            windows = list_windows(len(ids[text]), [], encoder.max_tokens - 3 - len(first))
+            rows += [(number, encoder.join(first, ids[text][start:end])) for start, end in windows]
+    # The layer reads the first token of a sequence, which stands for the whole.
+    states = encoder.score_spans(HEAD, [row for _, row in rows], [[(0, 1)]] * len(rows))
+    logits = np.full(len(pairs), -np.inf)
+    weights = np.array(settings.weights)
+    for (number, _), (state,) in zip(rows, states, strict=True):
+        logits[number] = max(logits[number], float((weights * np.tanh(state)).sum()) + settings.bias)
+    return [
+        sigmoid(settings.scale * logit + settings.shift) if math.isfinite(logit) else math.nan
+        for logit in logits.tolist()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RelevanceMetric(ModelMetric):
+class _RelevanceMetric(ShippedModelMetric):
     model: str = "metrist:english-relevance"
-    # The model has a fixed number format and no revisions, and brings no code: these are no settings here.
-    revision: None = field(default=None, init=False, compare=False)
-    dtype: Literal["float32"] = field(default="float32", init=False, compare=False)
-    trust_remote_code: bool = field(default=False, init=False, compare=False)
-
-    extra: ClassVar[str | None] = "standard"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,10 +99,11 @@ class _RelevanceMetric(ModelMetric):
         """The probabilities of pairs of a question and a text; each is read once in a shard."""
         known = shard.results(("relevance", self.model))
         if unread := [pair for pair in dict.fromkeys(pairs) if pair not in known]:
-            reader = RelevanceReader(loading.load_text_encoder(self.model, runtime=shard.runtime))
+            encoder = loading.load_text_encoder(self.model, runtime=shard.runtime)
+            settings = RelevanceSettings.read(encoder.folder)
             for batch in split_batches([1] * len(unread), _TEXTS, padded=False):
                 own = [unread[at] for at in batch]
-                known.update(zip(own, reader.read(own), strict=True))
+                known.update(zip(own, read_relevance(encoder, settings, own), strict=True))
         return known
 
 
@@ -165,25 +148,21 @@ def split_passages(source: str) -> list[Passage]:
     """The blocks of a source between blank lines; a heading belongs to the block after it."""
     passages: list[Passage] = []
     begin: int | None = None
-    for start, end in _list_blocks(source):
+    ends = [*_BLOCK_END.finditer(source)]
+    starts = [0, *(match.end() for match in ends)]
+    for start, end in zip(starts, [*(match.start() for match in ends), len(source)], strict=True):
+        block = source[start:end].strip()
+        if not block:
+            continue
+        start = source.index(block, start)
         begin = start if begin is None else begin
-        block = source[start:end]
         is_heading = len(block.split()) <= _HEADING_WORDS and not _SENTENCE_END.search(block)
         if not is_heading:
-            passages.append(Passage(begin, end))
+            passages.append(Passage(begin, start + len(block)))
             begin = None
     if begin is not None:
         passages.append(Passage(begin, len(source.rstrip())))
     return passages
-
-
-def _list_blocks(source: str) -> Iterator[tuple[int, int]]:
-    ends = [*_BLOCK_END.finditer(source)]
-    starts = [0, *(match.end() for match in ends)]
-    for start, end in zip(starts, [*(match.start() for match in ends), len(source)], strict=True):
-        if text := source[start:end].strip():
-            first = source.index(text, start)
-            yield first, first + len(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,18 +193,17 @@ class ContextRelevance(_RelevanceMetric):
             if not question or not passages[source]:
                 return Score.failed(_EMPTY_SOURCE if question else _NO_QUESTION)
             values = np.array([known[question, source[p.start : p.end]] for p in passages[source]])
-            return self._describe(values) if np.isfinite(values).all() else Score.failed(_UNREADABLE)
+            if not np.isfinite(values).all():
+                return Score.failed(_UNREADABLE)
+            relevant = [str(number) for number, value in enumerate(values, 1) if value >= self.threshold]
+            count = f"{len(relevant)} of {format_count(len(values), 'passage')}"
+            return Score(
+                value=float(values.mean()),
+                parts={PASSAGES: float(len(values)), RELEVANT: float(len(relevant)), BEST: float(values.max())},
+                explanation=f"relevant: {count} ({', '.join(relevant) or 'none'})",
+            )
 
         return Scores.of(score(*record) for record in records)
-
-    def _describe(self, values: NDArray[np.float64]) -> Score:
-        relevant = [str(number) for number, value in enumerate(values, 1) if value >= self.threshold]
-        count = f"{len(relevant)} of {format_count(len(values), 'passage')}"
-        return Score(
-            value=float(values.mean()),
-            parts={PASSAGES: float(len(values)), RELEVANT: float(len(relevant)), BEST: float(values.max())},
-            explanation=f"relevant: {count} ({', '.join(relevant) or 'none'})",
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,22 +233,22 @@ class Rag(Metric):
 
     def score(self, shard: Shard) -> Scores:
         columns = {name: metric.score(shard) for name, metric in self.components.items()}
-        return Scores.of(_join(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
+        joined = []
+        for row in zip(*columns.values(), strict=True):
+            scores = dict(zip(columns, row, strict=True))
+            failures = {name: score.failure for name, score in scores.items() if score.failure is not None}
+            if failures:
+                kind = next(iter(failures.values())).kind
+                message = "; ".join(f"{name}: {failure}" for name, failure in failures.items())
+                joined.append(Score.failed(message, kind))
+                continue
+            values = {name: score.value for name, score in scores.items()}
+            errors = tuple(error for score in row for error in score.errors)
+            explanation = scores["context_relevance"].explanation
+            mean = sum(values.values()) / len(values)
+            joined.append(Score(value=mean, parts=values, errors=errors, explanation=explanation))
+        return Scores.of(joined)
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
         warnings = (warning for metric in self.components.values() for warning in metric.describe_misuse(records))
         return list(dict.fromkeys(f"{self.label}: {warning}" for warning in warnings))
-
-
-def _join(scores: Mapping[str, Score]) -> Score:
-    failures = {name: score.failure for name, score in scores.items() if score.failure is not None}
-    if failures:
-        kind = next(iter(failures.values())).kind
-        return Score.failed("; ".join(f"{name}: {failure}" for name, failure in failures.items()), kind)
-    values = {name: score.value for name, score in scores.items()}
-    return Score(
-        value=sum(values.values()) / len(values),
-        parts=values,
-        errors=tuple(error for score in scores.values() for error in score.errors),
-        explanation=scores["context_relevance"].explanation,
-    )

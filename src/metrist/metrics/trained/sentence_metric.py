@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 from metrist.errors import SpecError
 from metrist.metrics.errors.aspect_tables import find_table
-from metrist.metrics.model_metric import SHORT_NAMES, ModelMetric
+from metrist.metrics.model_metric import SHORT_NAMES, ShippedModelMetric
 from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
 from metrist.records import Record
@@ -21,20 +21,14 @@ MAX_MINOR = 2.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class SentenceMetric(ModelMetric):
+class SentenceMetric(ShippedModelMetric):
     """Base of metrics from the English models that ship. A score is the aggregation of a probability per sentence."""
 
     # 'small' and 'large' are short for the models.
     model: str = "metrist:english-small"
     aggregation: str = "mean"
     threshold: float = 0.5
-    # The models have a fixed number format and no revisions, and bring no code: these are no settings here.
-    revision: None = field(default=None, init=False, compare=False)
-    dtype: Literal["float32"] = field(default="float32", init=False, compare=False)
-    trust_remote_code: bool = field(default=False, init=False, compare=False)
 
-    extra: ClassVar[str | None] = "standard"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     reports_errors: ClassVar[bool] = True
     #: A number that changes with the rules around the model, so that scores by different rules are never mixed.
     rules: ClassVar[str]

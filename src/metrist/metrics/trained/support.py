@@ -135,10 +135,6 @@ class ErrorSettings(
         if self.sure is not None and self.sure < self.threshold:
             raise ValueError(f"sure must be at least threshold ({self.threshold:g}), got {self.sure:g}")
 
-    @property
-    def sure_threshold(self) -> float:
-        return max(_SURE, self.threshold) if self.sure is None else self.sure
-
     @staticmethod
     def read(folder: Path | None) -> ErrorSettings:
         return read_settings(folder, ERROR_SETTINGS, ErrorSettings)
@@ -182,25 +178,23 @@ class TokenizedSource(TokenizedText):
 
     def has_sentence(self, ids: Ids) -> bool:
         """Whether a sentence of the source, or its beginning up to a punctuation mark, is these tokens."""
-        return any(self._is_sentence(first, first + len(ids)) for first in self._find(ids))
-
-    def _find(self, ids: Ids) -> Iterator[int]:
-        """The first places where these tokens stand one after the other."""
         width, wanted = self.ids.itemsize, np.ascontiguousarray(ids, self.ids.dtype).tobytes()
-        place, count = self._bytes.find(wanted), 0
-        while place >= 0 and count < _MOST_COPIES:
-            if place % width == 0:
-                yield place // width
-            count += 1
+        place = -1
+        for _ in range(_MOST_COPIES):
             place = self._bytes.find(wanted, place + 1)
-
-    def _is_sentence(self, first: int, last: int) -> bool:
-        start, end = int(self.starts[first]), int(self.ends[last - 1])
-        before, after = self.text[max(start - _BORDER, 0) : start], self.text[end : end + _BORDER]
-        # What was cut off is neither the beginning nor the end of the text.
-        before = before if start <= _BORDER else f"x{before}"
-        after = after if end + _BORDER >= len(self.text) else f"{after}x"
-        return bool(_BEGINS.search(before) and _ENDS.match(after))
+            if place < 0:
+                return False
+            first, offset = divmod(place, width)
+            if offset:
+                continue
+            start, end = int(self.starts[first]), int(self.ends[first + len(ids) - 1])
+            before, after = self.text[max(start - _BORDER, 0) : start], self.text[end : end + _BORDER]
+            # What was cut off is neither the beginning nor the end of the text.
+            before = before if start <= _BORDER else f"x{before}"
+            after = after if end + _BORDER >= len(self.text) else f"{after}x"
+            if _BEGINS.search(before) and _ENDS.match(after):
+                return True
+        return False
 
     @cached_property
     def _bytes(self) -> bytes:
@@ -260,12 +254,13 @@ class Support:
     def find_marks(self, sentence: int, *, supported: bool) -> list[Word]:
         """The words of a sentence that are marked, neighbours as one. A supported sentence has marks only if the model
         is sure about one of its words."""
-        if self.marking is None or self.probabilities[sentence] > self.marking.sentence:
+        marking, words = self.marking, self.words[sentence]
+        if marking is None or self.probabilities[sentence] > marking.sentence:
             return []
-        words = self.words[sentence]
-        if supported and not any(word.probability > self.marking.sure_threshold for word in words):
+        sure = max(_SURE, marking.threshold) if marking.sure is None else marking.sure
+        if supported and not any(word.probability > sure for word in words):
             return []
-        return merge_words(self.text, words, self.marking.threshold)
+        return merge_words(self.text, words, marking.threshold)
 
     def evidence(self, sentence: int) -> CharacterSpan | None:
         """The passage of the source that is nearest to the sentence; None if none shares a rare word."""
@@ -443,7 +438,11 @@ class SupportReader:
             for unit in active:
                 self._request(unit)
             active = [unit for unit in active if unit.requested]
-            self._compute(active)
+            # Read the requested windows, and keep the highest logit of each open sentence.
+            windows = (window for unit in active for window in self._build_windows(unit))
+            for unit, logits in self._read_logits(windows):
+                column = self.settings.scale * logits.reshape(len(unit.open), -1)[:, 0] + self.settings.shift
+                unit.logits[unit.open] = np.maximum(unit.logits[unit.open], column)
             for unit in active:
                 unit.open = [i for i in unit.open if unit.logits[i] < limit]
             active = [unit for unit in active if unit.open]
@@ -473,13 +472,6 @@ class SupportReader:
             count = len(unit.read)
             unit.requested, unit.left = unit.left[:count], unit.left[count:]
         unit.read += unit.requested
-
-    def _compute(self, work: Sequence[_SentenceGroup]) -> None:
-        """Read the requested windows, and keep the highest logit of each open sentence."""
-        windows = (window for unit in work for window in self._build_windows(unit))
-        for unit, logits in self._read_logits(windows):
-            column = self.settings.scale * logits.reshape(len(unit.open), -1)[:, 0] + self.settings.shift
-            unit.logits[unit.open] = np.maximum(unit.logits[unit.open], column)
 
     def _read_logits(self, windows: Iterator[_SentenceWindow]) -> Iterator[tuple[_SentenceGroup, Numbers]]:
         """The head's outputs for the open sentences beside each window. If the model marks words, keep the lowest error

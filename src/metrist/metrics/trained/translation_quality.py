@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from metrist import threads
 from metrist.errors import ModelError, SpecError, agree, format_count
 from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
-from metrist.metrics.model_metric import ModelMetric
+from metrist.metrics.model_metric import ModelMetric, count_above
 from metrist.models import loading
 from metrist.models.batching import split_batches
 from metrist.models.text_encoder import TextEncoder
@@ -116,33 +116,35 @@ class TranslationQuality(ModelMetric):
         return Scores.of(score for score in scores if score is not None)
 
     def remarks(self, scores: Scores) -> list[str]:
-        remarks = super().remarks(scores)
         scored = int(np.count_nonzero(~np.isnan(scores.values)))
-
-        def count(part: str, chosen: Any) -> int:
-            values = scores.parts.get(part)
-            return 0 if values is None else int(np.count_nonzero(chosen(values[~np.isnan(scores.values)])))
-
-        def add(number: int, text: str) -> None:
-            if number:
-                remarks.append(f"{self.label}: {number:,} of {format_count(scored, 'output')} {text}")
-
-        number = count(USES_SOURCE, lambda values: values == 0)
-        add(number, f"{agree(number, 'was', 'were')} judged by references alone, for want of a source")
-        without = count(USES_REFERENCE, lambda values: values == 0)
-        if without < scored:
-            was = agree(without, "was", "were")
-            add(without, f"{was} judged without a reference; do not compare them with those that were judged with one")
-        number = count(WINDOWS, lambda values: values > 1)
-        add(number, f"{agree(number, 'was', 'were')} too long to be read at once, and read in parts")
-        number = count(COPIED, lambda values: values > _MAX_COPIED)
-        add(number, f"{agree(number, 'repeats its source', 'repeat their sources')} and got the value 0")
-        number = count(UNKNOWN, lambda values: values > _MANY_UNKNOWN)
-        add(
-            number,
-            f"{agree(number, 'has', 'have')} many characters that the model does not know: take them for guesses",
-        )
-        return remarks
+        without_source, without = (scored - count_above(scores, part, 0) for part in (USES_SOURCE, USES_REFERENCE))
+        if without == scored:  # There is nothing to compare them with.
+            without = 0
+        counted = (
+            (without_source, "was", "were", "judged by references alone, for want of a source"),
+            (
+                without, "was", "were",
+                "judged without a reference; do not compare them with those that were judged with one",
+            ),
+            (count_above(scores, WINDOWS, 1), "was", "were", "too long to be read at once, and read in parts"),
+            (
+                count_above(scores, COPIED, _MAX_COPIED), "repeats its source", "repeat their sources",
+                "and got the value 0",
+            ),
+            (
+                count_above(scores, UNKNOWN, _MANY_UNKNOWN), "has", "have",
+                "many characters that the model does not know: take them for guesses",
+            ),
+        )  # fmt: skip
+        outputs = format_count(scored, "output")
+        return [
+            *super().remarks(scores),
+            *(
+                f"{self.label}: {number:,} of {outputs} {agree(number, one, several)} {what}"
+                for number, one, several, what in counted
+                if number
+            ),
+        ]
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
         warnings = []
@@ -281,17 +283,26 @@ class _RecordScorer:
 
     def _score_block(self, records: Sequence[Record], tokens: Mapping[str, TokenizedText]) -> Iterator[Score]:
         passes = [reading for i, record in enumerate(records) for reading in self._list_passes(i, record, tokens)]
+        separator = np.array([self._encoder.sizes.end_token], np.int32)
+        windows = []
+        for reading in passes:
+            sides = [side for side in (reading.reference_ids, reading.source_ids) if side is not None]
+            beside = [piece for side in sides for piece in (side, separator)]
+            windows.append((reading, reading.output_ids, np.concatenate(beside[:-1])))
         by_record: dict[int, list[tuple[_Pass, Numbers]]] = {}
-        windows = ((reading, reading.output_ids, self._join_sides(reading)) for reading in passes)
         for reading, numbers in read_tokens(self._encoder, HEAD, windows):
             by_record.setdefault(reading.record, []).append((reading, numbers))
-        overlaps = self._compare_with_references(records)
+        # chrF from 0 to 1, against the best reference; 0 without any.
+        references = {i: texts for i, record in enumerate(records) if (texts := self._metric._list_references(record))}
+        shard = Shard([replace(records[i], references=tuple(texts)) for i, texts in references.items()])
+        overlaps = dict(zip(references, (Chrf().score(shard).values / 100).tolist(), strict=True))
         matches = self._match_tokens(records, passes)
         for i, record in enumerate(records):
             if i not in by_record:
                 yield Score.failed(_UNREADABLE)
             else:
-                yield self._score_record(record, tokens[record.output], by_record[i], overlaps[i], matches[i])
+                overlap = overlaps.get(i, 0.0)
+                yield self._score_record(record, tokens[record.output], by_record[i], overlap, matches[i])
 
     def _name_mode(self, record: Record) -> str:
         if not self._metric._list_references(record):
@@ -312,7 +323,10 @@ class _RecordScorer:
         texts = {ids.tobytes(): ids for reading, _, other in wanted for ids in (reading.output_ids, other)}
         sequences = [self._encoder.join(ids) for ids in texts.values()]
         states = self._encoder.read_states(sequences, self._combination.layer) if sequences else []
-        vectors = {key: _normalize(own[1:-1]) for key, own in zip(texts, states, strict=True)}
+        vectors: dict[bytes, NDArray[np.float32]] = {}
+        for key, state in zip(texts, states, strict=True):
+            norms = np.linalg.norm(state[1:-1], axis=1, keepdims=True)
+            vectors[key] = state[1:-1] / np.maximum(norms, 1e-12)
 
         def match(request: tuple[_Pass, tuple[str, str], Ids]) -> tuple[Numbers, Numbers]:
             reading, _, other = request
@@ -347,20 +361,6 @@ class _RecordScorer:
                 in_reference = texts[0] if reference is not None else None
                 in_source = texts[-1] if source is not None else None
                 yield _Pass(number, at, start, end, output.ids[start:end], in_reference, in_source)
-
-    def _join_sides(self, reading: _Pass) -> Ids:
-        sides = [side for side in (reading.reference_ids, reading.source_ids) if side is not None]
-        separator = np.array([self._encoder.sizes.end_token], np.int32)
-        return np.concatenate([piece for side in sides for piece in (side, separator)][:-1])
-
-    def _compare_with_references(self, records: Sequence[Record]) -> list[float]:
-        """chrF from 0 to 1, against the best reference; 0 without any."""
-        values = [0.0] * len(records)
-        references = {i: texts for i, record in enumerate(records) if (texts := self._metric._list_references(record))}
-        shard = Shard([replace(records[i], references=tuple(texts)) for i, texts in references.items()])
-        for i, value in zip(references, Chrf().score(shard).values.tolist(), strict=True):
-            values[i] = value / 100
-        return values
 
     def _score_record(
         self,
@@ -403,11 +403,6 @@ class _RecordScorer:
             parts=parts,
             errors=tuple(mark_errors(record.output, offsets, errors, majors, self._threshold)),
         )
-
-
-def _normalize(states: NDArray[np.float32]) -> NDArray[np.float32]:
-    vectors: NDArray[np.float32] = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
-    return vectors
 
 
 def _has_source(record: Record) -> bool:

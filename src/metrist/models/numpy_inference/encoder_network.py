@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from metrist import kernels, threads
 from metrist.errors import ModelError, format_count
 from metrist.kernels import PackedLinear
-from metrist.kernels.layers import LARGEST, UNIT, WIDEST_HEAD, Places, Singles
-from metrist.kernels.reference.encoder import ERF, add_and_normalize
+from metrist.kernels.columns import Places
+from metrist.kernels.reference.encoder import ERF, LARGEST, UNIT, WIDEST_HEAD, Singles, add_and_normalize
 from metrist.models.numpy_inference.storage import Floats, Quantized
 
 Ids = NDArray[np.int32]
