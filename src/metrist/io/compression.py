@@ -1,4 +1,5 @@
-"""Open plain, .gz, .xz and .zst files in any encoding as streams of UTF-8; all kinds of damage raise `InputError`."""
+"""Open plain, .gz, .xz and .zst files in any encoding as streams of UTF-8. Files that are
+damaged, or unpack to far more than their size, raise `InputError`."""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ from pathlib import PurePath
 from typing import IO, Any
 
 from metrist.errors import InputError
-from metrist.io.limits import check_unpacked, largest_row
 from metrist.io.row_model import RowError
 
 STANDARD_INPUT = "-"
@@ -25,6 +25,33 @@ _KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
 _LARGEST_GAP = 1 << 18
 _MAGIC_LENGTH = max(map(len, _MAGIC))
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: Times by which a file unpacks to more than its own size where it is damaged, or made to fill the memory. Texts that
+#: people write reach a tenth of that.
+HIGHEST_RATIO = 200
+#: Bytes of a row, and of what a file unpacks to. Users set other limits by environment variables.
+_LARGEST_ROW, _LARGEST_FILE = 1 << 26, 1 << 30
+
+
+def largest_row() -> int:
+    """Bytes of a row: `METRIST_MAX_ROW`, or 64 MiB."""
+    return _read_limit("METRIST_MAX_ROW", _LARGEST_ROW)
+
+
+def check_unpacked(name: str, unpacked: int, packed: int) -> None:
+    """Refuse a file that unpacks to more than `METRIST_MAX_UNPACKED` bytes, or 1 GiB, and far more than its size."""
+    if unpacked > HIGHEST_RATIO * packed and unpacked > (limit := _read_limit("METRIST_MAX_UNPACKED", _LARGEST_FILE)):
+        raise InputError(
+            f"{name}: {packed:,} bytes unpack to more than {limit:,}: it is damaged, or made to fill the memory; "
+            "METRIST_MAX_UNPACKED sets another limit",
+            code="too_large",
+        )
+
+
+def _read_limit(variable: str, default: int) -> int:
+    text = os.environ.get(variable) or str(default)
+    if not text.isdecimal() or not int(text):
+        raise InputError(f"{variable} must be a number of bytes, got {text!r}", code="invalid_value")
+    return int(text)
 
 
 def detect_compression(path: str | os.PathLike[str]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import json
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ from typing import IO, Any, cast
 import msgspec
 
 from metrist.errors import InputError
-from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, undecodable
-from metrist.io.limits import largest_row
-from metrist.io.row_model import CompleteRow, CompleteRows, PlainRow, RowError, format_value
+from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, largest_row, undecodable
+from metrist.io.row_model import CompleteRow, CompleteRows, PlainRow, RowError, describe_json_error, format_value
 from metrist.io.tools import recognise_tool
 
 Row = dict[str, Any]
@@ -94,18 +92,6 @@ def _parse_line(line: bytes, number: int) -> Row | RowError | None:
 def _not_an_object(value: Any) -> RowError:
     hint = "; name the file .json if it holds one list of objects" if isinstance(value, list) else ""
     return RowError(f"must be a JSON object, got {format_value(value)}{hint}")
-
-
-def describe_json_error(error: Exception) -> str:
-    """Describe for a user why a text is not JSON."""
-    if isinstance(error, json.JSONDecodeError):
-        text = error.doc[error.pos : error.pos + 30]
-        rest = format_value(text) if text else "the end of the line"
-        return f"not valid JSON: {error.msg} at column {error.colno}, found {rest}"
-    if isinstance(error, RecursionError):
-        return "not readable JSON: it is nested too deeply"
-    # All that is left of what `json` raises.
-    return f"not readable JSON: an integer has more than {sys.get_int_max_str_digits():,} digits"
 
 
 def json_list_rows(

@@ -28,7 +28,6 @@ from metrist.io.compression import (
     uncompressed_name,
 )
 from metrist.io.json_rows import Row, Wish, find_rows, json_line_rows, json_list_rows
-from metrist.io.parquet_rows import read_parquet
 from metrist.io.remote import expand as expand_url
 from metrist.io.remote import fetch, is_remote
 from metrist.io.row_model import Location, RowError, format_value
@@ -38,10 +37,11 @@ from metrist.io.table_rows import (
     frame_rows,
     read_delimited,
     read_excel,
+    read_parquet,
     to_plain_value,
 )
 from metrist.io.tools import TOOLS, recognise_tool
-from metrist.io.tools.inspect_ai import read_archive
+from metrist.io.tools.harnesses import read_archive
 from metrist.records import Record
 
 FORMATS = {

@@ -20,10 +20,10 @@ from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, FileFormat
 from metrist.io.hashes import hash_file
 from metrist.io.json_rows import Wish, json_line_rows
-from metrist.io.parquet_rows import read_parquet
 from metrist.io.reader import Reader, read_records
 from metrist.io.remote import is_remote, open_store, retry
 from metrist.io.rows import FORMATS, RowSource, open_source
+from metrist.io.table_rows import read_parquet
 
 #: Bytes that are read at once.
 _BLOCK_BYTES = 1 << 24

@@ -7,19 +7,11 @@ output extra columns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from metrist.io.tools import (
-    arena,
-    braintrust,
-    deepeval,
-    inspect_ai,
-    lm_eval,
-    openai_evals,
-    promptfoo,
-    ragas,
-)
-from metrist.io.tools.entries import Entries, Row, Rows
+from metrist.io.tools import applications, arena, harnesses
+from metrist.io.tools.entries import Entries, Row, Rows, convert_each
 
 
 class Tool(NamedTuple):
@@ -31,13 +23,15 @@ class Tool(NamedTuple):
 
 TOOLS: dict[str, Tool] = {
     "arena": Tool(arena.is_entry, arena.rows),
-    "braintrust": Tool(braintrust.is_entry, braintrust.rows),
-    "deepeval": Tool(deepeval.is_entry, deepeval.rows),
-    "inspect_ai": Tool(inspect_ai.is_entry, inspect_ai.rows),
-    "lm_eval": Tool(lm_eval.is_entry, lm_eval.rows),
-    "openai_evals": Tool(openai_evals.is_entry, openai_evals.rows),
-    "promptfoo": Tool(promptfoo.is_entry, promptfoo.rows),
-    "ragas": Tool(ragas.is_entry, ragas.rows),
+    "braintrust": Tool(
+        applications.is_braintrust_span, partial(convert_each, convert=applications.convert_braintrust_span)
+    ),
+    "deepeval": Tool(applications.is_deepeval_run, applications.read_deepeval_runs),
+    "inspect_ai": Tool(harnesses.is_inspect_log, harnesses.read_inspect_logs),
+    "lm_eval": Tool(harnesses.is_lm_eval_sample, partial(convert_each, convert=harnesses.convert_lm_eval_sample)),
+    "openai_evals": Tool(harnesses.is_openai_event, harnesses.read_openai_events),
+    "promptfoo": Tool(applications.is_promptfoo_result, applications.read_promptfoo_results),
+    "ragas": Tool(applications.is_ragas_sample, partial(convert_each, convert=applications.convert_ragas_sample)),
 }
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from metrist.io.conversations import describe_context, parse_messages
+from metrist.io.layouts import describe_context, parse_messages
 from metrist.io.row_model import RowError, format_value
 
 Row = dict[str, Any]
