@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import agree
-from metrist.records import COLUMN_NAMES, CONTEXT_FIELDS, OPTIONAL_FIELDS, Record, RecordColumns
+from metrist.records import COLUMN_NAMES, OPTIONAL_FIELDS, Record, RecordColumns
 
 Numbers = NDArray[np.uint64]
 _LINE_BITS = 40
@@ -136,12 +136,6 @@ def place_of(file: int, lines: Sequence[int]) -> Numbers:
 
 def split_place(place: int) -> tuple[int, int]:
     return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
-
-
-def differing_field(record: Record, other: Record) -> str:
-    """The first field in which two records differ; empty for columns that are not texts."""
-    names = ("output", "source", "references", *CONTEXT_FIELDS)  # References are named before an instruction.
-    return next((name for name in names if getattr(record, name) != getattr(other, name)), "")
 
 
 #: Share of differing sources that are those of other items, from which on sources tell items apart and items were

@@ -188,9 +188,13 @@ def _context_fields(row: dict[str, Any]) -> dict[str, Any]:
     if references is not None:
         context["references"] = as_texts("references", references)
     if row:
-        single = _single_references(row)
-        if single:
-            context["references"] = context.get("references", ()) + single
+        # `reference`, then `reference_1`, `reference_2` and so on in order; null values are skipped.
+        numbered = [(int(match[1]), name) for name in row if (match := _NUMBERED_REFERENCE.fullmatch(name))]
+        for name in [*(["reference"] if "reference" in row else []), *(name for _, name in sorted(numbered))]:
+            value = row.pop(name)
+            if value is not None:
+                texts = as_texts(name, value) if isinstance(value, (list, tuple)) else (as_text(name, value),)
+                context["references"] = context.get("references", ()) + texts
         if row:
             _check_depth(row)
             context["extra"] = row
@@ -211,18 +215,6 @@ def _check_depth(row: dict[str, Any]) -> None:
                 )
             parts = chain.from_iterable(part.values() if type(part) is dict else part for part in level)
             level = [part for part in parts if type(part) in (dict, list)]
-
-
-def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return `reference`, then `reference_1`, `reference_2` and so on in order; null values are skipped."""
-    numbered = [(int(match[1]), name) for name in row if (match := _NUMBERED_REFERENCE.fullmatch(name))]
-    names = [*(["reference"] if "reference" in row else []), *(name for _, name in sorted(numbered))]
-    texts: tuple[str, ...] = ()
-    for name in names:
-        value = row.pop(name)
-        if value is not None:
-            texts += as_texts(name, value) if isinstance(value, (list, tuple)) else (as_text(name, value),)
-    return texts
 
 
 def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
@@ -247,25 +239,20 @@ def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     free = [name for name in row if name not in FIELDS and not name.startswith(FAMILIES) and name not in used]
     texts = [name for name in free if isinstance(row[name], str) and not _NUMBER.fullmatch(row[name])]
     wide = f"`outputs={texts[:_SHOWN_OUTPUTS]!r}`" + (" …" if len(texts) > _SHOWN_OUTPUTS else "")
+    # A table of ratings without texts: columns of numbers.
+    item = fields.get("item") or guess_column("item", row)
+    numbers = [name for name, value in row.items() if name not in (item, "item", "system") and is_number(value)]
+    mapped = {f"rating:{name}": name for name in numbers[:_SHOWN_FIELDS]}
+    if item and item != "item":
+        mapped["item"] = item
+    ratings = f", or, if it holds ratings of outputs in a run: `fields={mapped!r}`" if numbers else ""
     return (
         f"{missing}; the fields are {listed or 'none'}: use `fields={{'output': 'COLUMN'}}` to name the one that has "
         "the text"
         + (f" or, with a column per system, {wide}" if len(texts) > 1 else "")
         + " (`metrist convert` reads other layouts)"
-        + _suggest_ratings(row, fields)
+        + ratings
     )
-
-
-def _suggest_ratings(row: dict[str, Any], fields: Mapping[str, str]) -> str:
-    """The options that read a table of ratings without texts; empty if it has no column of numbers."""
-    item = fields.get("item") or guess_column("item", row)
-    numbers = [name for name, value in row.items() if name not in (item, "item", "system") and is_number(value)]
-    if not numbers:
-        return ""
-    mapped = {f"rating:{name}": name for name in numbers[:_SHOWN_FIELDS]}
-    if item and item != "item":
-        mapped["item"] = item
-    return f", or, if it holds ratings of outputs in a run: `fields={mapped!r}`"
 
 
 def _check_record(record: Record) -> Record:
@@ -288,6 +275,7 @@ def _check_record(record: Record) -> Record:
 def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ...] = ()) -> ParsedRow:
     """Return all that a row holds, as if its records, `texts`, were new."""
     keys, records, judged, columns = parts
+    record = records[0] if records else None
     item, system = keys[0]
     ratings = list(_by_rater(judged))
     scores = {name: v for name, v in as_mapping("scores", judged.get("scores") or {}).items() if v is not None}
@@ -296,11 +284,16 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
         if judged.get("errors"):
             raise RowError("'errors' is only allowed in a row of one output, got a row of two")
         pair = {"item": item, "first": system, "second": keys[1][1]}
+        preferences = []
+        for aspect, rater, value in ratings:
+            choice = _parse_choice(value)
+            if choice is None:
+                raise RowError(
+                    f"the rating {aspect!r} must be 1 (first), 2 (second) or 0 (tie), got {format_value(value)}"
+                )
+            preferences.append(Preference(**pair, aspect=aspect, rater=rater, choice=choice))
         parsed = {
-            "preferences": tuple(
-                Preference(**pair, aspect=aspect, rater=rater, choice=_parse_preference(aspect, value))
-                for aspect, rater, value in ratings
-            ),
+            "preferences": tuple(preferences),
             "choices": tuple(
                 StoredChoice(
                     **pair,
@@ -312,6 +305,9 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
             ),
         }
     else:
+        errors = judged.get("errors") or ()
+        if not isinstance(errors, (list, tuple)):
+            raise RowError(f"'errors' must be a list of objects, got {format_value(errors)}")
         parsed = {
             "columns": columns,
             "ratings": tuple(
@@ -324,7 +320,10 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
                 )
                 for aspect, rater, value in ratings or _count_errors(judged)
             ),
-            "errors": _parse_errors(judged, keys[0], records[0] if records else None),
+            "errors": tuple(
+                StoredError(item=item, system=system, error=_parse_error(number, error, record))
+                for number, error in enumerate(errors, 1)
+            ),
             "scores": tuple(
                 StoredScore(item=item, system=system, metric=metric, value=as_number(f"the score {metric!r}", value))
                 for metric, value in scores.items()
@@ -377,13 +376,6 @@ def simple_ratings(judged: dict[str, Any]) -> dict[str, float] | None:
     return {aspect: as_number(f"the rating {aspect!r}", value) for aspect, value in ratings.items()}
 
 
-def _parse_preference(aspect: str, value: Any) -> Choice:
-    choice = _parse_choice(value)
-    if choice is None:
-        raise RowError(f"the rating {aspect!r} must be 1 (first), 2 (second) or 0 (tie), got {format_value(value)}")
-    return choice
-
-
 def _parse_choice(value: Any) -> Choice | None:
     if isinstance(value, str):
         return _CHOICES.get(value.strip().lower())
@@ -426,19 +418,9 @@ def _rater_names(judged: dict[str, Any]) -> list[str | None] | None:
     return [None if rater is None else as_name("raters", rater) for rater in judged["raters"]]
 
 
-def _parse_errors(judged: dict[str, Any], key: Key, record: Record | None) -> tuple[StoredError, ...]:
-    errors = judged.get("errors") or ()
-    if not isinstance(errors, (list, tuple)):
-        raise RowError(f"'errors' must be a list of objects, got {format_value(errors)}")
-    return tuple(
-        StoredError(
-            item=key[0], system=key[1], error=_parse_error(number, as_mapping(f"errors {number}", error), record)
-        )
-        for number, error in enumerate(errors, 1)
-    )
+def _parse_error(number: int, value: Any, record: Record | None) -> Error:
+    error = as_mapping(f"errors {number}", value)
 
-
-def _parse_error(number: int, error: dict[str, Any], record: Record | None) -> Error:
     def text(field: str) -> str | None:
         return as_optional_text(f"{field} of error {number}", error.get(field))
 

@@ -147,22 +147,21 @@ def _kind_by_first_bytes(stream: io.BufferedReader, name: str, kind: str, sheet:
     head = stream.peek(1).removeprefix(BYTE_ORDER_MARK).lstrip()
     if kind in (",", "\t", "lines"):
         return kind
+    if not head:
+        return "lines"
     if head.startswith(b"["):
         return "list"
-    if head.startswith(b"{") or not head:
-        return "lines" if not head or _begins_with_row(head, name, sheet) else "objects"
-    return "\t" if b"\t" in head.split(b"\n", 1)[0] else ","
-
-
-def _begins_with_row(head: bytes, name: str, sheet: str | None) -> bool:
-    """Whether the first line is a row, and not the beginning of an object over several lines or of a list of rows."""
     line, newline, _ = head.partition(b"\n")
+    if not head.startswith(b"{"):
+        return "\t" if b"\t" in line else ","
     try:
-        return find_rows(json.loads(line), sheet) is None
+        # The first line may be a row, or the beginning of an object over several lines or of a list of rows.
+        is_row = find_rows(json.loads(line), sheet) is None
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     except (ValueError, RecursionError):
-        return bool(newline) and line.rstrip().endswith(b"}")
+        is_row = bool(newline) and line.rstrip().endswith(b"}")
+    return "lines" if is_row else "objects"
 
 
 Numbered = Iterable[tuple[int, "Row | Cells | Record | RowError"]]
@@ -301,7 +300,11 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     try:
         mode = os.stat(text).st_mode
     except FileNotFoundError:
-        raise MissingFile(f"{name}: no such file{_suggest_file(text)}") from None
+        try:
+            hint = did_you_mean(Path(text).name, os.listdir(Path(text).parent))
+        except OSError:
+            hint = f"; its folder {display_name(Path(text).parent)!r} does not exist either"
+        raise MissingFile(f"{name}: no such file{hint}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{name!r}: cannot be read: {reason}") from None
@@ -328,13 +331,6 @@ def default_system(path: str | os.PathLike[str]) -> str:
     """Return a file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`."""
     file = PurePath(uncompressed_name(path))
     return file.stem if file.suffix.lower() in FORMATS else str(file)
-
-
-def _suggest_file(path: str) -> str:
-    try:
-        return did_you_mean(Path(path).name, os.listdir(Path(path).parent))
-    except OSError:
-        return f"; its folder {display_name(Path(path).parent)!r} does not exist either"
 
 
 def read_columns(path: Path) -> set[str]:
