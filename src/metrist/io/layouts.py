@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 from metrist.errors import InputError, format_count
@@ -356,8 +356,12 @@ def _battle_layout(
         if prompts is not None and first_turns is not None and second_turns is not None:
             # The Arena's newer files have lists of turns, written as JSON.
             rest.pop(by_name["prompt"])
-            first = list(_interleave(prompts, first_turns))
-            second = list(_interleave(prompts, second_turns))
+            first, second = [], []
+            for side, turns in ((first, first_turns), (second, second_turns)):
+                for prompt, answer in zip_longest(prompts, turns[: len(prompts)]):
+                    side.append({"role": "user", "content": prompt})
+                    if answer is not None:
+                        side.append({"role": "assistant", "content": answer})
         context, outputs = _split_pair(first, second, sides)
         systems = [suffix[1:] for suffix in suffixes]
         if names:
@@ -506,13 +510,6 @@ def _parse_list(value: Any) -> list[str] | None:
     if isinstance(value, list) and all(isinstance(text, str | None) for text in value):
         return [text or "" for text in value]
     return None
-
-
-def _interleave(prompts: Sequence[str], answers: Sequence[str]) -> Iterator[dict[str, str]]:
-    for number, prompt in enumerate(prompts):
-        yield {"role": "user", "content": prompt}
-        if number < len(answers):
-            yield {"role": "assistant", "content": answers[number]}
 
 
 def _find_winners(by_name: Mapping[str, str], suffixes: tuple[str, str]) -> tuple[str, ...]:

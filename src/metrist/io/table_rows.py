@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import IO, Any
 
 from metrist.errors import InputError, MissingExtra, did_you_mean, format_count
@@ -136,10 +136,23 @@ def read_delimited(
         if cells is None:
             return
         row_error = lines.pop_error()
-        if row_error is not None or (any(cells) if len(cells) > 1 else cells):  # Spreadsheets leave rows of commas.
+        if row_error is not None:
+            yield begin, row_error
+        elif any(cells) if len(cells) > 1 else cells:  # Spreadsheets leave rows of commas.
             if is_escaped:
                 cells = list(map(unescape_formula, cells))
-            yield begin, row_error or _build_row(header, cells)
+            if not any(cells[len(header) :]):
+                del cells[len(header) :]  # commas at the end of the line
+            if len(cells) == len(header):
+                yield begin, Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
+                continue
+            yield (
+                begin,
+                RowError(
+                    f"must have {format_count(len(header), 'cell')} like the header, got {len(cells)}; put texts that "
+                    "contain the delimiter in quotes, or skip such rows with `skip_bad=True`"
+                ),
+            )
 
 
 class _Lines:
@@ -195,24 +208,6 @@ def _check_header(header: list[str], place: str) -> None:
         )
 
 
-def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
-    if len(cells) != len(header):
-        if len(cells) > len(header) and not any(cells[len(header) :]):
-            del cells[len(header) :]  # commas at the end of the line
-        else:
-            return RowError(
-                f"must have {format_count(len(header), 'cell')} like the header, got {len(cells)}; put texts that "
-                "contain the delimiter in quotes, or skip such rows with `skip_bad=True`"
-            )
-    return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
-
-
-def _write_cell(value: Any) -> Any:
-    if value is None:  # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
-        return ""
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
 def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowError]]:
     """Yield the rows of a sheet of an .xlsx file with their numbers. Formulas count as the values stored for them."""
     try:
@@ -245,9 +240,12 @@ def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowEr
                 found = f"must have {format_count(len(header), 'cell')} like the header, got {len(values)}"
                 yield number, RowError(found)
             else:
-                values += [None] * (len(header) - len(values))
-                texts = map(_write_cell, values)
-                yield number, Cells((column, text) for column, text in zip(header, texts, strict=False) if column)
+                row = Cells()
+                for column, value in zip_longest(header, values[: len(header)]):
+                    if column:  # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
+                        value = "" if value is None else value
+                        row[column] = value.isoformat() if hasattr(value, "isoformat") else value
+                yield number, row
     except InputError:
         raise
     except Exception as error:
