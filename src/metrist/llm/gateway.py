@@ -149,16 +149,16 @@ def find_current(
 ) -> dict[bytes, StoredCompletion]:
     """The stored completions that are not to be requested again; see `complete`."""
 
-    def is_current(key: bytes, answer: StoredCompletion) -> bool:
-        is_own = answer.arrived == runtime.answer_time
-        if runtime.fresh is not None and not is_own:
-            return False
-        retries = runtime.retry_failed is not None and not is_own
-        if answer.completion.failure is not None:
-            return not retries
-        return not (retries and reader.rejects(key, answer.completion))
-
-    return {key: answer for key, answer in stored.items() if is_current(key, answer)}
+    current = {}
+    for key, answer in stored.items():
+        if answer.arrived != runtime.answer_time:  # It is of another run.
+            if runtime.fresh is not None:
+                continue
+            failed = answer.completion.failure is not None
+            if runtime.retry_failed is not None and (failed or reader.rejects(key, answer.completion)):
+                continue
+        current[key] = answer
+    return current
 
 
 def _recall(llm: LLM, stored: Mapping[bytes, tuple[Request, Completion]], runtime: Runtime) -> dict[bytes, Completion]:
@@ -213,7 +213,16 @@ class RequestBatch(Call):
         caller = reader.parser.name if reader.parser else ""
         self._tally = _run_tally(runtime.run_id, str(llm), caller) if runtime.run_id is not None else _Tally()
         self._price = pricing.find_price(llm, runtime)
-        self._budget = self._open_budget()
+        self._budget: Budget | None = None
+        limit = runtime.max_cost
+        if limit is not None and not llm.free:
+            if self._price is None:
+                raise ModelError(
+                    f"no price is known for {llm}, so the limit of ${limit:g} on cost cannot be enforced: "
+                    f"{pricing.price_hint(llm)}",
+                    code="budget",
+                )
+            self._budget = Budget(open_cache(runtime), limit, runtime.run_id)
         #: The requests that were given to the LLM last: `deliver` counts in these.
         self._current: Sequence[Request] = ()
         self._completions: dict[bytes, Completion] = {}
@@ -242,18 +251,6 @@ class RequestBatch(Call):
             if self._budget:
                 self._budget.settle(reserved, 0.0)
         return self._completions
-
-    def _open_budget(self) -> Budget | None:
-        limit = self.runtime.max_cost
-        if limit is None or self._llm.free:
-            return None
-        if self._price is None:
-            raise ModelError(
-                f"no price is known for {self._llm}, so the limit of ${limit:g} on cost cannot be enforced: "
-                f"{pricing.price_hint(self._llm)}",
-                code="budget",
-            )
-        return Budget(open_cache(self.runtime), limit, self.runtime.run_id)
 
     def _admit(self, costs: Sequence[float], sampling: Sampling) -> int:
         """Reserve for the next requests, and for what the LLM sends on its own account before it answers them."""

@@ -44,9 +44,8 @@ from metrist.llm.openai_format import (
     bound_usage,
     build_body,
     classify_error,
-    parse_chat_completion,
+    parse_completion,
     parse_error,
-    parse_text_completion,
 )
 from metrist.llm.rate_limit import rate_limiter, run_requests
 from metrist.scores import Failure, FailureKind
@@ -426,9 +425,15 @@ class ChatClient:
                 user_body=llm.body,
             )
             outcome, more_attempts, more_seconds = self._send_with_retries(body, sampling.max_tokens)
-            attempts, seconds = attempts + more_attempts, seconds + more_seconds
-            if not isinstance(outcome, RejectedField):
-                return _with_usage(outcome, attempts, seconds), shape
+            attempts += more_attempts
+            seconds += more_seconds
+            if isinstance(outcome, Success):
+                usage = replace(outcome.completion.usage, attempts=attempts, seconds=seconds)
+                return Success(replace(outcome.completion, usage=usage)), shape
+            if isinstance(outcome, RetryableError | RequestError):
+                return replace(outcome, usage=Usage(attempts=attempts, seconds=seconds)), shape
+            if isinstance(outcome, FatalError):
+                return outcome, shape
             self._state.learn_rejection(outcome.name, sampling)
             reduced = self._shape(sampling)
             if reduced == shape:
@@ -480,9 +485,8 @@ class ChatClient:
         self._state.responded = True
         plain = self._llm.turns == "none"
         if response.is_success:
-            parse = parse_text_completion if plain else parse_chat_completion
             try:
-                completion = parse(response.data)
+                completion = parse_completion(response.data, plain=plain)
             except UnreadableResponse as error:
                 return RetryableError(f"the server answered {response.status}, but {error}")
             usage = bound_usage(
@@ -556,16 +560,6 @@ def _follows_probe(completion: Completion) -> bool:
         return bool(json.loads(completion.text) == {"kestrel_lantern": "violet-7391"})
     except (ValueError, RecursionError):
         return False
-
-
-def _with_usage(outcome: Outcome, attempts: int, seconds: float) -> Outcome:
-    """The outcome with the attempts and seconds of the whole request."""
-    if isinstance(outcome, Success):
-        usage = replace(outcome.completion.usage, attempts=attempts, seconds=seconds)
-        return Success(replace(outcome.completion, usage=usage))
-    if isinstance(outcome, RetryableError | RequestError):
-        return replace(outcome, usage=Usage(attempts=attempts, seconds=seconds))
-    return outcome
 
 
 def _suggest_setting(name: str) -> str:

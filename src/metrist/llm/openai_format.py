@@ -126,48 +126,32 @@ _FINISHES: Mapping[str, Finish] = {
 }
 
 
-def parse_chat_completion(data: Any) -> Completion:
-    """The first choice of a chat completion."""
-    choice = _first_choice(data)
-    message = choice.get("message")
-    if not isinstance(message, dict):
-        raise UnreadableResponse("the response has no message")
-    text, finish = _parse_content(message.get("content")), _parse_finish(choice.get("finish_reason"))
-    usage = _parse_usage(data.get("usage"))
-    if text is None:
-        return _completion_without_text(message, finish, usage)
-    tokens = _parse_chat_logprobs(choice.get("logprobs"))
-    return Completion(text=_replace_surrogates(text), finish=finish, tokens=tokens, usage=usage)
-
-
-def parse_text_completion(data: Any) -> Completion:
-    """The first choice of a text completion (/completions)."""
-    choice = _first_choice(data)
-    if not isinstance(choice.get("text", 0), str | None):
-        raise UnreadableResponse("the response has no text")
-    text, finish, usage = choice["text"], _parse_finish(choice.get("finish_reason")), _parse_usage(data.get("usage"))
-    if text is None:
-        return _completion_without_text({}, finish, usage)
-    tokens = _parse_text_logprobs(choice.get("logprobs"))
-    return Completion(text=_replace_surrogates(text), finish=finish, tokens=tokens, usage=usage)
-
-
-def _first_choice(data: Any) -> dict[str, Any]:
+def parse_completion(data: Any, *, plain: bool = False) -> Completion:
+    """The first choice of a chat completion; of a text completion (/completions) if `plain`."""
     choices = data.get("choices") if isinstance(data, dict) else None
     if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
         raise UnreadableResponse("the response has no choices")
-    first: dict[str, Any] = choices[0]
-    return first
-
-
-def _parse_content(content: Any) -> str | None:
-    """A string, or the text parts of a list; None if there is no content."""
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        content = "".join(part for part in parts if isinstance(part, str))
-    if content is None or isinstance(content, str):
-        return content
-    raise UnreadableResponse(f"the content of the response is neither text nor parts but {type(content).__name__}")
+    choice: dict[str, Any] = choices[0]
+    message: Any = {} if plain else choice.get("message")
+    if not isinstance(message, dict):
+        raise UnreadableResponse("the response has no message")
+    text = choice.get("text", 0) if plain else message.get("content")
+    if plain and not isinstance(text, str | None):
+        raise UnreadableResponse("the response has no text")
+    if isinstance(text, list):
+        parts = [part.get("text") for part in text if isinstance(part, dict)]
+        text = "".join(part for part in parts if isinstance(part, str))
+    if not isinstance(text, str | None):
+        raise UnreadableResponse(f"the content of the response is neither text nor parts but {type(text).__name__}")
+    reason = choice.get("finish_reason")
+    # Some local servers leave the reason out of complete answers.
+    finish: Finish = "stop" if reason is None else _FINISHES.get(str(reason).lower(), "other")
+    usage = _parse_usage(data.get("usage"))
+    if text is None:
+        return _completion_without_text(message, finish, usage)
+    parse_logprobs = _parse_text_logprobs if plain else _parse_chat_logprobs
+    tokens = parse_logprobs(choice.get("logprobs"))
+    return Completion(text=_replace_surrogates(text), finish=finish, tokens=tokens, usage=usage)
 
 
 NO_TEXT = Failure(FailureKind.transient, "the server sent an answer without text")
@@ -248,12 +232,6 @@ def bound_usage(usage: Usage, *, request_bytes: int, answer_bytes: int, max_toke
         completion_tokens=None if output is None else min(output, max(answer_bytes, max_tokens)),
     )
     return usage if bounded == usage else replace(bounded, estimated=True, unusable=True)
-
-
-def _parse_finish(reason: Any) -> Finish:
-    if reason is None:
-        return "stop"  # Some local servers leave it out of complete answers.
-    return _FINISHES.get(str(reason).lower(), "other")
 
 
 def _replace_surrogates(text: str) -> str:

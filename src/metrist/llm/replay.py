@@ -181,7 +181,16 @@ def _read_recording(path: Path, of: str | None, fact: str | None, _size: int, _c
     by_llm: dict[str, list[CachedAnswer]] = {}
     for answer in read_answers(path):
         by_llm.setdefault(answer.request.llm, []).append(answer)
-    llm = _select_llm(path, of, list(by_llm))
+    available = ", ".join(sorted(by_llm))
+    if not by_llm:
+        raise ModelError(f"{path} has no answers; {_WRITER} writes them", code="no_data")
+    if of is None and len(by_llm) > 1:
+        raise ModelError(f"{path} has answers of {len(by_llm)} LLMs ({available}): select one with of='…'")
+    llm = next(iter(by_llm)) if of is None else of
+    if llm not in by_llm:
+        raise ModelError(
+            f"{path} has no answers of {llm}{did_you_mean(llm, by_llm)} (available: {available})", code="unknown_name"
+        )
     recorded = _select_model(path, llm, fact, by_llm[llm])
     answers: dict[bytes, Completion] = {}
     for answer in recorded:
@@ -193,21 +202,6 @@ def _read_recording(path: Path, of: str | None, fact: str | None, _size: int, _c
     sampling_of = {answer.request.messages: answer.request.sampling for answer in recorded}
     other_llms = {answer.request.content_key: other for other in by_llm if other != llm for answer in by_llm[other]}
     return _Recording(answers, sampling_of, other_llms, digest.hexdigest()[:12])
-
-
-def _select_llm(path: Path, of: str | None, known: Sequence[str]) -> str:
-    if not known:
-        raise ModelError(f"{path} has no answers; {_WRITER} writes them", code="no_data")
-    if of is None and len(known) == 1:
-        return known[0]
-    if of in known:
-        return of or ""
-    available = ", ".join(sorted(known))
-    if of is None:
-        raise ModelError(f"{path} has answers of {len(known)} LLMs ({available}): select one with of='…'")
-    raise ModelError(
-        f"{path} has no answers of {of}{did_you_mean(of, known)} (available: {available})", code="unknown_name"
-    )
 
 
 def _select_model(path: Path, llm: str, fact: str | None, answers: Sequence[CachedAnswer]) -> list[CachedAnswer]:
