@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -218,16 +218,12 @@ class ItemCheck:
 def _hash_contents(records: RecordColumns) -> Numbers:
     """A hash of each record without its key."""
     r = records
-    extras: Iterable[str | None] = repeat(None, len(r))
-    if r.extras:
-        extras = [_canonical_extra(extra) if extra else None for extra in r.extras]
+    extras: list[str | None] = [None] * len(r)
+    for n, extra in enumerate(r.extras or ()):
+        if extra:
+            try:  # Their order does not count.
+                extras[n] = json.dumps(dict(extra), sort_keys=True, default=repr)
+            except (TypeError, ValueError, RecursionError):  # Keys of several types, or nested without end.
+                extras[n] = ""
     columns = [getattr(r, COLUMN_NAMES[name]) for name in OPTIONAL_FIELDS]
     return hash_all(zip(r.outputs, r.references, *columns, extras, strict=True), len(r))
-
-
-def _canonical_extra(extra: Mapping[str, Any]) -> str:
-    """Return extra columns as text that does not depend on their order."""
-    try:
-        return json.dumps(dict(extra), sort_keys=True, default=repr)
-    except (TypeError, ValueError, RecursionError):  # Keys of several types, or nested without end.
-        return ""

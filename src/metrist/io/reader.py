@@ -217,7 +217,12 @@ class Reader:
         for system, numbers in groups.items():
             if len({os.path.realpath(str(self.sources[n].path)) for n in numbers}) < 2:
                 continue
-            outputs = {n: self._list_outputs(n, system) for n in numbers}
+            # Hashes of the outputs, by item, of rows that name no system.
+            outputs: dict[int, dict[str, int]] = {}
+            for n in numbers:
+                alone = replace(self, sources=(self.sources[n],), announce=None, skip_bad=True)
+                with suppress(InputError):  # The actual reading reports the error.
+                    outputs[n] = {record.item: hash(record.output) for record in alone if record.system == system}
             outputs = {n: texts for n, texts in outputs.items() if texts}
             # Pairs of files that have outputs of the same items, all of them equal, are one system.
             shared = [(one, other, one.keys() & other.keys()) for one, other in combinations(outputs.values(), 2)]
@@ -227,14 +232,6 @@ class Reader:
             for n, name in zip(outputs, names, strict=True):
                 systems[n] = name
         return tuple(systems)
-
-    def _list_outputs(self, number: int, system: str) -> dict[str, int]:
-        """Hashes of the outputs, by item, of rows that name no system."""
-        alone = replace(self, sources=(self.sources[number],), announce=None, skip_bad=True)
-        try:
-            return {record.item: hash(record.output) for record in alone if record.system == system}
-        except InputError:  # The actual reading reports the error.
-            return {}
 
     def _describe_systems(self) -> list[str]:
         """A note on the systems that files of one name were taken for, if one is needed."""

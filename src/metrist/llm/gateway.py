@@ -244,8 +244,24 @@ class RequestBatch(Call):
         start = 0
         while start < len(self._requests):
             count = self._admit(costs[start:], sampling) if self._budget else len(self._requests)
-            self._send(self._requests[start : start + count], sampling)
+            self._current = self._requests[start : start + count]
             start += count
+            try:
+                conversations = [request.messages for request in self._current]
+                completions = self._llm.complete_batch(conversations, sampling, self)
+            finally:
+                if self._cache and self._completions and not self._error:
+                    self._cache.sync()
+            if self._error:
+                raise self._error
+            if len(completions) != len(self._current):
+                raise ModelError(
+                    f"{self._llm} returned {len(completions)} completions for {len(self._current)} conversations",
+                    code="llm_failed",
+                )
+            # An LLM may deliver nothing before it returns.
+            for index, completion in enumerate(completions):
+                self.deliver(index, completion)
         for reserved in self._own_reserved.values():
             # The LLM did not need to send these.
             if self._budget:
@@ -266,24 +282,6 @@ class RequestBatch(Call):
         count = self._budget.admit([costs[0] + extra, *costs[1:]])
         self._own_reserved |= own
         return count
-
-    def _send(self, requests: Sequence[Request], sampling: Sampling) -> None:
-        self._current = requests
-        try:
-            completions = self._llm.complete_batch([request.messages for request in requests], sampling, self)
-        finally:
-            if self._cache and self._completions and not self._error:
-                self._cache.sync()
-        if self._error:
-            raise self._error
-        if len(completions) != len(requests):
-            raise ModelError(
-                f"{self._llm} returned {len(completions)} completions for {len(requests)} conversations",
-                code="llm_failed",
-            )
-        # An LLM may deliver nothing before it returns.
-        for index, completion in enumerate(completions):
-            self.deliver(index, completion)
 
     def deliver(self, index: int, completion: Completion) -> None:
         """Store a completion, settle its cost, and report it."""

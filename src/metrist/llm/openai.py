@@ -521,31 +521,33 @@ class ChatClient:
                 return self._fail_batch(f"{outcome.reason} (is the server running, and is url=… right?)")
             case RetryableError():
                 failure = Failure(FailureKind.transient, outcome.reason)
-                return self._fail_conversation(RequestError(failure, usage=outcome.usage))
-            case RejectedField() if not self._state.answered:
-                return self._fail_batch(f"{outcome.reason} ({_suggest_setting(outcome.name)})")
+                failed = Completion(failure=failure, finish="other", usage=outcome.usage)
+            case RejectedField(name, reason) if not self._state.answered:
+                remedy = f"check {name}=…"
+                if name in OMITTABLE:
+                    omit = f"omit=[{name!r}] leaves it out, and answers may then differ"
+                    remedy = f"this model does not accept {name!r}; {omit}"
+                elif name in _TOKENS_FIELDS:
+                    remedy = "max_tokens_field=… sets the name of this field"
+                return self._fail_batch(f"{reason} ({remedy})")
             case RejectedField():
                 return Completion(failure=Failure(FailureKind.refused, outcome.reason), finish="other")
-            case RequestError():
+            case RequestError(failure):
+                failed = Completion(failure=failure, finish=outcome.finish, usage=outcome.usage)
                 # A text that is too long or filtered says nothing about the next one, however many there are.
-                own = outcome.failure.kind in (FailureKind.too_long, FailureKind.filtered)
+                own = failure.kind in (FailureKind.too_long, FailureKind.filtered)
                 if own or self._state.answered or self._state.answered_before:
-                    return Completion(failure=outcome.failure, finish=outcome.finish, usage=outcome.usage)
-                return self._fail_conversation(outcome)
-
-    def _fail_conversation(self, error: RequestError) -> Completion | ModelError:
-        """A failed completion, or an error for the whole batch if too many have failed in a row."""
+                    return failed
         with self._state.lock:
             # Failures after the end belong to the same batch and do not count for the next one.
             if not self._ended.is_set():
                 self._state.failures_in_a_row += 1
             if self._ended.is_set() or self._state.failures_in_a_row < MAX_FAILURES_IN_A_ROW:
-                return Completion(failure=error.failure, finish=error.finish, usage=error.usage)
+                return failed
             self._state.failures_in_a_row = 0
             self._ended.set()
         return self._fail_batch(
-            f"the last {MAX_FAILURES_IN_A_ROW} conversations all failed, so the records are not the cause; "
-            f"{error.failure}"
+            f"the last {MAX_FAILURES_IN_A_ROW} conversations all failed, so the records are not the cause; {failure}"
         )
 
     def _fail_batch(self, reason: str) -> ModelError:
@@ -560,9 +562,3 @@ def _follows_probe(completion: Completion) -> bool:
         return bool(json.loads(completion.text) == {"kestrel_lantern": "violet-7391"})
     except (ValueError, RecursionError):
         return False
-
-
-def _suggest_setting(name: str) -> str:
-    if name in OMITTABLE:
-        return f"this model does not accept {name!r}; omit=[{name!r}] leaves it out, and answers may then differ"
-    return "max_tokens_field=… sets the name of this field" if name in _TOKENS_FIELDS else f"check {name}=…"

@@ -126,6 +126,9 @@ _FINISHES: Mapping[str, Finish] = {
 }
 
 
+NO_TEXT = Failure(FailureKind.transient, "the server sent an answer without text")
+
+
 def parse_completion(data: Any, *, plain: bool = False) -> Completion:
     """The first choice of a chat completion; of a text completion (/completions) if `plain`."""
     choices = data.get("choices") if isinstance(data, dict) else None
@@ -148,28 +151,19 @@ def parse_completion(data: Any, *, plain: bool = False) -> Completion:
     finish: Finish = "stop" if reason is None else _FINISHES.get(str(reason).lower(), "other")
     usage = _parse_usage(data.get("usage"))
     if text is None:
-        return _completion_without_text(message, finish, usage)
+        refusal = message.get("refusal")
+        if isinstance(refusal, str) and refusal:  # One in words counts as an answer.
+            return Completion(text=_replace_surrogates(refusal), finish="filter", usage=usage)
+        failure = NO_TEXT
+        if finish == "length":
+            reason = "the model used all of max_tokens before its answer began (reasoning counts too); allow more"
+            failure = Failure(FailureKind.too_long, reason)
+        elif finish == "filter":
+            failure = Failure(FailureKind.filtered, "the server's content filter withheld the answer")
+        return Completion(failure=failure, finish=finish, usage=usage)
     parse_logprobs = _parse_text_logprobs if plain else _parse_chat_logprobs
     tokens = parse_logprobs(choice.get("logprobs"))
     return Completion(text=_replace_surrogates(text), finish=finish, tokens=tokens, usage=usage)
-
-
-NO_TEXT = Failure(FailureKind.transient, "the server sent an answer without text")
-
-
-def _completion_without_text(message: dict[str, Any], finish: Finish, usage: Usage) -> Completion:
-    """A refusal in words counts as an answer; an empty message is a failure."""
-    refusal = message.get("refusal")
-    if isinstance(refusal, str) and refusal:
-        return Completion(text=_replace_surrogates(refusal), finish="filter", usage=usage)
-    if finish == "length":
-        reason = "the model used all of max_tokens before its answer began (reasoning counts too); allow more"
-        failure = Failure(FailureKind.too_long, reason)
-    elif finish == "filter":
-        failure = Failure(FailureKind.filtered, "the server's content filter withheld the answer")
-    else:
-        failure = NO_TEXT
-    return Completion(failure=failure, finish=finish, usage=usage)
 
 
 def _parse_chat_logprobs(logprobs: Any) -> tuple[TokenChoice, ...] | None:
