@@ -338,7 +338,6 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
     return ParsedRow(location=location, keys=keys, records=texts, new=texts, raters=raters, weight=weight, **parsed)
 
 
-Key = tuple[str, str]
 UNSPECIFIED = "unspecified"
 _CHOICES: dict[int | str, Choice] = {
     **dict.fromkeys((1, "1", "first"), "first"),
@@ -411,11 +410,12 @@ def _count_errors(judged: dict[str, Any]) -> Iterator[tuple[str, str | None, flo
 
 
 def _rater_names(judged: dict[str, Any]) -> list[str | None] | None:
-    if judged.get("raters") is None:
+    raters = judged.get("raters")
+    if raters is None:
         return None if judged.get("rater") is None else [as_name("rater", judged["rater"])]
-    if not isinstance(judged["raters"], (list, tuple)):
-        raise RowError(f"'raters' must be a list of names, got {format_value(judged['raters'])}")
-    return [None if rater is None else as_name("raters", rater) for rater in judged["raters"]]
+    if not isinstance(raters, (list, tuple)):
+        raise RowError(f"'raters' must be a list of names, got {format_value(raters)}")
+    return [None if rater is None else as_name("raters", rater) for rater in raters]
 
 
 def _parse_error(number: int, value: Any, record: Record | None) -> Error:

@@ -73,12 +73,11 @@ _DELIMITER_NAMES = {"\t": "tabs", "|": "|", ",": ",", ";": ";"}
 
 
 def read_file_rows(
-    path: str, meter: Meter | None = None, form: FileFormat | None = None, wish: Wish | None = None
+    path: str, form: FileFormat, meter: Meter | None = None, wish: Wish | None = None
 ) -> Iterator[tuple[int, Row | Cells | RowError]]:
     """Yield the rows of a file, or their errors, with the line each begins on (in Parquet and .xlsx: the row's number).
     What is recognised is added to the notes of `form`. Where `wish` says so, rows of JSONL are `PlainRow`s."""
     name = display_name(path)
-    form = form or FileFormat()
     form.notes.clear()
     form.tool = ""
     kind = FORMATS.get(PurePath(uncompressed_name(path)).suffix.lower(), "")
@@ -206,7 +205,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[Location, Row]]:
             yield file.location(line), row
 
 
-def resolve_sources(source: Any, form: FileFormat | None = None) -> tuple[RowSource, ...]:
+def resolve_sources(source: Any, form: FileFormat) -> tuple[RowSource, ...]:
     """Resolve the argument of `read_records`: a path, several paths, a pattern of paths, a frame, or rows."""
     if isinstance(source, (str, os.PathLike)):
         source = [source]
@@ -294,7 +293,7 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     if is_remote(text):
         return replace(open_source(fetch(text), form), name=name)
     if text == STANDARD_INPUT:
-        once = _read_once(read_file_rows(text, form=form), "the rows of standard input")
+        once = _read_once(read_file_rows(text, form), "the rows of standard input")
         return RowSource(name=name, system=UNNAMED, read=once, format=form, is_repeatable=False)
     system = display_name(default_system(text)) or UNNAMED
     try:
@@ -313,13 +312,13 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     if stat.S_ISCHR(mode) and text != os.devnull and not _STREAM.match(text):
         raise InputError(f"{name}: is a device, expected a file, a pipe or - for standard input")
     if not stat.S_ISREG(mode):  # A pipe can be read only once.
-        once = _read_once(read_file_rows(text, form=form), f"the rows of {name}")
+        once = _read_once(read_file_rows(text, form), f"the rows of {name}")
         return RowSource(name=name, system=system, read=once, format=form, is_repeatable=False)
     meter = Meter()
     return RowSource(
         name=name,
         system=system,
-        read=partial(read_file_rows, text, meter, form),
+        read=partial(read_file_rows, text, form, meter),
         size=os.path.getsize(text),
         meter=meter,
         format=form,

@@ -108,12 +108,12 @@ def detect_delimiter(head: bytes, usual: str) -> str:
 
 
 def read_delimited(
-    stream: IO[bytes], name: str, delimiter: str, form: FileFormat | None = None
+    stream: IO[bytes], name: str, delimiter: str, form: FileFormat
 ) -> Iterator[tuple[int, Cells | RowError]]:
     """Yield the rows of a CSV or TSV file with the lines they begin on. Columns without a name are dropped."""
     # The csv module has one limit for the whole process, and a text may well be over 1 MB.
     csv.field_size_limit(largest_row())
-    lines = _Lines(stream, form or FileFormat())
+    lines = _Lines(stream, form)
     # strict: a stray quote must be an error; a lenient parser would swallow the rows that follow.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
@@ -143,16 +143,15 @@ def read_delimited(
                 cells = list(map(unescape_formula, cells))
             if not any(cells[len(header) :]):
                 del cells[len(header) :]  # commas at the end of the line
+            row: Cells | RowError
             if len(cells) == len(header):
-                yield begin, Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
-                continue
-            yield (
-                begin,
-                RowError(
+                row = Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
+            else:
+                row = RowError(
                     f"must have {format_count(len(header), 'cell')} like the header, got {len(cells)}; put texts that "
                     "contain the delimiter in quotes, or skip such rows with `skip_bad=True`"
-                ),
-            )
+                )
+            yield begin, row
 
 
 class _Lines:

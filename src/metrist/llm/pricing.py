@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from metrist.documents import parse_toml, read_text
+from metrist.documents import read_toml
 from metrist.errors import ModelError
 from metrist.llm.base import LLM
 from metrist.llm.cache import AnswerCache, Request
@@ -113,9 +113,8 @@ class _PriceFile(msgspec.Struct):
 
 @lru_cache(maxsize=8)
 def _read_prices(path: Path, _changed: int = 0) -> tuple[Price, ...]:
-    data = parse_toml(read_text(path, ModelError, largest=1 << 20), str(path), ModelError)
     try:
-        return msgspec.convert(data, _PriceFile).price
+        return msgspec.convert(read_toml(path, ModelError, largest=1 << 20), _PriceFile).price
     except msgspec.ValidationError as error:
         raise ModelError(
             f"{path}: {error}; each [[price]] needs model, input and output in US dollars per million tokens, and may "
