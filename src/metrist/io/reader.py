@@ -156,8 +156,7 @@ class Reader:
     source_number: int = field(default=0, init=False)
     #: Whether its rows have another layout than a record each, or come from another tool.
     is_converted: bool = field(default=False, init=False)
-    #: The field that each column with another name was read as, such as `system` for `model`.
-    fields_by_column: dict[str, str] = field(default_factory=dict, init=False)
+    _fields_by_column: dict[str, str] = field(default_factory=dict, init=False)
     #: What columns and formats were recognised, by file; empty where all is in metrist's own names.
     _readings: dict[str, str] = field(default_factory=dict, init=False)
     #: All readings so far, with columns that hold no field.
@@ -257,6 +256,11 @@ class Reader:
         return lines
 
     @property
+    def fields_by_column(self) -> dict[str, str]:
+        """The field that each column with another name was read as, such as `system` for `model`."""
+        return self._fields_by_column
+
+    @property
     def remarks(self) -> list[str]:
         """Notes for the user on the rows of the latest iteration; without `announce` the readings are among them."""
         readings = [] if self.announce else self.readings
@@ -333,7 +337,7 @@ class Reader:
         return Findings(
             has_layout=has_layout,
             readings=tuple(self._announced.items()),
-            fields_by_column=self.fields_by_column,
+            fields_by_column=self._fields_by_column,
             items_are_named=items_are_named,
             rows=rows,
             # Hashes of this process mean nothing in another one.
@@ -347,7 +351,7 @@ class Reader:
             return False
         observed = self._observed = Observations()
         for number, (source, slices) in enumerate(zip(self.sources, findings, strict=True)):
-            self.fields_by_column |= slices[0].fields_by_column
+            self._fields_by_column |= slices[0].fields_by_column
             systems = self._describe_systems()
             for reading, unused in slices[0].readings or ([("", ())] if systems else []):
                 self._announce(source, ", ".join(filter(None, (reading, *systems))), unused)
@@ -481,7 +485,7 @@ class Reader:
             columns.samples.update(row)
         else:
             columns.learn(row)
-        self.fields_by_column |= {column: name for name, column in columns.fields.items() if column and column != name}
+        self._fields_by_column |= {column: name for name, column in columns.fields.items() if column and column != name}
         reading = ", ".join(
             [
                 *rows.source.format.notes,
