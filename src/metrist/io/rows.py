@@ -134,7 +134,7 @@ def _convert_tool_rows(rows: Iterator[tuple[int, Any]], form: FileFormat) -> Ite
             else:
                 yield line, row
 
-    for converted in TOOLS[form.tool].rows(entries()):
+    for converted in TOOLS[form.tool](entries()):
         yield from bad
         bad.clear()
         yield converted

@@ -31,10 +31,6 @@ _BRAINTRUST = frozenset(
 )
 
 
-def is_braintrust_span(value: Row) -> bool:
-    return {"input", "output", "root_span_id"} <= value.keys()
-
-
 def convert_braintrust_span(entry: Row) -> Iterable[Row]:
     if entry.get("is_root") is False or entry.get("span_id", entry.get("root_span_id")) != entry.get("root_span_id"):
         return
@@ -60,12 +56,6 @@ def convert_braintrust_span(entry: Row) -> Iterable[Row]:
 # {"testCases": [{"name", "input", "actualOutput", "expectedOutput", "context", "retrievalContext",
 #  "metricsData": [{"name", "score", "reason"}]}], "metricsScores", "hyperparameters"}
 # [{"input", "actual_output", "expected_output", "context", "retrieval_context"}]
-
-
-def is_deepeval_run(value: Row) -> bool:
-    run = value.get("testRunData", value)
-    is_run = isinstance(run, dict) and "testCases" in run and bool(run.keys() & {"metricsScores", "testPassed"})
-    return is_run or {"input", "actual_output", "expected_output", "retrieval_context"} <= value.keys()
 
 
 def read_deepeval_runs(entries: Entries) -> Rows:
@@ -110,13 +100,6 @@ _REFERENCE_ASSERTIONS = frozenset(
 )
 #: Fields that a variable of this name does not replace.
 _PROMPTFOO = frozenset(("item", "system", "output", "outputs", "systems", "instruction", "scores", "ratings"))
-
-
-def is_promptfoo_result(value: Row) -> bool:
-    results = value.get("results")
-    is_document = isinstance(results, dict) and isinstance(results.get("results"), list)
-    is_summary = isinstance(results, list) and {"version", "stats", "timestamp"} <= value.keys()
-    return is_document or is_summary or {"testIdx", "promptIdx", "provider", "vars"} <= value.keys()
 
 
 def read_promptfoo_results(entries: Entries) -> Rows:
@@ -179,17 +162,11 @@ def _named_scores(result: Row) -> dict[str, Any]:
 # {"user_input": text or [{"type": "human", "content"}], "retrieved_contexts", "response", "reference", metric: number}
 
 #: Columns that hold no score.
-_RAGAS = frozenset({
+RAGAS_COLUMNS = frozenset({
     "user_input", "retrieved_contexts", "reference_contexts", "retrieved_context_ids", "reference_context_ids",
     "response", "multi_responses", "reference", "rubrics", "reference_tool_calls", "reference_topics",
     "persona_name", "query_style", "query_length",
 })  # fmt: skip
-
-
-def is_ragas_sample(value: Row) -> bool:
-    if "user_input" not in value or not value.keys() & {"response", "reference", "reference_topics"}:
-        return False
-    return isinstance(value["user_input"], list) or any(name not in _RAGAS for name in value)
 
 
 def convert_ragas_sample(entry: Row) -> Iterable[Row]:
@@ -203,7 +180,9 @@ def convert_ragas_sample(entry: Row) -> Iterable[Row]:
         context, output = dict(describe_context(messages[:-1])), messages[-1][1]
     else:
         context = {"source": passages, "instruction": question} if passages else {"source": question}
-    numbers = {name: value for name, value in entry.items() if name not in _RAGAS and not isinstance(value, bool)}
+    numbers = {
+        name: value for name, value in entry.items() if name not in RAGAS_COLUMNS and not isinstance(value, bool)
+    }
     yield {
         **context,
         "references": [entry["reference"]] if entry.get("reference") else None,

@@ -19,23 +19,9 @@ from metrist.io.row_model import RowError, format_value
 from metrist.io.tools.entries import Entries, Row, Rows, as_scores, convert_each, get_objects
 
 _CHOICES = {"model_1": 1, "model_2": 2, "model_a": 1, "model_b": 2}
-_TEXTS = frozenset(
-    ("conversation_a", "response_a", "answer_a", "output_a", "text_a", "conversation", "full_conversation")
-)
 
 
-def is_entry(value: Row) -> bool:
-    return any(
-        fields <= value.keys()
-        for fields in (
-            {"question_id", "model_id", "choices"},
-            {"question_id", "model", "judge", "score", "turn"},
-            {"question_id", "model_1", "model_2", "g1_winner", "g2_winner"},
-        )
-    ) or ({"model_a", "model_b", "winner"} <= value.keys() and not value.keys() & _TEXTS)
-
-
-def rows(entries: Entries) -> Rows:
+def read_arena(entries: Entries) -> Rows:
     # A vote may have no question: then its line is the item.
     return convert_each(((line, {"question_id": line, **entry}) for line, entry in entries), _convert)
 

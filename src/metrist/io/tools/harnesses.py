@@ -36,10 +36,6 @@ _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 _ZSTANDARD, _HEADER = 93, 30
 
 
-def is_inspect_log(value: Row) -> bool:
-    return isinstance(value.get("eval"), dict) and {"version", "status"} <= value.keys() and "plan" in value
-
-
 def read_inspect_logs(entries: Entries) -> Rows:
     for _, log in entries:
         header = get_object(log, "eval")
@@ -122,10 +118,6 @@ def _scores(scores: Row) -> Iterator[tuple[str, Any]]:
 _LM_EVAL_FIELDS = frozenset({"item", "system", "output", "source", "references", "scores", "ratings"})
 
 
-def is_lm_eval_sample(value: Row) -> bool:
-    return {"doc_id", "doc", "resps", "filtered_resps", "arguments"} <= value.keys()
-
-
 def convert_lm_eval_sample(entry: Row) -> Iterable[Row]:
     arguments = entry.get("arguments")
     requests = list(arguments.values()) if isinstance(arguments, dict) else arguments
@@ -172,12 +164,6 @@ def _log_likelihood(answer: Any) -> float:
 #  "results": [{"name", "score", "passed"}]}
 
 _OPENAI_FIELDS = frozenset(("item", "system", "output", "source", "scores", "ratings", "id"))
-
-
-def is_openai_event(value: Row) -> bool:
-    spec = value.get("spec")
-    is_log = isinstance(spec, dict) and {"eval_name", "completion_fns"} <= spec.keys()
-    return is_log or value.get("object") == "eval.run.output_item"
 
 
 def read_openai_events(entries: Entries) -> Rows:
