@@ -127,4 +127,5 @@ def estimate_calls() -> Iterator[CallEstimate]:
 
 def current_estimate() -> CallEstimate | None:
     """The estimate of the current dry run in this thread, if any."""
-    return dry_run.get()
+    estimate: CallEstimate | None = dry_run.get()
+    return estimate

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from metrist.errors import MetristError, ModelError
 from metrist.llm import base, pricing
@@ -35,12 +35,9 @@ from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 from metrist.spec import Spec
 
-if TYPE_CHECKING:
-    from metrist.llm.estimate import CallEstimate
-
-#: The estimate whose `complete` takes all calls instead of LLMs in the dry run of this context. One in one thread does
-#: not affect others.
-dry_run: ContextVar[CallEstimate | None] = ContextVar("dry_run", default=None)
+#: The `estimate.CallEstimate` whose `complete` takes all calls instead of LLMs in the dry run of this context; None in
+#: others. One in one thread does not affect others.
+dry_run: ContextVar[Any] = ContextVar("dry_run", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,8 @@ def complete(
         raise ModelError(llm.disabled_reason)
     runtime = runtime or Runtime.current()
     if (estimate := dry_run.get()) is not None:
-        return estimate.complete(llm, messages, sampling, runtime, parser)
+        foreseen: list[Completion] = estimate.complete(llm, messages, sampling, runtime, parser)
+        return foreseen
     requests = build_requests(llm, messages, sampling)
     reader = AnswerReader(parser, requests)
     cache = open_cache(runtime) if llm.cacheable else None
