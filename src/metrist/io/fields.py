@@ -375,20 +375,10 @@ def _match_fields(samples: Mapping[str, Any], explicit: set[str], has_item: bool
         ]
 
     def take(field: str, columns: list[str]) -> None:
-        if len(columns) == 1:
+        if len(columns) > 1:
+            raise RowError(_describe_competition(field, columns))
+        if columns:
             found[field] = columns[0]
-        elif columns:
-            listed = (" and " if len(columns) == 2 else ", ").join(map(format_value, columns))
-            flags = " or ".join(name_field(field, column) for column in columns)
-            more = ""
-            if field == "item":
-                more = f", or `item_key='{'+'.join(columns)}'` if only together they name an item"
-            elif field == "output":
-                more = "; if one of them is the reference, add `fields={'references': 'COLUMN'}`"
-            elif field == "references":
-                more = f", or {name_field(field, ','.join(columns))} for all of them"
-            number = "both" if len(columns) == 2 else "all"
-            raise RowError(f"{listed} may {number} be the {field}: use {flags}{more}")
 
     if "item" not in own:
         take("item", candidates("item", _ITEM) or candidates("item", _COUNTERS)[:1])
@@ -451,6 +441,19 @@ def _fits(field: str, value: Any) -> bool:
             return len(value) <= _LONGEST_NAME and "\n" not in value
         return not isinstance(value, bool) and (isinstance(value, int) or (type(value) is float and value.is_integer()))
     return isinstance(value, str) or (field == "output" and isinstance(value, int))
+
+
+def _describe_competition(field: str, columns: list[str]) -> str:
+    listed = (" and " if len(columns) == 2 else ", ").join(map(format_value, columns))
+    flags = " or ".join(name_field(field, column) for column in columns)
+    more = ""
+    if field == "item":
+        more = f", or `item_key='{'+'.join(columns)}'` if only together they name an item"
+    elif field == "output":
+        more = "; if one of them is the reference, add `fields={'references': 'COLUMN'}`"
+    elif field == "references":
+        more = f", or {name_field(field, ','.join(columns))} for all of them"
+    return f"{listed} may {'both' if len(columns) == 2 else 'all'} be the {field}: use {flags}{more}"
 
 
 _YES_NO = {"yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}

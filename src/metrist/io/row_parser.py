@@ -284,16 +284,11 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
         if judged.get("errors"):
             raise RowError("'errors' is only allowed in a row of one output, got a row of two")
         pair = {"item": item, "first": system, "second": keys[1][1]}
-        preferences = []
-        for aspect, rater, value in ratings:
-            choice = _parse_choice(value)
-            if choice is None:
-                raise RowError(
-                    f"the rating {aspect!r} must be 1 (first), 2 (second) or 0 (tie), got {format_value(value)}"
-                )
-            preferences.append(Preference(**pair, aspect=aspect, rater=rater, choice=choice))
         parsed = {
-            "preferences": tuple(preferences),
+            "preferences": tuple(
+                Preference(**pair, aspect=aspect, rater=rater, choice=_parse_preference(aspect, value))
+                for aspect, rater, value in ratings
+            ),
             "choices": tuple(
                 StoredChoice(
                     **pair,
@@ -373,6 +368,13 @@ def simple_ratings(judged: dict[str, Any]) -> dict[str, float] | None:
     if len(judged) > 1 or type(ratings) is not dict or not {*map(type, ratings.values())} <= {int, float}:
         return None
     return {aspect: as_number(f"the rating {aspect!r}", value) for aspect, value in ratings.items()}
+
+
+def _parse_preference(aspect: str, value: Any) -> Choice:
+    choice = _parse_choice(value)
+    if choice is None:
+        raise RowError(f"the rating {aspect!r} must be 1 (first), 2 (second) or 0 (tie), got {format_value(value)}")
+    return choice
 
 
 def _parse_choice(value: Any) -> Choice | None:

@@ -191,7 +191,20 @@ def _read_recording(path: Path, of: str | None, fact: str | None, _size: int, _c
         raise ModelError(
             f"{path} has no answers of {llm}{did_you_mean(llm, by_llm)} (available: {available})", code="unknown_name"
         )
-    recorded = _select_model(path, llm, fact, by_llm[llm])
+    # One spec can describe several models, such as weights that were trained further.
+    name, _, value = (fact or "").partition("=")
+    recorded = [answer for answer in by_llm[llm] if fact is None or answer.request.facts.get(name) == value]
+    models = {frozenset(answer.request.facts.items()) for answer in recorded}
+    if len(models) != 1:
+        facts = sorted({f"{name}={value}" for answer in by_llm[llm] for name, value in answer.request.facts.items()})
+        if not models:
+            raise ModelError(
+                f"{path} has no answers of {llm} with {fact}{did_you_mean(fact or '', facts)}", code="unknown_name"
+            )
+        raise ModelError(
+            f"{path} has answers of {len(models)} models that are all called {llm}: select one with fact='…', one of "
+            + ", ".join(map(repr, facts))
+        )
     answers: dict[bytes, Completion] = {}
     for answer in recorded:
         usage = replace(answer.completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0)
@@ -202,24 +215,6 @@ def _read_recording(path: Path, of: str | None, fact: str | None, _size: int, _c
     sampling_of = {answer.request.messages: answer.request.sampling for answer in recorded}
     other_llms = {answer.request.content_key: other for other in by_llm if other != llm for answer in by_llm[other]}
     return _Recording(answers, sampling_of, other_llms, digest.hexdigest()[:12])
-
-
-def _select_model(path: Path, llm: str, fact: str | None, answers: Sequence[CachedAnswer]) -> list[CachedAnswer]:
-    """The answers of one model: one spec can describe several, such as weights that were trained further."""
-    name, _, value = (fact or "").partition("=")
-    selected = [answer for answer in answers if fact is None or answer.request.facts.get(name) == value]
-    models = {frozenset(answer.request.facts.items()) for answer in selected}
-    if len(models) == 1:
-        return selected
-    available = sorted({f"{name}={value}" for answer in answers for name, value in answer.request.facts.items()})
-    if not models:
-        raise ModelError(
-            f"{path} has no answers of {llm} with {fact}{did_you_mean(fact or '', available)}", code="unknown_name"
-        )
-    raise ModelError(
-        f"{path} has answers of {len(models)} models that are all called {llm}: select one with fact='…', one of "
-        + ", ".join(map(repr, available))
-    )
 
 
 #: What a fake LLM can answer: a text, a completion, or a kind of failure.
