@@ -155,14 +155,6 @@ class RowParser:
         return as_name("item", item)
 
 
-def plain_parts(row: PlainRow) -> RowParts:
-    key = cast(str, row.item), cast(str, row.system)
-    judged: dict[str, Any] = {"ratings": row.ratings}
-    if row.rater is not None:
-        judged["rater"] = row.rater
-    return RowParts((key,), (cast(Record, row),), judged)
-
-
 def _join_key(row: dict[str, Any], fields: tuple[str, ...]) -> str:
     """Join the values of the fields into one name, escaped so that ("a|b", "c") and ("a", "b|c") differ."""
     missing = next((field for field in fields if row.get(field) is None), None)

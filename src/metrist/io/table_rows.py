@@ -72,15 +72,12 @@ def _parse_cell(name: str, value: str) -> Any:
                 return listed
         return [value]
     if name in _LISTS or name.startswith("rating:"):
-        if value.lstrip().startswith("["):
-            return _parse_json(name, value)
-        return [value] if name == "raters" else value
-    return _parse_json(name, value) if name in _OBJECTS else value
-
-
-def _parse_json(name: str, text: str) -> Any:
+        if not value.lstrip().startswith("["):
+            return [value] if name == "raters" else value
+    elif name not in _OBJECTS:
+        return value
     try:
-        return json.loads(text)
+        return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise RowError(f"{name!r} must be JSON: {describe_json_error(error)}") from None
 

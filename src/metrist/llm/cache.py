@@ -461,7 +461,7 @@ class AnswerCache:
 
 
 def _compress(data: Any) -> bytes:
-    return add_checksum(zlib.compress(json.dumps(data, separators=(",", ":"), default=dict).encode("ascii"), level=1))
+    return add_checksum(zlib.compress(_canonical_json(data), level=1))
 
 
 def _parse_blob(blob: object, parse: Callable[[Any], _T]) -> _T | None:

@@ -119,7 +119,7 @@ def complete(
     for request in requests:
         # Of several equal requests, only the first has a cost.
         completion = completions[request.key]
-        completion = _as_cached(completion, repeated=True) if request.key in seen else completion
+        completion = completion.as_cached(repeated=True) if request.key in seen else completion
         ordered.append(replace(completion, key=request.key))
         seen.add(request.key)
     return ordered
@@ -165,13 +165,8 @@ def _recall(llm: LLM, stored: Mapping[bytes, tuple[Request, Completion]], runtim
     recalled = {}
     for key, (request, completion) in stored.items():
         unpriced = completion if price is None else replace(completion, usage=replace(completion.usage, cost=None))
-        recalled[key] = _as_cached(completion, saved=pricing.add_cost(request, unpriced, price).usage.cost)
+        recalled[key] = completion.as_cached(saved=pricing.add_cost(request, unpriced, price).usage.cost)
     return recalled
-
-
-def _as_cached(completion: Completion, *, saved: float | None = None, repeated: bool = False) -> Completion:
-    usage = replace(completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0, saved=saved, repeated=repeated)
-    return replace(completion, usage=usage)
 
 
 @dataclass(slots=True)

@@ -169,7 +169,8 @@ class OpenAI(LLM):
 
     def connect(self, timeout: float) -> HttpClient:
         """A client that sends the headers, the secret ones from environment variables."""
-        headers, credentials = dict[str, str](), Credentials()
+        headers: dict[str, str] = {}
+        credentials = Credentials()
         for name, value in map(_split_header, self.headers):
             if value.startswith("$"):
                 credentials.add(name, value[1:], f"the header {name}")

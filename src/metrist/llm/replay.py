@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -207,8 +207,7 @@ def _read_recording(path: Path, of: str | None, fact: str | None, _size: int, _c
         )
     answers: dict[bytes, Completion] = {}
     for answer in recorded:
-        usage = replace(answer.completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0)
-        answers.setdefault(answer.request.content_key, replace(answer.completion, usage=usage))
+        answers.setdefault(answer.request.content_key, answer.completion.as_cached())
     digest = hashlib.sha256()
     for key in sorted(answers):
         digest.update(key + answers[key].text.encode("utf-8", "surrogatepass"))

@@ -65,7 +65,8 @@ def read_deepeval_runs(entries: Entries) -> Rows:
             model = get_object(run, "hyperparameters").get("model")
             cases = enumerate(get_objects(run, "testCases"), 1)
         else:
-            model, cases = None, enumerate([entry], line)
+            model = None
+            cases = enumerate([entry], line)
         yield from convert_each(cases, partial(_convert_test_case, model=model))
 
 

@@ -176,7 +176,8 @@ def read_openai_events(entries: Entries) -> Rows:
             spec = entry["spec"]
         elif "sample_id" in entry:
             sample = samples.setdefault(str(entry["sample_id"]), {"line": line, "scores": {}})
-            kind, data = entry.get("type"), get_object(entry, "data")
+            kind = entry.get("type")
+            data = get_object(entry, "data")
             if kind == "sampling" and "output" not in sample:  # The first text is the output: later ones are a judge's.
                 sampled = data.get("sampled")
                 sample |= describe_input(data.get("prompt"))
