@@ -147,15 +147,15 @@ def test_a_parquet_file_that_repeats_a_text_is_refused(
     text: str, in_list: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("METRIST_MAX_ROW", str(1 << 20))
-    monkeypatch.setattr("metrist.io.parquet_rows._ENTRIES", 1 << 10)
-    monkeypatch.setattr("metrist.io.parquet_rows._LIST_BYTES", 1 << 24)
+    monkeypatch.setattr("metrist.io.table_rows._LIST_ENTRIES", 1 << 10)
+    monkeypatch.setattr("metrist.io.table_rows._LIST_BYTES", 1 << 24)
     pq.write_table(_repeat(text, 1 << 16, in_list=in_list), tmp_path / "r.parquet", store_schema=False)
     with raises_code(InputError, "too_large", "METRIST_MAX_ROW"):
         list(metrist.read_records(tmp_path / "r.parquet"))
 
 
 def test_long_texts_of_a_parquet_file_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.io.parquet_rows._BYTES", 1 << 20)
+    monkeypatch.setattr("metrist.io.table_rows._PARQUET_BYTES", 1 << 20)
     text = "".join(map(chr, range(0x4E00, 0x9000))) * 24
     pq.write_table(_repeat(text, 64), tmp_path / "r.parquet", store_schema=False)
     tracemalloc.start()

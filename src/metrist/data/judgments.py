@@ -10,9 +10,8 @@ from typing import Any
 
 from metrist.errors import InputError, check_known, did_you_mean, format_count
 from metrist.io.fields import as_name, as_texts
-from metrist.io.json_rows import describe_json_error
 from metrist.io.reader import Reader, read_records
-from metrist.io.row_model import RowError, format_value
+from metrist.io.row_model import RowError, describe_json_error, format_value
 from metrist.io.rows import RowSource
 from metrist.io.table_rows import Cells, parse_cells
 from metrist.records import Record

@@ -14,7 +14,7 @@ from metrist.io.fields import ColumnMap
 from metrist.io.hashes import hash_records
 from metrist.io.json_rows import PLAIN_NAMES, Wish
 from metrist.io.row_model import CompleteRows, ParsedRow, PlainRow, RatedRow, RowError
-from metrist.io.row_parser import RowParser, RowParts, parse_judgments, plain_parts, simple_ratings
+from metrist.io.row_parser import RowParser, RowParts, parse_judgments, simple_ratings
 from metrist.io.rows import RowSource
 from metrist.io.table_rows import Cells
 from metrist.language import is_english
@@ -245,7 +245,8 @@ class SourceRows:
             ratings = row.simple_ratings
             if ratings is not None:
                 return RatedRow(line, row.item, row.system, ratings)
-            parts = plain_parts(row)
+            judged = {"ratings": row.ratings} if row.rater is None else {"ratings": row.ratings, "rater": row.rater}
+            parts = RowParts(((row.item, row.system),), (row,), judged)
         elif len(parts.records) == 1:
             ratings = simple_ratings(parts.judged)
             if ratings is not None:

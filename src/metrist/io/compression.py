@@ -1,4 +1,5 @@
-"""Open plain, .gz, .xz and .zst files in any encoding as streams of UTF-8; all kinds of damage raise `InputError`."""
+"""Open plain, .gz, .xz and .zst files in any encoding as streams of UTF-8. Files that are
+damaged, or unpack to far more than their size, raise `InputError`."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import lzma
 import os
 import sys
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import PurePath
 from typing import IO, Any
 
 from metrist.errors import InputError
-from metrist.io.limits import check_unpacked, largest_row
 from metrist.io.row_model import RowError
 
 STANDARD_INPUT = "-"
@@ -25,6 +28,11 @@ _KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "Zstandard"}
 _LARGEST_GAP = 1 << 18
 _MAGIC_LENGTH = max(map(len, _MAGIC))
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: Times by which a file unpacks to more than its own size where it is damaged, or made to fill the memory. Texts that
+#: people write reach a tenth of that.
+HIGHEST_RATIO = 200
+#: Bytes of a row, and of what a file unpacks to. Users set other limits by environment variables.
+_LARGEST_ROW, _LARGEST_FILE = 1 << 26, 1 << 30
 
 
 def detect_compression(path: str | os.PathLike[str]) -> str:
@@ -102,7 +110,7 @@ def decode_stream(stream: io.BufferedReader, name: str, form: FileFormat) -> io.
     has_old_ends = is_utf8 and b"\r" in head and b"\n" not in head and len(head) > head.index(b"\r") + 1
     if is_utf8 and not has_old_ends:
         return stream
-    return io.BufferedReader(_Transcoded(stream, encoding or "utf-8", name), _CHUNK)
+    return io.BufferedReader(_Chunks(_transcode(stream, encoding or "utf-8", name), stream), _CHUNK)
 
 
 def _detect_encoding(head: bytes) -> str | None:
@@ -122,40 +130,48 @@ def _detect_encoding(head: bytes) -> str | None:
     return None
 
 
-class _Transcoded(io.RawIOBase):
-    """Reads text in another encoding as UTF-8; lines may end as on old Macs (CR)."""
+def _read_chunks(stream: Any) -> Iterator[bytes]:
+    """Yield what a stream has available, as a pipe does; reading whole chunks would wait until there is one."""
+    return iter(partial(stream.read1, _CHUNK), b"")
 
-    def __init__(self, stream: io.BufferedReader, encoding: str, name: str) -> None:
-        self._stream = stream
-        self._encoding = encoding
-        self._name = name
-        self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._newlines = io.IncrementalNewlineDecoder(None, translate=True)
-        self._buffer = b""
-        self._ended = False
+
+def _transcode(stream: io.BufferedReader, encoding: str, name: str) -> Iterator[bytes]:
+    """Yield text in another encoding as UTF-8; lines may end as on old Macs (CR)."""
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    try:
+        for text in codecs.iterdecode(_read_chunks(stream), encoding):
+            yield newlines.decode(text).encode("utf-8", "surrogatepass")
+    except UnicodeError as error:
+        raise InputError(f"{name}: not {encoding} text: {error}; name its encoding with `encoding`") from None
+    yield newlines.decode("", final=True).encode()
+
+
+class _Chunks(io.RawIOBase):
+    """A stream of chunks of bytes that come from another one. It cannot seek, and knows how many bytes were read."""
+
+    def __init__(self, chunks: Iterable[bytes], source: IO[bytes]) -> None:
+        self._chunks = filter(None, chunks)
+        self._source = source
+        self._chunk = b""
+        self._read = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._buffer and not self._ended:
-            data = self._stream.read1(_CHUNK)
-            self._ended = not data
-            try:
-                text = self._decoder.decode(data, self._ended)
-            except UnicodeError as error:
-                raise InputError(
-                    f"{self._name}: not {self._encoding} text: {error}; name its encoding with `encoding`"
-                ) from None
-            self._buffer = self._newlines.decode(text, self._ended).encode("utf-8", "surrogatepass")
-        count = min(len(buffer), len(self._buffer))
-        buffer[:count] = self._buffer[:count]
-        self._buffer = self._buffer[count:]
+        self._chunk = self._chunk or next(self._chunks, b"")
+        count = min(len(buffer), len(self._chunk))
+        buffer[:count] = self._chunk[:count]
+        self._chunk = self._chunk[count:]
+        self._read += count
         return count
 
+    def tell(self) -> int:
+        return self._read
+
     def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
+        if not self.closed and self._source is not sys.stdin.buffer:
+            self._source.close()
         super().close()
 
 
@@ -166,7 +182,8 @@ def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.B
     if os.fspath(path) == STANDARD_INPUT:
         head = sys.stdin.buffer.read(_MAGIC_LENGTH)
         suffix = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
-        raw: IO[bytes] = io.BufferedReader(_Prefixed(head, sys.stdin.buffer))
+        chunks = chain([head], _read_chunks(sys.stdin.buffer))
+        raw: IO[bytes] = io.BufferedReader(_Chunks(chunks, sys.stdin.buffer), _CHUNK)
         meter = None
     else:
         suffix = detect_compression(path)
@@ -177,7 +194,7 @@ def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.B
         except ValueError as error:  # a NUL in the name
             raise InputError(f"{name!r}: cannot be read: {error}") from error
         if not raw.seekable():  # A named pipe.
-            raw = io.BufferedReader(_Prefixed(b"", raw))
+            raw = io.BufferedReader(_Chunks(_read_chunks(raw), raw), _CHUNK)
     if suffix == ".gz":
         stream = gzip.GzipFile(fileobj=raw, mode="rb")
     elif suffix == ".xz":
@@ -190,6 +207,28 @@ def open_bytes(path: str | os.PathLike[str], meter: Meter | None = None) -> io.B
     else:
         stream = raw
     return io.BufferedReader(CheckedStream(stream, raw, name, suffix, meter), _CHUNK)
+
+
+def largest_row() -> int:
+    """Bytes of a row: `METRIST_MAX_ROW`, or 64 MiB."""
+    return _read_limit("METRIST_MAX_ROW", _LARGEST_ROW)
+
+
+def check_unpacked(name: str, unpacked: int, packed: int) -> None:
+    """Refuse a file that unpacks to more than `METRIST_MAX_UNPACKED` bytes, or 1 GiB, and far more than its size."""
+    if unpacked > HIGHEST_RATIO * packed and unpacked > (limit := _read_limit("METRIST_MAX_UNPACKED", _LARGEST_FILE)):
+        raise InputError(
+            f"{name}: {packed:,} bytes unpack to more than {limit:,}: it is damaged, or made to fill the memory; "
+            "METRIST_MAX_UNPACKED sets another limit",
+            code="too_large",
+        )
+
+
+def _read_limit(variable: str, default: int) -> int:
+    text = os.environ.get(variable) or str(default)
+    if not text.isdecimal() or not int(text):
+        raise InputError(f"{variable} must be a number of bytes, got {text!r}", code="invalid_value")
+    return int(text)
 
 
 class CheckedStream(io.RawIOBase):
@@ -248,36 +287,6 @@ class CheckedStream(io.RawIOBase):
         if not self.closed:
             self._stream.close()
             self._raw.close()
-        super().close()
-
-
-class _Prefixed(io.RawIOBase):
-    """A stream that cannot seek and whose first bytes were already read; it knows how many bytes were."""
-
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head = head
-        self._rest = rest
-        self._read = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._head[: len(buffer)]
-        self._head = self._head[len(data) :]
-        if not self._head:
-            # read1 returns what a pipe has available; read would wait until the buffer is full.
-            data += getattr(self._rest, "read1", self._rest.read)(len(buffer) - len(data))
-        buffer[: len(data)] = data
-        self._read += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._read
-
-    def close(self) -> None:
-        if not self.closed and self._rest is not sys.stdin.buffer:
-            self._rest.close()
         super().close()
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import agree
-from metrist.records import COLUMN_NAMES, CONTEXT_FIELDS, OPTIONAL_FIELDS, Record, RecordColumns
+from metrist.records import COLUMN_NAMES, OPTIONAL_FIELDS, Record, RecordColumns
 
 Numbers = NDArray[np.uint64]
 _LINE_BITS = 40
@@ -138,12 +138,6 @@ def split_place(place: int) -> tuple[int, int]:
     return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
 
 
-def differing_field(record: Record, other: Record) -> str:
-    """The first field in which two records differ; empty for columns that are not texts."""
-    names = ("output", "source", "references", *CONTEXT_FIELDS)  # References are named before an instruction.
-    return next((name for name in names if getattr(record, name) != getattr(other, name)), "")
-
-
 #: Share of differing sources that are those of other items, from which on sources tell items apart and items were
 #: named wrongly. Below, each system may have sources of its own, such as the passages that it retrieved.
 OTHER_ITEMS = 0.1
@@ -224,16 +218,12 @@ class ItemCheck:
 def _hash_contents(records: RecordColumns) -> Numbers:
     """A hash of each record without its key."""
     r = records
-    extras: Iterable[str | None] = repeat(None, len(r))
-    if r.extras:
-        extras = [_canonical_extra(extra) if extra else None for extra in r.extras]
+    extras: list[str | None] = [None] * len(r)
+    for n, extra in enumerate(r.extras or ()):
+        if extra:
+            try:  # Their order does not count.
+                extras[n] = json.dumps(dict(extra), sort_keys=True, default=repr)
+            except (TypeError, ValueError, RecursionError):  # Keys of several types, or nested without end.
+                extras[n] = ""
     columns = [getattr(r, COLUMN_NAMES[name]) for name in OPTIONAL_FIELDS]
     return hash_all(zip(r.outputs, r.references, *columns, extras, strict=True), len(r))
-
-
-def _canonical_extra(extra: Mapping[str, Any]) -> str:
-    """Return extra columns as text that does not depend on their order."""
-    try:
-        return json.dumps(dict(extra), sort_keys=True, default=repr)
-    except (TypeError, ValueError, RecursionError):  # Keys of several types, or nested without end.
-        return ""

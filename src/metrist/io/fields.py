@@ -223,15 +223,11 @@ class ColumnMap:
         self.recognised = found
         self.known.update(row)
         if is_first:
-            self.unused = tuple(self._find_unused())
-
-    def _find_unused(self) -> Iterator[str]:
-        named = {part for column in self.fields.values() for part in (column, *column.split(","), column.split(".")[0])}
-        for column in self.samples:
-            if column in named or column in self._used or column in FIELDS or column == self.unread:
-                continue
-            if not (column.startswith(FAMILIES) or _OWN_NUMBERED.fullmatch(column)):
-                yield column
+            used = {*self._used, *FIELDS, self.unread}
+            for column in self.fields.values():
+                used.update((column, *column.split(","), column.split(".")[0]))
+            free = [column for column in self.samples if column not in used and not column.startswith(FAMILIES)]
+            self.unused = tuple(column for column in free if not _OWN_NUMBERED.fullmatch(column))
 
     def release(self, field: str) -> None:
         """Drop the user's mapping of a field that the rows get from another column."""
@@ -264,8 +260,13 @@ class ColumnMap:
     def rename(self, row: dict[str, Any]) -> None:
         """Rename columns to the fields they hold, in place; drop columns that are mapped to \"\"."""
         values = {field: row[column] for field, column in self.fields.items() if column in row}
-        if normalise_name(self.fields.get("source", "")) in _PASSAGE_COLUMNS and isinstance(values.get("source"), str):
-            values["source"] = parse_list(values["source"])
+        source = values.get("source")
+        if isinstance(source, str) and source.lstrip().startswith("["):
+            # A list of passages in a cell: in JSON, or as Python or numpy print it.
+            is_list = normalise_name(self.fields["source"]) in _PASSAGE_COLUMNS
+            passages = parse_literal(source) if is_list else None
+            if isinstance(passages, list) and all(find_text(part) is not None for part in passages):
+                values["source"] = passages
         for field, column in self.fields.items():
             if field not in self._paths:
                 row.pop(column or field, None)
@@ -443,7 +444,7 @@ def _fits(field: str, value: Any) -> bool:
 
 
 def _describe_competition(field: str, columns: list[str]) -> str:
-    listed = " and ".join(map(format_value, columns)) if len(columns) == 2 else ", ".join(map(format_value, columns))
+    listed = (" and " if len(columns) == 2 else ", ").join(map(format_value, columns))
     flags = " or ".join(name_field(field, column) for column in columns)
     more = ""
     if field == "item":
@@ -491,14 +492,6 @@ def as_source(value: Any) -> str | None:
             f"{format_value(wrong)} in the list; {name_field('source', '')} drops it"
         )
     return "\n\n".join(filter(None, texts)) or None
-
-
-def parse_list(text: str) -> Any:
-    """Return the passages of a list in a cell: as JSON, or as Python or numpy print it; any other text as it is."""
-    if not text.lstrip().startswith("["):
-        return text
-    value = parse_literal(text)
-    return value if isinstance(value, list) and all(find_text(part) is not None for part in value) else text
 
 
 def parse_literal(text: str) -> Any:

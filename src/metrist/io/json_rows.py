@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import json
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ from typing import IO, Any, cast
 import msgspec
 
 from metrist.errors import InputError
-from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, undecodable
-from metrist.io.limits import largest_row
-from metrist.io.row_model import CompleteRow, CompleteRows, PlainRow, RowError, format_value
+from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, largest_row, undecodable
+from metrist.io.row_model import CompleteRow, CompleteRows, PlainRow, RowError, describe_json_error, format_value
 from metrist.io.tools import recognise_tool
 
 Row = dict[str, Any]
@@ -96,18 +94,6 @@ def _not_an_object(value: Any) -> RowError:
     return RowError(f"must be a JSON object, got {format_value(value)}{hint}")
 
 
-def describe_json_error(error: Exception) -> str:
-    """Describe for a user why a text is not JSON."""
-    if isinstance(error, json.JSONDecodeError):
-        text = error.doc[error.pos : error.pos + 30]
-        rest = format_value(text) if text else "the end of the line"
-        return f"not valid JSON: {error.msg} at column {error.colno}, found {rest}"
-    if isinstance(error, RecursionError):
-        return "not readable JSON: it is nested too deeply"
-    # All that is left of what `json` raises.
-    return f"not readable JSON: an integer has more than {sys.get_int_max_str_digits():,} digits"
-
-
 def json_list_rows(
     stream: IO[bytes], name: str, form: FileFormat | None = None
 ) -> Iterator[tuple[int, Row | RowError]]:
@@ -148,7 +134,8 @@ def json_list_rows(
         value = window.value()
         yield line, value if type(value) is dict else _not_an_object(value)
         separator = window.expect(",]")
-    window.end()
+    if window.next_character():
+        raise window.error("more follows after the JSON list")
 
 
 _ROW_LISTS = frozenset(
@@ -174,7 +161,10 @@ def find_rows(value: Row, name: str | None) -> str | None:
     if name is not None and name in value:
         return name if type(value[name]) is list else None
     if not lists or "output" in value or ("outputs" in value and "outputs" not in lists):
-        if value and len(value) > 1 and not lists and _holds_columns(value):
+        # Objects with the same keys "0", "1" …, as pandas writes a frame by default.
+        keys = [list(column) if type(column) is dict else [] for column in value.values()]
+        holds_columns = len(keys) > 1 and keys[0][:1] == ["0"] and all(other == keys[0] for other in keys)
+        if holds_columns and not lists:
             raise InputError(
                 "the file holds columns, not rows; write it as rows, in pandas with df.to_json(path, orient='records')"
             )
@@ -184,12 +174,6 @@ def find_rows(value: Row, name: str | None) -> str | None:
         flags = " or ".join(f"`sheet={key!r}`" for key in lists)
         raise InputError(f"the file holds several lists of rows: use {flags}")
     return (common or lists)[0]
-
-
-def _holds_columns(value: Row) -> bool:
-    """Whether all values are objects with the same keys "0", "1" …, as pandas writes a frame by default."""
-    keys = [list(column) if type(column) is dict else [] for column in value.values()]
-    return bool(keys[0]) and keys[0][0] == "0" and all(other == keys[0] for other in keys)
 
 
 class _Window:
@@ -218,13 +202,9 @@ class _Window:
         if not character or character not in characters:
             names = " or ".join(map(repr, characters))
             rest = repr(character) if character else "the end of the file"
-            raise self._error(f"not a JSON list of objects: expected {names}, found {rest}")
+            raise self.error(f"not a JSON list of objects: expected {names}, found {rest}")
         self._move(self._at + 1)
         return character
-
-    def end(self) -> None:
-        if self.next_character():
-            raise self._error("more follows after the JSON list")
 
     def value(self) -> Any:
         """Return the next value, reading as much more text as it needs."""
@@ -233,19 +213,17 @@ class _Window:
             try:
                 value, end = _raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                if not (self._may_be_incomplete(error) and self._widen(chunk)):
-                    raise self._error(describe_json_error(error)) from error
+                # Text that is not read yet may be what is missing. Otherwise a stray character in a large file would
+                # cause the rest of it to be read into memory.
+                is_incomplete = isinstance(error, json.JSONDecodeError) and (
+                    error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _LONGEST_LITERAL
+                )
+                if not (is_incomplete and self._widen(chunk)):
+                    raise self.error(describe_json_error(error)) from error
                 chunk *= 2
             else:
                 self._move(end)
                 return value
-
-    def _may_be_incomplete(self, error: Exception) -> bool:
-        """Whether the error may be due to text that is not read yet. Otherwise a stray character in a large file would
-        cause the rest of it to be read into memory."""
-        if not isinstance(error, json.JSONDecodeError):
-            return False
-        return error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _LONGEST_LITERAL
 
     def _move(self, position: int) -> None:
         self.line += self._text.count("\n", self._at, position)
@@ -270,5 +248,5 @@ class _Window:
             )
         return self._more
 
-    def _error(self, message: str) -> InputError:
+    def error(self, message: str) -> InputError:
         return InputError(f"{self._name}:{self.line}: {message}")

@@ -12,11 +12,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 from metrist.errors import InputError, format_count
-from metrist.io.conversations import Message, describe_context, name_role, parse_messages
 from metrist.io.fields import (
     CHOSEN,
     JUDGMENTS,
@@ -27,6 +26,7 @@ from metrist.io.fields import (
     is_number,
     name_field,
     normalise_name,
+    parse_literal,
 )
 from metrist.io.row_model import RowError, format_value
 from metrist.io.table_rows import Cells
@@ -36,11 +36,17 @@ _SAMPLE = 20
 #: The aspect of a preference that names none.
 PREFERENCE = "preference"
 Numbered = Iterator[tuple[int, Any]]
+#: The role and the text.
+Message = tuple[str, str]
 
 _STEMS = ("conversation", "response", "answer", "output", "completion", "summary", "translation", "generation", "text")
 _NAME_STEMS = ("model", "system", "generator", "model_name")
 _WINNERS = ("winner", "preference", "preferred", "verdict", "choice", "better")
 _MESSAGES = ("messages", "conversation", "conversations")
+_ROLES = {
+    **dict.fromkeys(("user", "human", "prompter"), "Human"),
+    **dict.fromkeys(("assistant", "gpt", "ai", "model"), "Assistant"),
+}
 _TURN = re.compile(r"(?:^|\n\n)(Human|Assistant):[ \t]?")
 _TIES = frozenset(["tie", "tie (bothbad)", "bothbad", "both_bad", "both bad", "both", "c", "[[c]]", "equal"])
 
@@ -350,8 +356,12 @@ def _battle_layout(
         if prompts is not None and first_turns is not None and second_turns is not None:
             # The Arena's newer files have lists of turns, written as JSON.
             rest.pop(by_name["prompt"])
-            first = list(_interleave(prompts, first_turns))
-            second = list(_interleave(prompts, second_turns))
+            first, second = [], []
+            for side, turns in ((first, first_turns), (second, second_turns)):
+                for prompt, answer in zip_longest(prompts, turns[: len(prompts)]):
+                    side.append({"role": "user", "content": prompt})
+                    if answer is not None:
+                        side.append({"role": "assistant", "content": answer})
         context, outputs = _split_pair(first, second, sides)
         systems = [suffix[1:] for suffix in suffixes]
         if names:
@@ -502,13 +512,6 @@ def _parse_list(value: Any) -> list[str] | None:
     return None
 
 
-def _interleave(prompts: Sequence[str], answers: Sequence[str]) -> Iterator[dict[str, str]]:
-    for number, prompt in enumerate(prompts):
-        yield {"role": "user", "content": prompt}
-        if number < len(answers):
-            yield {"role": "assistant", "content": answers[number]}
-
-
 def _find_winners(by_name: Mapping[str, str], suffixes: tuple[str, str]) -> tuple[str, ...]:
     """Return the column that names the winner, or three columns of which one is 1."""
     flags = [f"winner_model{suffix}" for suffix in suffixes]
@@ -544,3 +547,45 @@ def _parse_winner(
         return 0
     named = f"{suffixes[0][1:]!r}, {suffixes[1][1:]!r}, 'tie' or the name of a system"
     raise RowError(f"{columns[0]!r} must be {named}, got {format_value(value)}")
+
+
+# ---- Conversations: lists of messages, as APIs and data sets have them, read as texts
+
+
+def parse_messages(value: Any) -> list[Message] | None:
+    """Return (role, text) of a list of messages, also one that is written as text; None if it is none."""
+    if isinstance(value, str):
+        value = parse_literal(value) if value.lstrip().startswith("[{") else None
+    if not isinstance(value, list) or not value:
+        return None
+    messages = []
+    for message in value:
+        if not isinstance(message, dict):
+            return None
+        role = message.get("role", message.get("from"))
+        content: Any = message.get("content", message.get("value"))
+        if isinstance(content, list):
+            # Parts of a message: texts count, images do not.
+            texts = [part.get("text") for part in content if isinstance(part, dict)]
+            content = "\n".join(text for text in texts if isinstance(text, str))
+        if not isinstance(role, str) or not isinstance(content, str):
+            return None
+        messages.append((role, content))
+    return messages
+
+
+def name_role(message: Message) -> str:
+    return _ROLES.get(message[0].lower(), message[0].capitalize())
+
+
+def describe_context(messages: Sequence[Message]) -> dict[str, str]:
+    """Return the source, and as instruction a system prompt, of the messages before an answer."""
+    context = {}
+    if messages and messages[0][0].lower() == "system":
+        context["instruction"] = messages[0][1]
+        messages = messages[1:]
+    if len(messages) == 1 and name_role(messages[0]) == "Human":
+        context["source"] = messages[0][1]
+    elif messages:
+        context["source"] = "\n\n".join(f"{name_role(message)}: {message[1]}" for message in messages)
+    return {name: text for name, text in context.items() if text}

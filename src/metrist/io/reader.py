@@ -23,7 +23,6 @@ from metrist.io.dedup import (
     Numbers,
     RecordKeys,
     SourceCheck,
-    differing_field,
     read_distinct_records,
     split_place,
 )
@@ -33,7 +32,7 @@ from metrist.io.row_model import ParsedRow, RowError, format_value
 from metrist.io.row_parser import RowParser
 from metrist.io.rows import MissingFile, RowSource, default_system, resolve_sources
 from metrist.io.table_rows import Cells
-from metrist.records import TAG_FIELDS, Record, RecordColumns
+from metrist.records import CONTEXT_FIELDS, TAG_FIELDS, Record, RecordColumns
 from metrist.settings import check_types
 
 #: Rows between two reports of progress.
@@ -218,7 +217,12 @@ class Reader:
         for system, numbers in groups.items():
             if len({os.path.realpath(str(self.sources[n].path)) for n in numbers}) < 2:
                 continue
-            outputs = {n: self._list_outputs(n, system) for n in numbers}
+            # Hashes of the outputs, by item, of rows that name no system.
+            outputs: dict[int, dict[str, int]] = {}
+            for n in numbers:
+                alone = replace(self, sources=(self.sources[n],), announce=None, skip_bad=True)
+                with suppress(InputError):  # The actual reading reports the error.
+                    outputs[n] = {record.item: hash(record.output) for record in alone if record.system == system}
             outputs = {n: texts for n, texts in outputs.items() if texts}
             # Pairs of files that have outputs of the same items, all of them equal, are one system.
             shared = [(one, other, one.keys() & other.keys()) for one, other in combinations(outputs.values(), 2)]
@@ -228,14 +232,6 @@ class Reader:
             for n, name in zip(outputs, names, strict=True):
                 systems[n] = name
         return tuple(systems)
-
-    def _list_outputs(self, number: int, system: str) -> dict[str, int]:
-        """Hashes of the outputs, by item, of rows that name no system."""
-        alone = replace(self, sources=(self.sources[number],), announce=None, skip_bad=True)
-        try:
-            return {record.item: hash(record.output) for record in alone if record.system == system}
-        except InputError:  # The actual reading reports the error.
-            return {}
 
     def _describe_systems(self) -> list[str]:
         """A note on the systems that files of one name were taken for, if one is needed."""
@@ -464,33 +460,21 @@ class Reader:
         has the field under its own name, which would be read instead.
         """
         check = ColumnCheck(self.fields)
-
-        def finish() -> None:
-            if not check.columns:  # Records, or no row that can be read.
-                return
+        for line, row in source.read():
+            if check.missing and isinstance(row, dict):
+                check.add(row)
+            if not source.is_repeatable:
+                yield line, row
+            elif not check.missing or type(row) is Cells:  # All rows of a table have the same columns.
+                break
+        if check.columns:  # Not of Records, or where no row can be read.
             for field_name in check.missing:
                 if not judgments or len(self.sources) == 1 or field_name in check.columns:
                     name = source.name or "the input"
                     raise InputError(f"{name}: {check.describe(field_name)}", code="unknown_name")
             checks.append(check)
-
-        def look(row: Any) -> None:
-            if check.missing and isinstance(row, dict):
-                check.add(row)
-
         if source.is_repeatable:
-            for _, row in source.read():
-                look(row)
-                # All rows of a table have the same columns.
-                if not check.missing or type(row) is Cells:
-                    break
-            finish()
             yield from source.read()
-            return
-        for line, row in source.read():
-            look(row)
-            yield line, row
-        finish()
 
     def _learn_columns(self, row: Mapping[str, Any], rows: SourceRows) -> None:
         """Look at a row that is the first one or has new columns, and announce what is recognised."""
@@ -541,14 +525,16 @@ class Reader:
             known = chain(known if file == rows.file else (), again)
         with suppress(InputError):
             earlier = next((r for r in known if (r.item, r.system) == (record.item, record.system)), None)
-        field_name = differing_field(record, earlier) if earlier else ""
-        if earlier is None:
-            other = "other texts"
-        elif field_name:
-            other = f"a different text in {format_value(field_name)}"
-        else:
-            names = ", ".join([*TAG_FIELDS, *map(format_value, record.extra)])
-            other = f"different values in one of {names}"
+        other = "other texts"
+        if earlier is not None:
+            names = ("output", "source", "references", *CONTEXT_FIELDS)  # References are named before an instruction.
+            field_name = next((name for name in names if getattr(record, name) != getattr(earlier, name)), None)
+            listed = ", ".join([*TAG_FIELDS, *map(format_value, record.extra)])
+            other = (
+                f"a different text in {format_value(field_name)}"
+                if field_name
+                else f"different values in one of {listed}"
+            )
         more = ""
         if "system" in rows.columns.recognised and len(self.sources) > 1:
             more = ", or `fields={'system': ''}` if the files are the systems"

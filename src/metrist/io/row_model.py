@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -46,6 +48,18 @@ def format_value(value: Any) -> str:
     except (ValueError, RecursionError):  # an integer of thousands of digits, a list nested thousands deep
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= _SHOWN + 2 else text[:_SHOWN] + "…"
+
+
+def describe_json_error(error: Exception) -> str:
+    """Describe for a user why a text is not JSON."""
+    if isinstance(error, json.JSONDecodeError):
+        text = error.doc[error.pos : error.pos + 30]
+        rest = format_value(text) if text else "the end of the line"
+        return f"not valid JSON: {error.msg} at column {error.colno}, found {rest}"
+    if isinstance(error, RecursionError):
+        return "not readable JSON: it is nested too deeply"
+    # All that is left of what `json` raises.
+    return f"not readable JSON: an integer has more than {sys.get_int_max_str_digits():,} digits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,14 +155,6 @@ class RowParser:
         return as_name("item", item)
 
 
-def plain_parts(row: PlainRow) -> RowParts:
-    key = cast(str, row.item), cast(str, row.system)
-    judged: dict[str, Any] = {"ratings": row.ratings}
-    if row.rater is not None:
-        judged["rater"] = row.rater
-    return RowParts((key,), (cast(Record, row),), judged)
-
-
 def _join_key(row: dict[str, Any], fields: tuple[str, ...]) -> str:
     """Join the values of the fields into one name, escaped so that ("a|b", "c") and ("a", "b|c") differ."""
     missing = next((field for field in fields if row.get(field) is None), None)
@@ -188,9 +180,13 @@ def _context_fields(row: dict[str, Any]) -> dict[str, Any]:
     if references is not None:
         context["references"] = as_texts("references", references)
     if row:
-        single = _single_references(row)
-        if single:
-            context["references"] = context.get("references", ()) + single
+        # `reference`, then `reference_1`, `reference_2` and so on in order; null values are skipped.
+        numbered = [(int(match[1]), name) for name in row if (match := _NUMBERED_REFERENCE.fullmatch(name))]
+        for name in [*(["reference"] if "reference" in row else []), *(name for _, name in sorted(numbered))]:
+            value = row.pop(name)
+            if value is not None:
+                texts = as_texts(name, value) if isinstance(value, (list, tuple)) else (as_text(name, value),)
+                context["references"] = context.get("references", ()) + texts
         if row:
             _check_depth(row)
             context["extra"] = row
@@ -211,18 +207,6 @@ def _check_depth(row: dict[str, Any]) -> None:
                 )
             parts = chain.from_iterable(part.values() if type(part) is dict else part for part in level)
             level = [part for part in parts if type(part) in (dict, list)]
-
-
-def _single_references(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return `reference`, then `reference_1`, `reference_2` and so on in order; null values are skipped."""
-    numbered = [(int(match[1]), name) for name in row if (match := _NUMBERED_REFERENCE.fullmatch(name))]
-    names = [*(["reference"] if "reference" in row else []), *(name for _, name in sorted(numbered))]
-    texts: tuple[str, ...] = ()
-    for name in names:
-        value = row.pop(name)
-        if value is not None:
-            texts += as_texts(name, value) if isinstance(value, (list, tuple)) else (as_text(name, value),)
-    return texts
 
 
 def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
@@ -247,25 +231,20 @@ def _no_output(row: dict[str, Any], fields: Mapping[str, str]) -> str:
     free = [name for name in row if name not in FIELDS and not name.startswith(FAMILIES) and name not in used]
     texts = [name for name in free if isinstance(row[name], str) and not _NUMBER.fullmatch(row[name])]
     wide = f"`outputs={texts[:_SHOWN_OUTPUTS]!r}`" + (" …" if len(texts) > _SHOWN_OUTPUTS else "")
+    # A table of ratings without texts: columns of numbers.
+    item = fields.get("item") or guess_column("item", row)
+    numbers = [name for name, value in row.items() if name not in (item, "item", "system") and is_number(value)]
+    mapped = {f"rating:{name}": name for name in numbers[:_SHOWN_FIELDS]}
+    if item and item != "item":
+        mapped["item"] = item
+    ratings = f", or, if it holds ratings of outputs in a run: `fields={mapped!r}`" if numbers else ""
     return (
         f"{missing}; the fields are {listed or 'none'}: use `fields={{'output': 'COLUMN'}}` to name the one that has "
         "the text"
         + (f" or, with a column per system, {wide}" if len(texts) > 1 else "")
         + " (`metrist convert` reads other layouts)"
-        + _suggest_ratings(row, fields)
+        + ratings
     )
-
-
-def _suggest_ratings(row: dict[str, Any], fields: Mapping[str, str]) -> str:
-    """The options that read a table of ratings without texts; empty if it has no column of numbers."""
-    item = fields.get("item") or guess_column("item", row)
-    numbers = [name for name, value in row.items() if name not in (item, "item", "system") and is_number(value)]
-    if not numbers:
-        return ""
-    mapped = {f"rating:{name}": name for name in numbers[:_SHOWN_FIELDS]}
-    if item and item != "item":
-        mapped["item"] = item
-    return f", or, if it holds ratings of outputs in a run: `fields={mapped!r}`"
 
 
 def _check_record(record: Record) -> Record:
@@ -288,6 +267,7 @@ def _check_record(record: Record) -> Record:
 def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ...] = ()) -> ParsedRow:
     """Return all that a row holds, as if its records, `texts`, were new."""
     keys, records, judged, columns = parts
+    record = records[0] if records else None
     item, system = keys[0]
     ratings = list(_by_rater(judged))
     scores = {name: v for name, v in as_mapping("scores", judged.get("scores") or {}).items() if v is not None}
@@ -312,6 +292,9 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
             ),
         }
     else:
+        errors = judged.get("errors") or ()
+        if not isinstance(errors, (list, tuple)):
+            raise RowError(f"'errors' must be a list of objects, got {format_value(errors)}")
         parsed = {
             "columns": columns,
             "ratings": tuple(
@@ -324,7 +307,10 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
                 )
                 for aspect, rater, value in ratings or _count_errors(judged)
             ),
-            "errors": _parse_errors(judged, keys[0], records[0] if records else None),
+            "errors": tuple(
+                StoredError(item=item, system=system, error=_parse_error(number, error, record))
+                for number, error in enumerate(errors, 1)
+            ),
             "scores": tuple(
                 StoredScore(item=item, system=system, metric=metric, value=as_number(f"the score {metric!r}", value))
                 for metric, value in scores.items()
@@ -339,7 +325,6 @@ def parse_judgments(parts: RowParts, location: Location, texts: tuple[Record, ..
     return ParsedRow(location=location, keys=keys, records=texts, new=texts, raters=raters, weight=weight, **parsed)
 
 
-Key = tuple[str, str]
 UNSPECIFIED = "unspecified"
 _CHOICES: dict[int | str, Choice] = {
     **dict.fromkeys((1, "1", "first"), "first"),
@@ -419,26 +404,17 @@ def _count_errors(judged: dict[str, Any]) -> Iterator[tuple[str, str | None, flo
 
 
 def _rater_names(judged: dict[str, Any]) -> list[str | None] | None:
-    if judged.get("raters") is None:
+    raters = judged.get("raters")
+    if raters is None:
         return None if judged.get("rater") is None else [as_name("rater", judged["rater"])]
-    if not isinstance(judged["raters"], (list, tuple)):
-        raise RowError(f"'raters' must be a list of names, got {format_value(judged['raters'])}")
-    return [None if rater is None else as_name("raters", rater) for rater in judged["raters"]]
+    if not isinstance(raters, (list, tuple)):
+        raise RowError(f"'raters' must be a list of names, got {format_value(raters)}")
+    return [None if rater is None else as_name("raters", rater) for rater in raters]
 
 
-def _parse_errors(judged: dict[str, Any], key: Key, record: Record | None) -> tuple[StoredError, ...]:
-    errors = judged.get("errors") or ()
-    if not isinstance(errors, (list, tuple)):
-        raise RowError(f"'errors' must be a list of objects, got {format_value(errors)}")
-    return tuple(
-        StoredError(
-            item=key[0], system=key[1], error=_parse_error(number, as_mapping(f"errors {number}", error), record)
-        )
-        for number, error in enumerate(errors, 1)
-    )
+def _parse_error(number: int, value: Any, record: Record | None) -> Error:
+    error = as_mapping(f"errors {number}", value)
 
-
-def _parse_error(number: int, error: dict[str, Any], record: Record | None) -> Error:
     def text(field: str) -> str | None:
         return as_optional_text(f"{field} of error {number}", error.get(field))
 

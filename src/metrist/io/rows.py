@@ -28,7 +28,6 @@ from metrist.io.compression import (
     uncompressed_name,
 )
 from metrist.io.json_rows import Row, Wish, find_rows, json_line_rows, json_list_rows
-from metrist.io.parquet_rows import read_parquet
 from metrist.io.remote import expand as expand_url
 from metrist.io.remote import fetch, is_remote
 from metrist.io.row_model import Location, RowError, format_value
@@ -38,10 +37,11 @@ from metrist.io.table_rows import (
     frame_rows,
     read_delimited,
     read_excel,
+    read_parquet,
     to_plain_value,
 )
 from metrist.io.tools import TOOLS, recognise_tool
-from metrist.io.tools.inspect_ai import read_archive
+from metrist.io.tools.harnesses import read_archive
 from metrist.records import Record
 
 FORMATS = {
@@ -73,12 +73,11 @@ _DELIMITER_NAMES = {"\t": "tabs", "|": "|", ",": ",", ";": ";"}
 
 
 def read_file_rows(
-    path: str, meter: Meter | None = None, form: FileFormat | None = None, wish: Wish | None = None
+    path: str, form: FileFormat, meter: Meter | None = None, wish: Wish | None = None
 ) -> Iterator[tuple[int, Row | Cells | RowError]]:
     """Yield the rows of a file, or their errors, with the line each begins on (in Parquet and .xlsx: the row's number).
     What is recognised is added to the notes of `form`. Where `wish` says so, rows of JSONL are `PlainRow`s."""
     name = display_name(path)
-    form = form or FileFormat()
     form.notes.clear()
     form.tool = ""
     kind = FORMATS.get(PurePath(uncompressed_name(path)).suffix.lower(), "")
@@ -135,7 +134,7 @@ def _convert_tool_rows(rows: Iterator[tuple[int, Any]], form: FileFormat) -> Ite
             else:
                 yield line, row
 
-    for converted in TOOLS[form.tool].rows(entries()):
+    for converted in TOOLS[form.tool](entries()):
         yield from bad
         bad.clear()
         yield converted
@@ -147,22 +146,21 @@ def _kind_by_first_bytes(stream: io.BufferedReader, name: str, kind: str, sheet:
     head = stream.peek(1).removeprefix(BYTE_ORDER_MARK).lstrip()
     if kind in (",", "\t", "lines"):
         return kind
+    if not head:
+        return "lines"
     if head.startswith(b"["):
         return "list"
-    if head.startswith(b"{") or not head:
-        return "lines" if not head or _begins_with_row(head, name, sheet) else "objects"
-    return "\t" if b"\t" in head.split(b"\n", 1)[0] else ","
-
-
-def _begins_with_row(head: bytes, name: str, sheet: str | None) -> bool:
-    """Whether the first line is a row, and not the beginning of an object over several lines or of a list of rows."""
     line, newline, _ = head.partition(b"\n")
+    if not head.startswith(b"{"):
+        return "\t" if b"\t" in line else ","
     try:
-        return find_rows(json.loads(line), sheet) is None
+        # The first line may be a row, or the beginning of an object over several lines or of a list of rows.
+        is_row = find_rows(json.loads(line), sheet) is None
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     except (ValueError, RecursionError):
-        return bool(newline) and line.rstrip().endswith(b"}")
+        is_row = bool(newline) and line.rstrip().endswith(b"}")
+    return "lines" if is_row else "objects"
 
 
 Numbered = Iterable[tuple[int, "Row | Cells | Record | RowError"]]
@@ -207,7 +205,7 @@ def read_rows(path: str | os.PathLike[str]) -> Iterator[tuple[Location, Row]]:
             yield file.location(line), row
 
 
-def resolve_sources(source: Any, form: FileFormat | None = None) -> tuple[RowSource, ...]:
+def resolve_sources(source: Any, form: FileFormat) -> tuple[RowSource, ...]:
     """Resolve the argument of `read_records`: a path, several paths, a pattern of paths, a frame, or rows."""
     if isinstance(source, (str, os.PathLike)):
         source = [source]
@@ -295,13 +293,17 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     if is_remote(text):
         return replace(open_source(fetch(text), form), name=name)
     if text == STANDARD_INPUT:
-        once = _read_once(read_file_rows(text, form=form), "the rows of standard input")
+        once = _read_once(read_file_rows(text, form), "the rows of standard input")
         return RowSource(name=name, system=UNNAMED, read=once, format=form, is_repeatable=False)
     system = display_name(default_system(text)) or UNNAMED
     try:
         mode = os.stat(text).st_mode
     except FileNotFoundError:
-        raise MissingFile(f"{name}: no such file{_suggest_file(text)}") from None
+        try:
+            hint = did_you_mean(Path(text).name, os.listdir(Path(text).parent))
+        except OSError:
+            hint = f"; its folder {display_name(Path(text).parent)!r} does not exist either"
+        raise MissingFile(f"{name}: no such file{hint}") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{name!r}: cannot be read: {reason}") from None
@@ -310,13 +312,13 @@ def open_source(path: str | os.PathLike[str], form: FileFormat | None = None) ->
     if stat.S_ISCHR(mode) and text != os.devnull and not _STREAM.match(text):
         raise InputError(f"{name}: is a device, expected a file, a pipe or - for standard input")
     if not stat.S_ISREG(mode):  # A pipe can be read only once.
-        once = _read_once(read_file_rows(text, form=form), f"the rows of {name}")
+        once = _read_once(read_file_rows(text, form), f"the rows of {name}")
         return RowSource(name=name, system=system, read=once, format=form, is_repeatable=False)
     meter = Meter()
     return RowSource(
         name=name,
         system=system,
-        read=partial(read_file_rows, text, meter, form),
+        read=partial(read_file_rows, text, form, meter),
         size=os.path.getsize(text),
         meter=meter,
         format=form,
@@ -328,13 +330,6 @@ def default_system(path: str | os.PathLike[str]) -> str:
     """Return a file's name without format suffixes: `nllb-3.3b` for `nllb-3.3b.jsonl.gz`."""
     file = PurePath(uncompressed_name(path))
     return file.stem if file.suffix.lower() in FORMATS else str(file)
-
-
-def _suggest_file(path: str) -> str:
-    try:
-        return did_you_mean(Path(path).name, os.listdir(Path(path).parent))
-    except OSError:
-        return f"; its folder {display_name(Path(path).parent)!r} does not exist either"
 
 
 def read_columns(path: Path) -> set[str]:

@@ -20,10 +20,10 @@ from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, FileFormat
 from metrist.io.hashes import hash_file
 from metrist.io.json_rows import Wish, json_line_rows
-from metrist.io.parquet_rows import read_parquet
 from metrist.io.reader import Reader, read_records
 from metrist.io.remote import is_remote, open_store, retry
 from metrist.io.rows import FORMATS, RowSource, open_source
+from metrist.io.table_rows import read_parquet
 
 #: Bytes that are read at once.
 _BLOCK_BYTES = 1 << 24
@@ -195,7 +195,13 @@ def _cut_parquet(data: mmap.mmap, size: int, place: Mapping[str, Any]) -> list[P
         return []
     groups = [metadata.row_group(n) for n in range(metadata.num_row_groups)]
     footer = len(data) - _PARQUET_END - int.from_bytes(data[-_PARQUET_END : 4 - _PARQUET_END], "little")
-    starts = [*map(_find_start, groups), footer]
+    starts = []
+    for group in groups:
+        # Where its bytes begin; some writers name no page of a dictionary, or one at 0.
+        columns = [group.column(n) for n in range(group.num_columns)]
+        offsets = [offset for c in columns for offset in (c.dictionary_page_offset, c.data_page_offset) if offset]
+        starts.append(min(offsets, default=0))
+    starts.append(footer)
     if not groups or any(one >= other for one, other in pairwise(starts)):
         return []
     slices, first, first_row = list[ParquetSlice](), 0, 0
@@ -227,10 +233,3 @@ def _cut_parquet(data: mmap.mmap, size: int, place: Mapping[str, Any]) -> list[P
         ]
         first, first_row = last, first_row + rows
     return slices
-
-
-def _find_start(group: Any) -> int:
-    """Where the bytes of a row group begin; some writers name no page of a dictionary, or one at 0."""
-    columns = [group.column(n) for n in range(group.num_columns)]
-    offsets = [offset for c in columns for offset in (c.dictionary_page_offset, c.data_page_offset) if offset]
-    return min(offsets, default=0)

@@ -1,19 +1,26 @@
-"""Read tables: CSV, Excel, and pandas, polars and Arrow frames. In a cell, lists and objects are JSON text."""
+"""Read tables: CSV, Excel, Parquet, and pandas, polars and Arrow frames. In a cell, lists and objects are JSON text."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import IO, Any
 
 from metrist.errors import InputError, MissingExtra, did_you_mean, format_count
-from metrist.io.compression import BYTE_ORDER_MARK, FileFormat, display_name, looks_like_windows_1252, undecodable
-from metrist.io.json_rows import describe_json_error
-from metrist.io.limits import HIGHEST_RATIO, largest_row
-from metrist.io.row_model import RowError, format_value
+from metrist.io.compression import (
+    BYTE_ORDER_MARK,
+    HIGHEST_RATIO,
+    FileFormat,
+    check_unpacked,
+    display_name,
+    largest_row,
+    looks_like_windows_1252,
+    undecodable,
+)
+from metrist.io.row_model import RowError, describe_json_error, format_value
 from metrist.io.writer import unescape_formula
 
 _OBJECTS = {"ratings", "scores"}
@@ -31,6 +38,12 @@ _LARGEST_SHEET, _SMALL_SHEET = 2**31, 2**26
 _BATCH = 1024
 #: Types that mark missing values in frames.
 _MISSING = {"NAType", "NaTType", "NoneType"}
+
+
+#: Rows of Parquet that are converted at once, and bytes of text that these may take.
+_PARQUET_ROWS, _PARQUET_BYTES = 1024, 1 << 26
+#: Entries of lists in a row group, and bytes of texts in them, up to which nothing is looked at.
+_LIST_ENTRIES, _LIST_BYTES = 1 << 26, 1 << 30
 
 
 class Cells(dict[str, Any]):
@@ -59,15 +72,12 @@ def _parse_cell(name: str, value: str) -> Any:
                 return listed
         return [value]
     if name in _LISTS or name.startswith("rating:"):
-        if value.lstrip().startswith("["):
-            return _parse_json(name, value)
-        return [value] if name == "raters" else value
-    return _parse_json(name, value) if name in _OBJECTS else value
-
-
-def _parse_json(name: str, text: str) -> Any:
+        if not value.lstrip().startswith("["):
+            return [value] if name == "raters" else value
+    elif name not in _OBJECTS:
+        return value
     try:
-        return json.loads(text)
+        return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise RowError(f"{name!r} must be JSON: {describe_json_error(error)}") from None
 
@@ -95,12 +105,12 @@ def detect_delimiter(head: bytes, usual: str) -> str:
 
 
 def read_delimited(
-    stream: IO[bytes], name: str, delimiter: str, form: FileFormat | None = None
+    stream: IO[bytes], name: str, delimiter: str, form: FileFormat
 ) -> Iterator[tuple[int, Cells | RowError]]:
     """Yield the rows of a CSV or TSV file with the lines they begin on. Columns without a name are dropped."""
     # The csv module has one limit for the whole process, and a text may well be over 1 MB.
     csv.field_size_limit(largest_row())
-    lines = _Lines(stream, form or FileFormat())
+    lines = _Lines(stream, form)
     # strict: a stray quote must be an error; a lenient parser would swallow the rows that follow.
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
@@ -123,10 +133,22 @@ def read_delimited(
         if cells is None:
             return
         row_error = lines.pop_error()
-        if row_error is not None or (any(cells) if len(cells) > 1 else cells):  # Spreadsheets leave rows of commas.
+        if row_error is not None:
+            yield begin, row_error
+        elif any(cells) if len(cells) > 1 else cells:  # Spreadsheets leave rows of commas.
             if is_escaped:
                 cells = list(map(unescape_formula, cells))
-            yield begin, row_error or _build_row(header, cells)
+            if not any(cells[len(header) :]):
+                del cells[len(header) :]  # commas at the end of the line
+            row: Cells | RowError
+            if len(cells) == len(header):
+                row = Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
+            else:
+                row = RowError(
+                    f"must have {format_count(len(header), 'cell')} like the header, got {len(cells)}; put texts that "
+                    "contain the delimiter in quotes, or skip such rows with `skip_bad=True`"
+                )
+            yield begin, row
 
 
 class _Lines:
@@ -182,24 +204,6 @@ def _check_header(header: list[str], place: str) -> None:
         )
 
 
-def _build_row(header: list[str], cells: list[str]) -> Cells | RowError:
-    if len(cells) != len(header):
-        if len(cells) > len(header) and not any(cells[len(header) :]):
-            del cells[len(header) :]  # commas at the end of the line
-        else:
-            return RowError(
-                f"must have {format_count(len(header), 'cell')} like the header, got {len(cells)}; put texts that "
-                "contain the delimiter in quotes, or skip such rows with `skip_bad=True`"
-            )
-    return Cells((column, cell) for column, cell in zip(header, cells, strict=True) if column)
-
-
-def _write_cell(value: Any) -> Any:
-    if value is None:  # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
-        return ""
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
 def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowError]]:
     """Yield the rows of a sheet of an .xlsx file with their numbers. Formulas count as the values stored for them."""
     try:
@@ -232,9 +236,12 @@ def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowEr
                 found = f"must have {format_count(len(header), 'cell')} like the header, got {len(values)}"
                 yield number, RowError(found)
             else:
-                values += [None] * (len(header) - len(values))
-                texts = map(_write_cell, values)
-                yield number, Cells((column, text) for column, text in zip(header, texts, strict=False) if column)
+                row = Cells()
+                for column, value in zip_longest(header, values[: len(header)]):
+                    if column:  # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
+                        value = "" if value is None else value
+                        row[column] = value.isoformat() if hasattr(value, "isoformat") else value
+                yield number, row
     except InputError:
         raise
     except Exception as error:
@@ -273,6 +280,91 @@ def _choose_sheet(book: Any, name: str, form: FileFormat) -> Any:
     others = f" of {len(names)} (`sheet`)" if len(names) > 1 else ""
     form.notes.append(f"sheet {names[0]!r}{others}")
     return book[names[0]]
+
+
+def read_parquet(
+    source: str | IO[bytes], name: str, groups: Sequence[int] | None = None, skipped: int = 0
+) -> Iterator[tuple[int, Cells]]:
+    """Yield the rows of a Parquet file, or of some of its row groups, with their numbers from 1; the first rows may be
+    skipped."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(source) as file:
+            groups_of_file = map(file.metadata.row_group, range(file.num_row_groups))
+            chunks = [group.column(n) for group in groups_of_file for n in range(file.metadata.num_columns)]
+            unpacked = sum(chunk.total_uncompressed_size for chunk in chunks)
+            check_unpacked(name, unpacked, sum(chunk.total_compressed_size for chunk in chunks))
+            read = 0
+            for group in range(file.num_row_groups) if groups is None else groups:
+                size = _choose_size(source, file.metadata, group, name)
+                for batch in file.iter_batches(batch_size=size, row_groups=[group]):
+                    first = min(max(skipped - read, 0), batch.num_rows)
+                    yield from enumerate(map(Cells, batch.slice(first).to_pylist()), read + first + 1)
+                    read += batch.num_rows
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{name}: not a Parquet file, or a damaged one: {error}", code="damaged") from error
+
+
+def _choose_size(source: str | IO[bytes], metadata: Any, group: int, name: str) -> int:
+    """How many rows of a group can be converted at once. A group with a row that is too large is refused."""
+    limit = largest_row()
+    row = 0  # Bytes of the largest row, or more.
+    for column in range(metadata.num_columns):
+        chunk = metadata.row_group(group).column(column)
+        unpacked = chunk.total_uncompressed_size
+        is_list = metadata.schema.column(column).max_repetition_level > 0
+        if unpacked > limit and unpacked > HIGHEST_RATIO * chunk.total_compressed_size:
+            raise _too_large(name, chunk, unpacked, limit)
+        if is_list and chunk.num_values > _LIST_ENTRIES and chunk.num_values > HIGHEST_RATIO * unpacked:
+            raise _too_large(name, chunk, chunk.num_values, limit)
+        # Without a dictionary, each text takes its own bytes in the file.
+        if (
+            not chunk.has_dictionary_page
+            or chunk.physical_type != "BYTE_ARRAY"
+            or unpacked * _PARQUET_ROWS <= _PARQUET_BYTES
+        ):
+            continue
+        longest = _find_longest(source, group, chunk, is_list=False)
+        if is_list and longest * chunk.num_values > _LIST_BYTES:
+            longest = _find_longest(source, group, chunk, is_list=True)
+        if longest > limit:
+            raise _too_large(name, chunk, longest, limit)
+        row += longest
+    return max(1, min(_PARQUET_ROWS, _PARQUET_BYTES // max(row, 1)))
+
+
+def _too_large(name: str, chunk: Any, size: int, limit: int) -> InputError:
+    return InputError(
+        f"{name}: the column {chunk.path_in_schema!r} unpacks to {size:,} from {chunk.total_compressed_size:,} bytes, "
+        f"more than the {limit:,} that a row may take; METRIST_MAX_ROW sets another limit",
+        code="too_large",
+    )
+
+
+def _find_longest(source: str | IO[bytes], group: int, chunk: Any, *, is_list: bool) -> int:
+    """The bytes of the longest text in the dictionary of a column, or of the row that has most of them in a list."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
+    path = chunk.path_in_schema
+    with parquet.ParquetFile(source, read_dictionary=[path], buffer_size=1 << 16) as file:
+        longest = 0
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS if is_list else 1, row_groups=[group], columns=[path]):
+            for rows in batch.column(0) if is_list else [batch.column(0)]:
+                texts = rows.values if isinstance(rows, pa.ListScalar) else rows
+                while isinstance(texts, pa.ListArray | pa.StructArray):
+                    texts = texts.flatten() if isinstance(texts, pa.ListArray) else texts.field(0)
+                if not isinstance(texts, pa.DictionaryArray):
+                    return chunk.total_uncompressed_size if texts is not None else longest
+                lengths = pc.binary_length(texts.dictionary)
+                total = pc.sum(lengths.take(texts.indices)) if is_list else pc.max(lengths)
+                longest = max(longest, total.as_py() or 0)
+            if not is_list:
+                break
+        return longest
 
 
 def frame_rows(source: Any) -> Callable[[], Iterator[Cells]] | None:

@@ -62,53 +62,32 @@ def atomic_write_bytes(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     The same content gives the same bytes: archives contain no time and no name.
     """
-    # A link is kept; the file that it points to is replaced.
+    # A link is kept; the file that it points to is replaced. A pipe or a terminal can be written to, but not replaced.
     target = Path(os.path.realpath(path))
+    is_replaced = not target.exists() or stat.S_ISREG(target.stat().st_mode)
+    part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part") if is_replaced else target
+    is_open = False
     try:
-        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
-            # A pipe or a terminal can be written to, but not replaced.
-            with _open_new(target, path, "wb") as file:
+        with part.open("xb" if is_replaced else "wb") as raw:
+            is_open = True
+            with _open_compressor(raw, detect_compression(path) if is_replaced else "") as file:
                 yield file
-        else:
-            with _replace_at_end(target, path) as raw, _open_compressor(raw, detect_compression(path)) as file:
-                yield file
-    except OSError as error:
-        # Other errors may come from files that the block itself opens.
-        if error.errno not in _DISK_ERRORS:
-            raise
-        raise _describe_failure(path, error) from error
-
-
-def _describe_failure(path: str | os.PathLike[str], error: OSError) -> RunError:
-    return RunError(f"{display_name(path)}: cannot be written: {error.strerror}", code="cannot_write")
-
-
-def _open_new(target: Path, path: str | os.PathLike[str], mode: str) -> Any:
-    try:
-        return target.open(mode)
-    except OSError as error:
-        raise _describe_failure(path, error) from error
-
-
-@contextmanager
-def _replace_at_end(target: Path, path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part")
-    raw = _open_new(part, path, "xb")
-    try:
-        with raw:
-            yield raw
-            raw.flush()
-            os.fsync(raw.fileno())
-        try:
+            if is_replaced:
+                raw.flush()
+                os.fsync(raw.fileno())
+        is_open = False
+        if is_replaced:
             if target.exists():
                 part.chmod(stat.S_IMODE(target.stat().st_mode))
             os.replace(part, target)
-        except OSError as error:
-            raise _describe_failure(path, error) from error
-        sync_folder(target.parent)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
+            sync_folder(target.parent)
+    except BaseException as error:
+        if is_replaced:
+            with suppress(OSError):
+                part.unlink()
+        # While the file is open, other errors may come from files that the block itself opens.
+        if isinstance(error, OSError) and (not is_open or error.errno in _DISK_ERRORS):
+            raise RunError(f"{display_name(path)}: cannot be written: {error.strerror}", code="cannot_write") from error
         raise
 
 
@@ -170,14 +149,11 @@ _NEEDS_QUOTES = re.compile(r'[",\r\n]')
 
 def csv_line(cells: Iterable[Any]) -> str:
     """A line of CSV in which no text is run as a formula."""
-    return ",".join(map(_csv_cell, cells)) + "\n"
-
-
-def _csv_cell(cell: Any) -> str:
-    if cell is None:
-        return ""
-    text = escape_formula(cell) if isinstance(cell, str) else str(cell)
-    return f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text
+    texts = []
+    for cell in cells:
+        text = escape_formula(cell) if isinstance(cell, str) else "" if cell is None else str(cell)
+        texts.append(f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text)
+    return ",".join(texts) + "\n"
 
 
 def json_line(row: dict[str, Any]) -> str:

@@ -333,7 +333,24 @@ class AnswerCache:
         arrivals = replaced or {}
 
         def insert(connection: sqlite3.Connection) -> list[Completion]:
-            return [_insert(connection, answer, arrivals.get(answer.request.key)) for answer in answers]
+            completions = []
+            for answer in answers:
+                key = answer.request.key
+                query = "SELECT answer FROM answers WHERE key = ? AND arrived IS NOT ?"
+                blob = next(iter(connection.execute(query, (key, arrivals.get(key))).fetchall()), None)
+                before = _parse_blob(blob[0], completion_from_json) if blob else None
+                if before is not None and has_requested_parts(answer.request, before):
+                    completions.append(before)
+                    continue
+                if blob or key in arrivals:  # There is an answer, and it may be marked.
+                    connection.execute("DELETE FROM unreadable WHERE key = ?", (key,))
+                blobs = _compress(answer.request.to_json()), _compress(completion_to_json(answer.completion))
+                connection.execute(
+                    "INSERT OR REPLACE INTO answers (key, llm, question, answer, arrived) VALUES (?, ?, ?, ?, ?)",
+                    (key, answer.request.llm, *blobs, answer.arrived),
+                )
+                completions.append(answer.completion)
+            return completions
 
         return self.write(insert)
 
@@ -443,26 +460,8 @@ class AnswerCache:
             ) from error
 
 
-def _insert(connection: sqlite3.Connection, answer: CachedAnswer, replaced: float | None) -> Completion:
-    """Store an answer, unless there is one that did not arrive at the time `replaced`."""
-    key = answer.request.key
-    rows = connection.execute("SELECT answer FROM answers WHERE key = ? AND arrived IS NOT ?", (key, replaced))
-    blob = next(iter(rows.fetchall()), None)
-    before = _parse_blob(blob[0], completion_from_json) if blob else None
-    if before is not None and has_requested_parts(answer.request, before):
-        return before
-    if blob or replaced is not None:  # There is an answer, and it may be marked.
-        connection.execute("DELETE FROM unreadable WHERE key = ?", (key,))
-    request, completion = _compress(answer.request.to_json()), _compress(completion_to_json(answer.completion))
-    connection.execute(
-        "INSERT OR REPLACE INTO answers (key, llm, question, answer, arrived) VALUES (?, ?, ?, ?, ?)",
-        (key, answer.request.llm, request, completion, answer.arrived),
-    )
-    return answer.completion
-
-
 def _compress(data: Any) -> bytes:
-    return add_checksum(zlib.compress(json.dumps(data, separators=(",", ":"), default=dict).encode("ascii"), level=1))
+    return add_checksum(zlib.compress(_canonical_json(data), level=1))
 
 
 def _parse_blob(blob: object, parse: Callable[[Any], _T]) -> _T | None:

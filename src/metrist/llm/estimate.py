@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from metrist.llm import pricing
@@ -115,21 +114,18 @@ class CallEstimate:
         estimate.most_completion_tokens += request.sampling.max_tokens
 
 
-_current: ContextVar[CallEstimate | None] = ContextVar("estimate", default=None)
-
-
 @contextmanager
 def estimate_calls() -> Iterator[CallEstimate]:
     """Inside the block, `gateway.complete` calls no LLM from this thread and counts what it would call."""
     estimate = CallEstimate()
-    tokens = _current.set(estimate), dry_run.set(estimate.complete)
+    token = dry_run.set(estimate)
     try:
         yield estimate
     finally:
-        _current.reset(tokens[0])
-        dry_run.reset(tokens[1])
+        dry_run.reset(token)
 
 
 def current_estimate() -> CallEstimate | None:
     """The estimate of the current dry run in this thread, if any."""
-    return _current.get()
+    estimate: CallEstimate | None = dry_run.get()
+    return estimate

@@ -18,7 +18,6 @@ from typing import Any
 from metrist.errors import MetristError, ModelError
 from metrist.llm import base, pricing
 from metrist.llm.base import LLM, Call, build_llm
-from metrist.llm.budget import Budget
 from metrist.llm.cache import (
     AnswerCache,
     CachedAnswer,
@@ -31,13 +30,14 @@ from metrist.llm.cache import (
 )
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
 from metrist.llm.openai_format import NO_TEXT
+from metrist.llm.pricing import Budget
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 from metrist.spec import Spec
 
-#: Takes all calls instead of LLMs, with the arguments of `complete`, in the dry run of this context. One in one thread
-#: does not affect others.
-dry_run: ContextVar[Callable[..., list[Completion]] | None] = ContextVar("dry_run", default=None)
+#: The `estimate.CallEstimate` whose `complete` takes all calls instead of LLMs in the dry run of this context; None in
+#: others. One in one thread does not affect others.
+dry_run: ContextVar[Any] = ContextVar("dry_run", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,9 @@ def complete(
     if llm.disabled_reason is not None:
         raise ModelError(llm.disabled_reason)
     runtime = runtime or Runtime.current()
-    if (count_calls := dry_run.get()) is not None:
-        return count_calls(llm, messages, sampling, runtime, parser)
+    if (estimate := dry_run.get()) is not None:
+        foreseen: list[Completion] = estimate.complete(llm, messages, sampling, runtime, parser)
+        return foreseen
     requests = build_requests(llm, messages, sampling)
     reader = AnswerReader(parser, requests)
     cache = open_cache(runtime) if llm.cacheable else None
@@ -118,7 +119,7 @@ def complete(
     for request in requests:
         # Of several equal requests, only the first has a cost.
         completion = completions[request.key]
-        completion = _as_cached(completion, repeated=True) if request.key in seen else completion
+        completion = completion.as_cached(repeated=True) if request.key in seen else completion
         ordered.append(replace(completion, key=request.key))
         seen.add(request.key)
     return ordered
@@ -146,16 +147,16 @@ def find_current(
 ) -> dict[bytes, StoredCompletion]:
     """The stored completions that are not to be requested again; see `complete`."""
 
-    def is_current(key: bytes, answer: StoredCompletion) -> bool:
-        is_own = answer.arrived == runtime.answer_time
-        if runtime.fresh is not None and not is_own:
-            return False
-        retries = runtime.retry_failed is not None and not is_own
-        if answer.completion.failure is not None:
-            return not retries
-        return not (retries and reader.rejects(key, answer.completion))
-
-    return {key: answer for key, answer in stored.items() if is_current(key, answer)}
+    current = {}
+    for key, answer in stored.items():
+        if answer.arrived != runtime.answer_time:  # It is of another run.
+            if runtime.fresh is not None:
+                continue
+            failed = answer.completion.failure is not None
+            if runtime.retry_failed is not None and (failed or reader.rejects(key, answer.completion)):
+                continue
+        current[key] = answer
+    return current
 
 
 def _recall(llm: LLM, stored: Mapping[bytes, tuple[Request, Completion]], runtime: Runtime) -> dict[bytes, Completion]:
@@ -164,13 +165,8 @@ def _recall(llm: LLM, stored: Mapping[bytes, tuple[Request, Completion]], runtim
     recalled = {}
     for key, (request, completion) in stored.items():
         unpriced = completion if price is None else replace(completion, usage=replace(completion.usage, cost=None))
-        recalled[key] = _as_cached(completion, saved=pricing.add_cost(request, unpriced, price).usage.cost)
+        recalled[key] = completion.as_cached(saved=pricing.add_cost(request, unpriced, price).usage.cost)
     return recalled
-
-
-def _as_cached(completion: Completion, *, saved: float | None = None, repeated: bool = False) -> Completion:
-    usage = replace(completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0, saved=saved, repeated=repeated)
-    return replace(completion, usage=usage)
 
 
 @dataclass(slots=True)
@@ -210,7 +206,16 @@ class RequestBatch(Call):
         caller = reader.parser.name if reader.parser else ""
         self._tally = _run_tally(runtime.run_id, str(llm), caller) if runtime.run_id is not None else _Tally()
         self._price = pricing.find_price(llm, runtime)
-        self._budget = self._open_budget()
+        self._budget: Budget | None = None
+        limit = runtime.max_cost
+        if limit is not None and not llm.free:
+            if self._price is None:
+                raise ModelError(
+                    f"no price is known for {llm}, so the limit of ${limit:g} on cost cannot be enforced: "
+                    f"{pricing.price_hint(llm)}",
+                    code="budget",
+                )
+            self._budget = Budget(open_cache(runtime), limit, runtime.run_id)
         #: The requests that were given to the LLM last: `deliver` counts in these.
         self._current: Sequence[Request] = ()
         self._completions: dict[bytes, Completion] = {}
@@ -232,25 +237,29 @@ class RequestBatch(Call):
         start = 0
         while start < len(self._requests):
             count = self._admit(costs[start:], sampling) if self._budget else len(self._requests)
-            self._send(self._requests[start : start + count], sampling)
+            self._current = self._requests[start : start + count]
             start += count
+            try:
+                conversations = [request.messages for request in self._current]
+                completions = self._llm.complete_batch(conversations, sampling, self)
+            finally:
+                if self._cache and self._completions and not self._error:
+                    self._cache.sync()
+            if self._error:
+                raise self._error
+            if len(completions) != len(self._current):
+                raise ModelError(
+                    f"{self._llm} returned {len(completions)} completions for {len(self._current)} conversations",
+                    code="llm_failed",
+                )
+            # An LLM may deliver nothing before it returns.
+            for index, completion in enumerate(completions):
+                self.deliver(index, completion)
         for reserved in self._own_reserved.values():
             # The LLM did not need to send these.
             if self._budget:
                 self._budget.settle(reserved, 0.0)
         return self._completions
-
-    def _open_budget(self) -> Budget | None:
-        limit = self.runtime.max_cost
-        if limit is None or self._llm.free:
-            return None
-        if self._price is None:
-            raise ModelError(
-                f"no price is known for {self._llm}, so the limit of ${limit:g} on cost cannot be enforced: "
-                f"{pricing.price_hint(self._llm)}",
-                code="budget",
-            )
-        return Budget(open_cache(self.runtime), limit, self.runtime.run_id)
 
     def _admit(self, costs: Sequence[float], sampling: Sampling) -> int:
         """Reserve for the next requests, and for what the LLM sends on its own account before it answers them."""
@@ -266,24 +275,6 @@ class RequestBatch(Call):
         count = self._budget.admit([costs[0] + extra, *costs[1:]])
         self._own_reserved |= own
         return count
-
-    def _send(self, requests: Sequence[Request], sampling: Sampling) -> None:
-        self._current = requests
-        try:
-            completions = self._llm.complete_batch([request.messages for request in requests], sampling, self)
-        finally:
-            if self._cache and self._completions and not self._error:
-                self._cache.sync()
-        if self._error:
-            raise self._error
-        if len(completions) != len(requests):
-            raise ModelError(
-                f"{self._llm} returned {len(completions)} completions for {len(requests)} conversations",
-                code="llm_failed",
-            )
-        # An LLM may deliver nothing before it returns.
-        for index, completion in enumerate(completions):
-            self.deliver(index, completion)
 
     def deliver(self, index: int, completion: Completion) -> None:
         """Store a completion, settle its cost, and report it."""

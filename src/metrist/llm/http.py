@@ -10,6 +10,7 @@ import base64
 import html
 import json
 import logging
+import math
 import os
 import re
 import socket
@@ -82,14 +83,6 @@ class UnreadableResponse(ValueError):
     """A body that is no completion although the status says success."""
 
 
-def decode_body(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        start = repr(body[:60].decode("utf-8", "replace"))
-        raise UnreadableResponse(f"the body is not JSON ({len(body):,} bytes, starting with {start})") from None
-
-
 @dataclass(frozen=True)
 class Response:
     """What a server sent, complete, with secrets masked. `is_masked`: the body held one."""
@@ -102,7 +95,13 @@ class Response:
     @cached_property
     def data(self) -> Any:
         """The JSON value in the body; UnreadableResponse if it is none."""
-        return decode_body(self.body)
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            start = repr(self.body[:60].decode("utf-8", "replace"))
+            raise UnreadableResponse(
+                f"the body is not JSON ({len(self.body):,} bytes, starting with {start})"
+            ) from None
 
     @property
     def is_success(self) -> bool:
@@ -169,17 +168,6 @@ class Credentials:
             text = pattern.sub(_MASK, text)
         return text
 
-    def mask_response(self, status: int, headers: Mapping[str, str], body: bytes) -> Response:
-        """A response without secrets: all that is stored or shown of what a server sends comes from here."""
-        text = body.decode(json.detect_encoding(body), "replace")
-        masked = self.mask(text)
-        return Response(
-            status=status,
-            headers={name: self.mask(value) for name, value in headers.items()},
-            body=body if masked == text else masked.encode(),
-            is_masked=masked != text,
-        )
-
 
 def _list_patterns(secret: str) -> Iterator[str]:
     """Patterns of the secret as servers repeat it: as it is, and in base64 as part of any text."""
@@ -215,23 +203,19 @@ def _match_escaped(text: str, variants: Mapping[str, str] = MappingProxyType({})
     )
 
 
-class _MaskFilter(logging.Filter):
-    """Masks secrets in log records: libraries log what a server sent, which may be anything."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.credentials: weakref.WeakSet[Credentials] = weakref.WeakSet()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        message = masked = record.getMessage()
-        for credentials in list(self.credentials):
-            masked = credentials.mask(masked)
-        if masked != message:
-            record.msg, record.args = masked, ()
-        return True
+#: Those whose secrets are masked in log records, for as long as they exist.
+_logged: weakref.WeakSet[Credentials] = weakref.WeakSet()
 
 
-_mask_filter = _MaskFilter()
+def _mask_record(record: logging.LogRecord) -> bool:
+    """Mask secrets in a log record, as a filter of it: libraries log what a server sent, which may be anything."""
+    message = masked = record.getMessage()
+    for credentials in list(_logged):
+        masked = credentials.mask(masked)
+    if masked != message:
+        record.msg, record.args = masked, ()
+    return True
+
 
 _MAX_BYTES = 64 * 2**20
 _CONNECT_TIMEOUT = 15.0
@@ -253,10 +237,9 @@ class HttpClient:
         self._url = url
         self.credentials = credentials
         self._timeout = timeout
-        # The credentials are masked for as long as they exist; adding a filter twice has no effect.
-        _mask_filter.credentials.add(credentials)
+        _logged.add(credentials)
         for name in _LOGGERS:
-            logging.getLogger(name).addFilter(_mask_filter)
+            logging.getLogger(name).addFilter(_mask_record)  # Adding a filter twice has no effect.
         self._options: dict[str, Any] = {
             "headers": {
                 "User-Agent": f"metrist/{__version__}",
@@ -283,14 +266,16 @@ class HttpClient:
         if connection is None:
             connection = self._of_thread.connection = _Connection(_load_library().Client(**self._options))
             self._connections.append(connection)
-        connection.start(time.monotonic() + self._timeout)
+        connection.is_over = False
+        connection.deadline = time.monotonic() + self._timeout
         try:
             outcome = self._post(connection, body)
         except Exception as error:
             outcome = self._describe(error)
+        connection.deadline = math.inf
         # A response without a length looks complete when its connection is shut down.
         is_unreachable = isinstance(outcome, TransportError) and outcome.kind == "unreachable"
-        if connection.stop() and not is_unreachable:
+        if connection.is_over and not is_unreachable:
             return self._describe(_load_library().ReadTimeout(""))
         return outcome
 
@@ -311,7 +296,15 @@ class HttpClient:
                 content += chunk
                 if len(content) > _MAX_BYTES:
                     return TransportError(f"the response was not complete after {_MAX_BYTES:,} bytes")
-            return self.credentials.mask_response(response.status_code, response.headers, bytes(content))
+        # All that is stored or shown of what a server sends comes from here: without secrets.
+        text = content.decode(json.detect_encoding(content), "replace")
+        masked = self.credentials.mask(text)
+        return Response(
+            status=response.status_code,
+            headers={name: self.credentials.mask(value) for name, value in response.headers.items()},
+            body=bytes(content) if masked == text else masked.encode(),
+            is_masked=masked != text,
+        )
 
     def _describe(self, error: Exception) -> TransportError:
         library = _load_library()
@@ -343,18 +336,10 @@ class _Connection:
 
     def __init__(self, client: httpx2.Client) -> None:
         self.client = client
-        self.deadline = float("inf")
-        self._is_over = False
+        self.deadline = math.inf
+        #: Whether it was shut down at the deadline.
+        self.is_over = False
         self._stream: Any = None
-
-    def start(self, deadline: float) -> None:
-        self._is_over = False
-        self.deadline = deadline
-
-    def stop(self) -> bool:
-        """End the watch over a request; whether its deadline has passed."""
-        self.deadline = float("inf")
-        return self._is_over
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Take the stream of a new connection: httpx calls this at each step of a request."""
@@ -362,7 +347,7 @@ class _Connection:
             self._stream = info["return_value"]
 
     def shut_down(self) -> None:
-        self._is_over = True
+        self.is_over = True
         if self._stream is not None:
             # Both ends of the socket are shut, which ends a wait in the thread of the request. The method of a TLS
             # socket would take its state from under that thread.

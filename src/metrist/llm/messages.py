@@ -120,6 +120,11 @@ class Completion:
             failure = Failure(kinds.get(self.finish, FailureKind.transient), failure)
             object.__setattr__(self, "failure", failure)
 
+    def as_cached(self, *, saved: float | None = None, repeated: bool = False) -> Completion:
+        """The same, as it costs nothing now."""
+        usage = replace(self.usage, cached=True, cost=0.0, seconds=0.0, attempts=0, saved=saved, repeated=repeated)
+        return replace(self, usage=usage)
+
 
 #: 'chat' applies the model's chat template; 'none' passes the text as it is, for models trained on a single prompt.
 Turns = Literal["chat", "none"]
@@ -146,15 +151,21 @@ def encode_prompt(tokenizer: Any, conversation: Conversation, turns: Turns = "ch
     if not has_chat_template(tokenizer):
         lines = [f"{_ROLE_NAMES[message.role]}: {message.text}" for message in messages]
         return list(tokenizer("\n\n".join([*lines, "Assistant:"]), verbose=False)["input_ids"])
+    entries = [{"role": message.role, "content": message.text} for message in messages]
     try:
-        prompt = _apply_template(tokenizer, messages)
+        prompt = tokenizer.apply_chat_template(entries, tokenize=False, add_generation_prompt=True)
     except Exception:
-        if not any(message.role == "system" for message in messages):
+        system = [message.text for message in messages if message.role == "system"]
+        if not system:
             raise
-        # Some templates raise an error on a system message.
-        prompt = _apply_template(tokenizer, _merge_system_into_user(messages))
+        # Some templates raise an error on a system message: its text goes to the head of the user's first one.
+        entries = [entry for entry in entries if entry["role"] != "system"]
+        if entries and entries[0]["role"] == "user":
+            system.append(entries.pop(0)["content"])
+        entries.insert(0, {"role": "user", "content": "\n\n".join(system)})
+        prompt = tokenizer.apply_chat_template(entries, tokenize=False, add_generation_prompt=True)
     # The template has already added the tokens that begin a text.
-    return list(tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"])
+    return list(tokenizer(str(prompt), add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def escape_special_tokens(text: str, special: Sequence[str]) -> str:
@@ -167,16 +178,3 @@ def escape_special_tokens(text: str, special: Sequence[str]) -> str:
         if len(token) > 1 and token in clean:
             clean = clean.replace(token, f"{token[0]} {token[1:]}")
     return clean
-
-
-def _apply_template(tokenizer: Any, messages: Sequence[Message]) -> str:
-    turns = [{"role": message.role, "content": message.text} for message in messages]
-    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-
-
-def _merge_system_into_user(messages: Sequence[Message]) -> list[Message]:
-    system = "\n\n".join(message.text for message in messages if message.role == "system")
-    rest = [message for message in messages if message.role != "system"]
-    if not rest or rest[0].role != "user":
-        return [Message("user", system), *rest]
-    return [Message("user", f"{system}\n\n{rest[0].text}"), *rest[1:]]

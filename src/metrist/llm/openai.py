@@ -34,24 +34,20 @@ from metrist.llm.openai_format import (
     LENGTH_FIELDS,
     OMITTABLE,
     RESERVED_FIELDS,
-    RequestShape,
-    bound_usage,
-    build_body,
-    parse_chat_completion,
-    parse_text_completion,
-)
-from metrist.llm.rate_limit import rate_limiter, run_requests
-from metrist.llm.retry import (
     FatalError,
     Outcome,
     RejectedField,
     RequestError,
+    RequestShape,
     RetryableError,
-    RetryPolicy,
     Success,
+    bound_usage,
+    build_body,
     classify_error,
+    parse_completion,
     parse_error,
 )
+from metrist.llm.rate_limit import rate_limiter, run_requests
 from metrist.scores import Failure, FailureKind
 from metrist.spec import Spec
 
@@ -102,7 +98,15 @@ class OpenAI(LLM):
         for name in ("headers", "omit"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         _check(isinstance(self.model, str) and bool(self.model), "model must be the name of a model", self.model)
-        _check_url(self.url)
+        if self.url is not None:
+            parts = urlsplit(self.url)
+            _check("@" not in parts.netloc, "url must not contain a user name or password")
+            _check(not (parts.query or parts.fragment), "url must not contain '?' or '#'")
+            is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
+            _check(is_http, "url must start with http:// or https://", self.url)
+            ends = self.url.rstrip("/").endswith("/completions")
+            hint = "url must be the server's base address, without /chat/completions or /completions"
+            _check(not ends, hint, self.url)
         # A rejected key or header is not shown: it may be the secret itself.
         _check(
             self.key is None or is_variable(self.key), f"key must be the name of an environment variable{_NOT_A_KEY}"
@@ -165,19 +169,18 @@ class OpenAI(LLM):
 
     def connect(self, timeout: float) -> HttpClient:
         """A client that sends the headers, the secret ones from environment variables."""
-        headers = {name: value for name, value in map(_split_header, self.headers) if not value.startswith("$")}
-        return HttpClient(self.address(), headers, self._credentials(), timeout=timeout)
-
-    def _credentials(self) -> Credentials:
+        headers: dict[str, str] = {}
         credentials = Credentials()
         for name, value in map(_split_header, self.headers):
             if value.startswith("$"):
                 credentials.add(name, value[1:], f"the header {name}")
+            else:
+                headers[name] = value
         key = self.key or (VENDOR_KEY if self.url is None else None)
         if key is not None:
             name, prefix = ("api-key", "") if self.api_version else ("Authorization", "Bearer ")
             credentials.add(name, key, f"the model {self.model!r}", prefix)
-        return credentials
+        return HttpClient(self.address(), headers, credentials, timeout=timeout)
 
 
 def _split_header(header: str) -> tuple[str, str]:
@@ -189,17 +192,6 @@ def _check(holds: bool, expected: str, *value: object) -> None:
     if not holds:
         shown = [f"{item} without quotes" if isinstance(item, Spec) else repr(item) for item in value]
         raise SpecError(f"openai: {expected}{''.join(f', got {text}' for text in shown)}")
-
-
-def _check_url(url: str | None) -> None:
-    if url is None:
-        return
-    parts = urlsplit(url)
-    _check("@" not in parts.netloc, "url must not contain a user name or password")
-    _check(not (parts.query or parts.fragment), "url must not contain '?' or '#'")
-    _check(parts.scheme in ("http", "https") and bool(parts.hostname), "url must start with http:// or https://", url)
-    ends = url.rstrip("/").endswith("/completions")
-    _check(not ends, "url must be the server's base address, without /chat/completions or /completions", url)
 
 
 def _check_header(header: str) -> None:
@@ -240,6 +232,11 @@ def _walk_fields(data: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
 
 # --- Completing conversations
 
+#: Seconds before the second attempt; each further wait is twice as long, up to the longest.
+FIRST_WAIT = 0.5
+LONGEST_WAIT = 30.0
+#: Attempts at a server that has never responded, so that a wrong address is reported soon.
+FIRST_CONTACT = 3
 #: Conversations that may fail in a row before the server, and not a record, is held responsible.
 MAX_FAILURES_IN_A_ROW = 20
 
@@ -290,24 +287,6 @@ class ServerState:
             elif name == "max_tokens":
                 self.tokens_field = "max_completion_tokens"
 
-    def learn_answer(self) -> None:
-        with self.lock:
-            self.answered = True
-            self.failures_in_a_row = 0
-
-    def learn_failure(self, ended: threading.Event) -> bool:
-        """Count a failed conversation. False if too many failed in a row, which sets `ended`; failures after that
-        belong to the same batch and do not count for the next one."""
-        with self.lock:
-            if ended.is_set():
-                return True
-            self.failures_in_a_row += 1
-            if self.failures_in_a_row < MAX_FAILURES_IN_A_ROW:
-                return True
-            self.failures_in_a_row = 0
-            ended.set()
-            return False
-
 
 def _schema_key(sampling: Sampling) -> str:
     return json.dumps(sampling.schema, default=dict)
@@ -321,6 +300,28 @@ def reset_server_states() -> None:
     """Forget all servers, as another one may now run at the same address."""
     with _states_lock:
         _states.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often one conversation is sent, and for how many seconds at most. Throttled attempts count against the
+    seconds only."""
+
+    attempts: int
+    seconds: float
+
+    def delay(self, attempt: int, retry_after: float, rng: random.Random) -> float:
+        """Seconds to wait before this attempt (the first retry is attempt 2), at least what the server asked for.
+
+        Half of the wait is random, and a little is added to the server's own number: all clients get the same one.
+        """
+        longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt - 2, 30))
+        own = longest * rng.uniform(0.5, 1.0)
+        return max(own, retry_after + FIRST_WAIT * rng.uniform(0.0, 0.5)) if retry_after else own
+
+    def is_exhausted(self, failures: int, seconds: float, *, first_contact: bool) -> bool:
+        """Whether to give up after this many failed attempts, if the next one is due this long after the first."""
+        return failures >= (FIRST_CONTACT if first_contact else self.attempts) or seconds > self.seconds
 
 
 class Stopped(Exception):
@@ -366,38 +367,36 @@ class ChatClient:
 
     def _probe_schema(self) -> Outcome | None:
         """Find out, once per process, whether the server enforces JSON schemas. The last outcome."""
+        state = self._state
         outcome: Outcome | None = None
-        with self._state.probe_lock:
+        with state.probe_lock:
             for max_tokens in PROBE_TOKENS:
-                if self._state.schema is None and not self._probe_failed.is_set():
-                    outcome = self._send_probe(max_tokens)
-        return outcome
-
-    def _send_probe(self, max_tokens: int) -> Outcome | None:
-        sampling = probe_sampling(max_tokens)
-        if not self._call.reserve(PROBE, sampling):
-            self._probe_failed.set()
-            return None
-        try:
-            outcome, shape = self._send_in_accepted_shape(PROBE, sampling)
-        except Stopped:
-            self._call.settle(PROBE, sampling, None)
-            raise
-        charged: Completion | None = None
-        match outcome:
-            case Success(charged):
-                used_up = charged.finish == "length" and not charged.text
-                if not used_up or max_tokens == PROBE_TOKENS[-1]:
-                    self._state.schema = shape.schema and _follows_probe(charged)
-            case RequestError(usage=usage):
-                charged = Completion(failure=_NO_PROBE, usage=usage)
-                self._state.schema = False
-            case RetryableError(usage=usage):
-                charged = Completion(failure=_NO_PROBE, usage=usage)
-                self._probe_failed.set()
-            case _:
-                self._probe_failed.set()
-        self._call.settle(PROBE, sampling, charged)
+                if state.schema is not None or self._probe_failed.is_set():
+                    break
+                sampling = probe_sampling(max_tokens)
+                if not self._call.reserve(PROBE, sampling):
+                    self._probe_failed.set()
+                    return None
+                try:
+                    outcome, shape = self._send_in_accepted_shape(PROBE, sampling)
+                except Stopped:
+                    self._call.settle(PROBE, sampling, None)
+                    raise
+                charged: Completion | None = None
+                match outcome:
+                    case Success(charged):
+                        used_up = charged.finish == "length" and not charged.text
+                        if not used_up or max_tokens == PROBE_TOKENS[-1]:
+                            state.schema = shape.schema and _follows_probe(charged)
+                    case RequestError(usage=usage):
+                        charged = Completion(failure=_NO_PROBE, usage=usage)
+                        state.schema = False
+                    case RetryableError(usage=usage):
+                        charged = Completion(failure=_NO_PROBE, usage=usage)
+                        self._probe_failed.set()
+                    case _:
+                        self._probe_failed.set()
+                self._call.settle(PROBE, sampling, charged)
         return outcome
 
     def _shape(self, sampling: Sampling) -> RequestShape:
@@ -427,9 +426,15 @@ class ChatClient:
                 user_body=llm.body,
             )
             outcome, more_attempts, more_seconds = self._send_with_retries(body, sampling.max_tokens)
-            attempts, seconds = attempts + more_attempts, seconds + more_seconds
-            if not isinstance(outcome, RejectedField):
-                return _with_usage(outcome, attempts, seconds), shape
+            attempts += more_attempts
+            seconds += more_seconds
+            if isinstance(outcome, Success):
+                usage = replace(outcome.completion.usage, attempts=attempts, seconds=seconds)
+                return Success(replace(outcome.completion, usage=usage)), shape
+            if isinstance(outcome, RetryableError | RequestError):
+                return replace(outcome, usage=Usage(attempts=attempts, seconds=seconds)), shape
+            if isinstance(outcome, FatalError):
+                return outcome, shape
             self._state.learn_rejection(outcome.name, sampling)
             reduced = self._shape(sampling)
             if reduced == shape:
@@ -481,9 +486,8 @@ class ChatClient:
         self._state.responded = True
         plain = self._llm.turns == "none"
         if response.is_success:
-            parse = parse_text_completion if plain else parse_chat_completion
             try:
-                completion = parse(response.data)
+                completion = parse_completion(response.data, plain=plain)
             except UnreadableResponse as error:
                 return RetryableError(f"the server answered {response.status}, but {error}")
             usage = bound_usage(
@@ -506,7 +510,9 @@ class ChatClient:
         """Turn the last outcome into what the caller gets."""
         match outcome:
             case Success(completion):
-                self._state.learn_answer()
+                with self._state.lock:
+                    self._state.answered = True
+                    self._state.failures_in_a_row = 0
                 has_answer = completion.failure is None and completion.finish != "filter"
                 enforced = shape.schema and self._state.schema is True
                 return replace(completion, structured=True) if has_answer and enforced else completion
@@ -516,25 +522,33 @@ class ChatClient:
                 return self._fail_batch(f"{outcome.reason} (is the server running, and is url=… right?)")
             case RetryableError():
                 failure = Failure(FailureKind.transient, outcome.reason)
-                return self._fail_conversation(RequestError(failure, usage=outcome.usage))
-            case RejectedField() if not self._state.answered:
-                return self._fail_batch(f"{outcome.reason} ({_suggest_setting(outcome.name)})")
+                failed = Completion(failure=failure, finish="other", usage=outcome.usage)
+            case RejectedField(name, reason) if not self._state.answered:
+                remedy = f"check {name}=…"
+                if name in OMITTABLE:
+                    omit = f"omit=[{name!r}] leaves it out, and answers may then differ"
+                    remedy = f"this model does not accept {name!r}; {omit}"
+                elif name in _TOKENS_FIELDS:
+                    remedy = "max_tokens_field=… sets the name of this field"
+                return self._fail_batch(f"{reason} ({remedy})")
             case RejectedField():
                 return Completion(failure=Failure(FailureKind.refused, outcome.reason), finish="other")
-            case RequestError():
+            case RequestError(failure):
+                failed = Completion(failure=failure, finish=outcome.finish, usage=outcome.usage)
                 # A text that is too long or filtered says nothing about the next one, however many there are.
-                own = outcome.failure.kind in (FailureKind.too_long, FailureKind.filtered)
+                own = failure.kind in (FailureKind.too_long, FailureKind.filtered)
                 if own or self._state.answered or self._state.answered_before:
-                    return Completion(failure=outcome.failure, finish=outcome.finish, usage=outcome.usage)
-                return self._fail_conversation(outcome)
-
-    def _fail_conversation(self, error: RequestError) -> Completion | ModelError:
-        """A failed completion, or an error for the whole batch if too many have failed in a row."""
-        if self._state.learn_failure(self._ended):
-            return Completion(failure=error.failure, finish=error.finish, usage=error.usage)
+                    return failed
+        with self._state.lock:
+            # Failures after the end belong to the same batch and do not count for the next one.
+            if not self._ended.is_set():
+                self._state.failures_in_a_row += 1
+            if self._ended.is_set() or self._state.failures_in_a_row < MAX_FAILURES_IN_A_ROW:
+                return failed
+            self._state.failures_in_a_row = 0
+            self._ended.set()
         return self._fail_batch(
-            f"the last {MAX_FAILURES_IN_A_ROW} conversations all failed, so the records are not the cause; "
-            f"{error.failure}"
+            f"the last {MAX_FAILURES_IN_A_ROW} conversations all failed, so the records are not the cause; {failure}"
         )
 
     def _fail_batch(self, reason: str) -> ModelError:
@@ -549,19 +563,3 @@ def _follows_probe(completion: Completion) -> bool:
         return bool(json.loads(completion.text) == {"kestrel_lantern": "violet-7391"})
     except (ValueError, RecursionError):
         return False
-
-
-def _with_usage(outcome: Outcome, attempts: int, seconds: float) -> Outcome:
-    """The outcome with the attempts and seconds of the whole request."""
-    if isinstance(outcome, Success):
-        usage = replace(outcome.completion.usage, attempts=attempts, seconds=seconds)
-        return Success(replace(outcome.completion, usage=usage))
-    if isinstance(outcome, RetryableError | RequestError):
-        return replace(outcome, usage=Usage(attempts=attempts, seconds=seconds))
-    return outcome
-
-
-def _suggest_setting(name: str) -> str:
-    if name in OMITTABLE:
-        return f"this model does not accept {name!r}; omit=[{name!r}] leaves it out, and answers may then differ"
-    return "max_tokens_field=… sets the name of this field" if name in _TOKENS_FIELDS else f"check {name}=…"

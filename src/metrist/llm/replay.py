@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -181,51 +181,39 @@ def _read_recording(path: Path, of: str | None, fact: str | None, _size: int, _c
     by_llm: dict[str, list[CachedAnswer]] = {}
     for answer in read_answers(path):
         by_llm.setdefault(answer.request.llm, []).append(answer)
-    llm = _select_llm(path, of, list(by_llm))
-    recorded = _select_model(path, llm, fact, by_llm[llm])
+    available = ", ".join(sorted(by_llm))
+    if not by_llm:
+        raise ModelError(f"{path} has no answers; {_WRITER} writes them", code="no_data")
+    if of is None and len(by_llm) > 1:
+        raise ModelError(f"{path} has answers of {len(by_llm)} LLMs ({available}): select one with of='…'")
+    llm = next(iter(by_llm)) if of is None else of
+    if llm not in by_llm:
+        raise ModelError(
+            f"{path} has no answers of {llm}{did_you_mean(llm, by_llm)} (available: {available})", code="unknown_name"
+        )
+    # One spec can describe several models, such as weights that were trained further.
+    name, _, value = (fact or "").partition("=")
+    recorded = [answer for answer in by_llm[llm] if fact is None or answer.request.facts.get(name) == value]
+    models = {frozenset(answer.request.facts.items()) for answer in recorded}
+    if len(models) != 1:
+        facts = sorted({f"{name}={value}" for answer in by_llm[llm] for name, value in answer.request.facts.items()})
+        if not models:
+            raise ModelError(
+                f"{path} has no answers of {llm} with {fact}{did_you_mean(fact or '', facts)}", code="unknown_name"
+            )
+        raise ModelError(
+            f"{path} has answers of {len(models)} models that are all called {llm}: select one with fact='…', one of "
+            + ", ".join(map(repr, facts))
+        )
     answers: dict[bytes, Completion] = {}
     for answer in recorded:
-        usage = replace(answer.completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0)
-        answers.setdefault(answer.request.content_key, replace(answer.completion, usage=usage))
+        answers.setdefault(answer.request.content_key, answer.completion.as_cached())
     digest = hashlib.sha256()
     for key in sorted(answers):
         digest.update(key + answers[key].text.encode("utf-8", "surrogatepass"))
     sampling_of = {answer.request.messages: answer.request.sampling for answer in recorded}
     other_llms = {answer.request.content_key: other for other in by_llm if other != llm for answer in by_llm[other]}
     return _Recording(answers, sampling_of, other_llms, digest.hexdigest()[:12])
-
-
-def _select_llm(path: Path, of: str | None, known: Sequence[str]) -> str:
-    if not known:
-        raise ModelError(f"{path} has no answers; {_WRITER} writes them", code="no_data")
-    if of is None and len(known) == 1:
-        return known[0]
-    if of in known:
-        return of or ""
-    available = ", ".join(sorted(known))
-    if of is None:
-        raise ModelError(f"{path} has answers of {len(known)} LLMs ({available}): select one with of='…'")
-    raise ModelError(
-        f"{path} has no answers of {of}{did_you_mean(of, known)} (available: {available})", code="unknown_name"
-    )
-
-
-def _select_model(path: Path, llm: str, fact: str | None, answers: Sequence[CachedAnswer]) -> list[CachedAnswer]:
-    """The answers of one model: one spec can describe several, such as weights that were trained further."""
-    name, _, value = (fact or "").partition("=")
-    selected = [answer for answer in answers if fact is None or answer.request.facts.get(name) == value]
-    models = {frozenset(answer.request.facts.items()) for answer in selected}
-    if len(models) == 1:
-        return selected
-    available = sorted({f"{name}={value}" for answer in answers for name, value in answer.request.facts.items()})
-    if not models:
-        raise ModelError(
-            f"{path} has no answers of {llm} with {fact}{did_you_mean(fact or '', available)}", code="unknown_name"
-        )
-    raise ModelError(
-        f"{path} has answers of {len(models)} models that are all called {llm}: select one with fact='…', one of "
-        + ", ".join(map(repr, available))
-    )
 
 
 #: What a fake LLM can answer: a text, a completion, or a kind of failure.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from metrist.io.convert.metric_instruct import ALIASES, is_alpaca, is_entry
+from metrist.io.convert.instructions import METRIC_INSTRUCT_ALIASES, is_alpaca_analysis, is_metric_instruct
 from metrist.io.fields import as_text
 from metrist.io.row_model import RowError, format_value
 from metrist.metrics.errors.answers import WrittenError, parse_penalty
@@ -39,11 +39,11 @@ _ERROR_FIELDS = {
 def read_published_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with `prompt`, `completion` and `errors` with their places; a row in another layout as it is. Raise
     RowError if its errors cannot be read."""
-    if not is_entry(row):
+    if not is_metric_instruct(row):
         return dict(row)
-    values = {ALIASES.get(name, name): value for name, value in row.items()}
+    values = {METRIC_INSTRUCT_ALIASES.get(name, name): value for name, value in row.items()}
     errors = values.pop("errors", None)
-    if is_alpaca(row):
+    if is_alpaca_analysis(row):
         prompt = f"{row['instruction']}\n{as_text('input', row.get('input'))}"
         errors = values.pop("output")
         texts = _INPUT.match(as_text("input", values.pop("input")))

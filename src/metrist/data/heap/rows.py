@@ -23,8 +23,7 @@ from metrist.data.pairs import Fields, GoodBad
 from metrist.errors import InputError
 from metrist.io.compression import BYTE_ORDER_MARK, decode_line, display_name, open_bytes, uncompressed_name
 from metrist.io.fields import as_number, as_text
-from metrist.io.json_rows import describe_json_error
-from metrist.io.row_model import RowError, format_value
+from metrist.io.row_model import RowError, describe_json_error, format_value
 from metrist.io.rows import read_rows
 
 PathLike = str | os.PathLike[str]

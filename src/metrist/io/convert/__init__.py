@@ -7,25 +7,25 @@ an extra column of the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from metrist.errors import InputError, did_you_mean
 from metrist.io.convert import (
-    alpaca_eval,
     bartscore,
+    instructions,
     label_studio,
-    metric_instruct,
     mt_metrics_eval,
-    natural_instructions,
-    tool_files,
 )
-from metrist.io.convert.json_input import ConvertOptions, Row, format_names, read_document, read_entries
+from metrist.io.convert.json_input import ConvertOptions, Row, drop_empty, format_names, read_document, read_entries
 from metrist.io.convert.mt_metrics_eval import line_files
-from metrist.io.row_model import format_value
+from metrist.io.fields import ColumnMap
+from metrist.io.layouts import convert_rows
+from metrist.io.row_model import RowError, format_value
+from metrist.io.rows import open_source
 from metrist.io.tools import TOOLS
 from metrist.io.writer import write_rows
 
@@ -102,14 +102,14 @@ def convert(
     )
     # Items are numbered, and predictions found, over all files together.
     together: dict[str, Callable[[list[Path], ConvertOptions], Iterator[Row]]] = {
-        "alpaca_eval": alpaca_eval.rows,
-        "metric_instruct": metric_instruct.rows,
-        "natural_instructions": natural_instructions.rows,
+        "alpaca_eval": instructions.read_alpaca_eval,
+        "metric_instruct": instructions.read_metric_instruct,
+        "natural_instructions": instructions.read_natural_instructions,
     }
     if kind in together:
         return together[kind](existing, options)
     if kind == "arena" or kind in TOOLS:
-        return tool_files.rows(existing, kind, options)
+        return _read_tool_files(existing, kind, options)
     reader = {"bartscore": bartscore.rows, "label_studio": label_studio.rows}.get(kind, mt_metrics_eval.rows)
     return chain.from_iterable(reader(path, options) for path in existing)
 
@@ -118,7 +118,7 @@ def detect(path: Path | str) -> Kind:
     """Detect the format of a file or folder from its beginning; conversion then checks all of it."""
     path = _check_exists(path)
     if path.is_dir():
-        if mt_metrics_eval.is_test_set(path):
+        if (path / "sources").is_dir() and (path / "system-outputs").is_dir():
             return "mt_metrics_eval"
         names = format_names(sorted(child.name for child in path.iterdir()))
         raise InputError(
@@ -126,7 +126,7 @@ def detect(path: Path | str) -> Kind:
             code="invalid_value",
         )
     with suppress(InputError):
-        if tool := tool_files.detect_tool(path):
+        if tool := _detect_tool(path):
             return cast(Kind, tool)
     try:  # The first element of a list, the object of the first line, or a document that spans several lines.
         value = next(entry for _, entry in read_entries(path))
@@ -134,14 +134,14 @@ def detect(path: Path | str) -> Kind:
         value = read_document(path)
     if bartscore.is_document(value):
         return "bartscore"
-    if metric_instruct.is_entry(value):
+    if instructions.is_metric_instruct(value):
         return "metric_instruct"
-    if alpaca_eval.is_entry(value):
+    if instructions.is_alpaca_eval(value):
         return "alpaca_eval"
     if label_studio.is_entry(value):
         return "label_studio"
     with suppress(InputError):  # What was read may be an instance of a task.
-        if natural_instructions.is_document(value) or natural_instructions.is_document(read_document(path)):
+        if instructions.is_natural_instructions(value) or instructions.is_natural_instructions(read_document(path)):
             return "natural_instructions"
     if isinstance(value, dict) and "item" in value:
         raise InputError(f"{path}: already has metrist's fields and needs no conversion; found {format_names(value)}")
@@ -154,3 +154,67 @@ def _check_exists(path: Path | str) -> Path:
     if not path.exists():
         raise InputError(f"{path}: no such file or folder", code="missing_file")
     return path
+
+
+# ---- Files of the tools in `metrist.io.tools`, and votes of Chatbot Arena with their texts
+#
+# Questions of MT-bench (`question.jsonl`) beside the answers become their sources and references.
+
+
+def _detect_tool(path: Path) -> str:
+    """Return the name of the tool that wrote a file; empty if it is none of them."""
+    source = open_source(path)
+    first = next(iter(source.read()), (0, None))[1]
+    if source.format.tool or not isinstance(first, dict):
+        return source.format.tool
+    return "arena" if _is_question(first) or {"model_a", "model_b", "winner"} <= first.keys() else ""
+
+
+def _read_tool_files(paths: Iterable[Path], kind: str, options: ConvertOptions) -> Iterator[Row]:
+    """Yield the rows of all files."""
+    questions: dict[str, Row] = {}
+    files = []
+    for path in paths:
+        if (tool := _detect_tool(path)) != kind:
+            raise InputError(f"{path}: expected a file of {kind}, found {tool or 'another one'}", code="invalid_value")
+        source = open_source(path)
+        if _is_question(next(iter(source.read()), (0, None))[1]):
+            questions |= {str(entry["question_id"]): entry for _, entry in read_entries(path)}
+        else:
+            files.append(source)
+    tags = drop_empty({"task": options.task, "language": options.language})
+    for source in files:
+        answers: dict[tuple[str, str], str] = {}
+        entries: Iterator[tuple[int, Any]] = iter(source.read())
+        head = list(islice(entries, 1))  # What wrote the file is known by now.
+        entries = chain(head, entries)
+        if not source.format.tool:
+            entries, _ = convert_rows(entries, {}, ColumnMap({}))
+        for line, entry in entries:
+            if isinstance(entry, RowError):
+                raise InputError(f"{source.location(line)}: {entry}", code="invalid_row")
+            row = dict(entry)
+            if options.system and "systems" not in row:
+                row.setdefault("system", options.system)
+            yield {**row, **(_find_question(row, questions, answers) if questions else {}), **tags}
+
+
+def _is_question(entry: Any) -> bool:
+    return isinstance(entry, dict) and {"question_id", "turns"} <= entry.keys() and "model_id" not in entry
+
+
+def _find_question(row: Row, questions: dict[str, Row], answers: dict[tuple[str, str], str]) -> Row:
+    """Return the source and references of an answer, which is to the second turn where its item is `81:2`."""
+    name, _, turn = row["item"].partition(":")
+    question = questions.get(name)
+    if question is None or "output" not in row:
+        return {}
+    number = int(turn or 1) - 1
+    source = question["turns"][number]
+    if number:
+        first = question["turns"][0], answers[name, row["system"]]
+        source = f"Human: {first[0]}\n\nAssistant: {first[1]}\n\nHuman: {source}"
+    else:
+        answers[name, row["system"]] = row["output"]
+    references = (question.get("reference") or [])[number : number + 1]
+    return drop_empty({"source": source, "references": references, "category": question.get("category")})

@@ -124,7 +124,13 @@ def _parse_results(
             values[name] = _parse_choice(at, value.get("selected"))
         elif kind == "choices":
             text = _first_text(at, kind, value)
-            values[name] = _parse_choice(at, text) if compares else _parse_grade(at, name, text)
+            try:
+                values[name] = _parse_choice(at, text) if compares else float(text)
+            except ValueError:
+                raise InputError(
+                    f"{at}: the choice {format_value(text)} of {name!r} is no number; use numbers as the choices' "
+                    "values, or a Rating or Number control"
+                ) from None
         elif kind != "textarea":
             raise InputError(f"{at}: results of the type {format_value(kind)} say nothing about a text")
     for region, field, text in notes:
@@ -181,16 +187,6 @@ def _parse_choice(place: str, value: Any) -> int:
     if choice is None:
         reject(place, "choice", value, f"one of {', '.join(_CHOICES)}")
     return choice
-
-
-def _parse_grade(place: str, name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(
-            f"{place}: the choice {format_value(text)} of {name!r} is no number; use numbers as the choices' values, "
-            "or a Rating or Number control"
-        ) from None
 
 
 #: A position that is written as a text.

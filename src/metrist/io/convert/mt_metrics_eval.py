@@ -88,10 +88,6 @@ def _count_lines(paths: Sequence[Path]) -> int:
     return counts[0]
 
 
-def is_test_set(folder: Path) -> bool:
-    return (folder / "sources").is_dir() and (folder / "system-outputs").is_dir()
-
-
 def rows(folder: Path, options: ConvertOptions) -> Iterator[Row]:
     """Yield one row per line and system; items are named by language pair and line number."""
     pair = _choose_language_pair(folder, options.language)

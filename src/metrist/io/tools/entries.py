@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from metrist.io.conversations import describe_context, parse_messages
+from metrist.io.fields import as_mapping
+from metrist.io.layouts import describe_context, parse_messages
 from metrist.io.row_model import RowError, format_value
 
 Row = dict[str, Any]
@@ -64,9 +65,7 @@ def as_scores(scores: Mapping[str, Any]) -> dict[str, float] | None:
 def get_object(entry: Mapping[str, Any], name: str) -> Row:
     """Return the object under a name, an empty one for null."""
     value = entry.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise RowError(f"{name!r} must be an object, got {format_value(value)}")
-    return value or {}
+    return {} if value is None else as_mapping(name, value)
 
 
 def get_objects(entry: Mapping[str, Any], name: str) -> list[Row]:
