@@ -175,7 +175,12 @@ def _describe_metrics(write: _PaperWriter, runs: Sequence[Results], metrics: Seq
         spec, facts = read_signature(signature)
         text, name = metric.text, name_in_papers(metric)
         if spec is not None and (llms := list(_find_llms(spec))):
-            text = spec.name if isinstance(metric, UnavailableMetric) else str(_without_llms(metric.spec))
+            text = spec.name
+            if not isinstance(metric, UnavailableMetric):
+                # LLMs are described by themselves: addresses of servers are private.
+                nested = {key for key, _ in _list_inner_specs(metric.spec)}
+                shown = {key: value for key, value in metric.spec.settings.items() if key not in nested}
+                text = str(Spec(metric.spec.name, shown))
             described = _join([write.text(_describe_llm(owner, llm)) for owner, llm in llms])
             verb = "asks" if len(llms) == 1 else "asks, in this order,"
             requests.append(f"{write.text(name)} {verb} {described}.")
@@ -301,12 +306,6 @@ def _find_models(spec: Spec) -> Iterator[tuple[str, str]]:
     for name, inner in _list_inner_specs(spec):
         if name != "llm":
             yield from _find_models(inner)
-
-
-def _without_llms(spec: Spec) -> Spec:
-    """The metric's text without its LLMs, which are described by themselves: addresses of servers are private."""
-    nested = {name for name, _ in _list_inner_specs(spec)}
-    return Spec(spec.name, {name: value for name, value in spec.settings.items() if name not in nested})
 
 
 def _describe_llm(settings: Mapping[str, Any], llm: Spec) -> str:
