@@ -175,17 +175,20 @@ def _read_card(path: Path) -> Table:
     try:
         card = read_json(path, RunError)
         findings = [finding for finding in card["findings"] if finding.get("verdict") != "not measured"]
-        rows = [
-            [
-                str(finding["part"]),
-                str(finding["name"]),
-                Estimate(_number(finding["value"]), _number(finding["low"]), _number(finding["high"])),
-                Count(int(finding.get("n") or 0)),
-                {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
-                str(finding.get("limit", "")),
-            ]
-            for finding in findings
-        ]
+        rows = []
+        for finding in findings:
+            known = (finding[name] for name in ("value", "low", "high"))
+            estimate = Estimate(*(math.nan if number is None else float(number) for number in known))
+            rows.append(
+                [
+                    str(finding["part"]),
+                    str(finding["name"]),
+                    estimate,
+                    Count(int(finding.get("n") or 0)),
+                    {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
+                    str(finding.get("limit", "")),
+                ]
+            )
         missing = [str(finding["name"]) for finding in card["findings"] if finding.get("verdict") == "not measured"]
         title, judge, signature = str(card["verdict"]), str(card["judge"]), str(card["signature"])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
@@ -199,10 +202,6 @@ def _read_card(path: Path) -> Table:
         *([f"Not measured: {', '.join(missing)}"] if missing else []),
     ]
     return Table(title=title, columns=head, rows=rows, notes=notes)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 # ---- How to repeat it

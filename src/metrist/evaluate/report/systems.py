@@ -53,7 +53,13 @@ def systems_section(data: ReportData) -> Section:
         decided = any(contest.winner is not None for contest in comparison.contests)
         if decided and len(data.systems) > 2 and data.options.baseline is None:
             blocks += FigureBlock.of(partial(wins_figure, data), "wins", _WINS)
-            blocks.append(TableBlock(table=standings_table(data)))
+            ranks = [[name, *map(Count, numbers)] for name, *numbers in rank_systems(comparison)]
+            notes = [
+                "Over all other systems and all metrics that have a better side; the order is by wins minus losses.",
+                _NOT_SEPARATED,
+            ]
+            head = name_columns("system", right=("wins", "losses", "not separated"))
+            blocks.append(TableBlock(table=Table(title="Wins and losses", columns=head, rows=ranks, notes=notes)))
         undecided = any(contest.winner is None for contest in comparison.contests)
         words: list[Block] = [Prose(sentences=[_NOT_SEPARATED], kind="notes")] if undecided else []
         blocks.append(Fold(title=f"All tests ({len(pairs.rows):,})", blocks=[*words, TableBlock(table=pairs)]))
@@ -141,29 +147,6 @@ def wins_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
     )
 
 
-def standings_table(data: ReportData) -> Table:
-    """How often each system beats another."""
-    assert data.comparison is not None
-    rows = [[name, *map(Count, numbers)] for name, *numbers in rank_systems(data.comparison)]
-    head = name_columns("system", right=("wins", "losses", "not separated"))
-    notes = [
-        "Over all other systems and all metrics that have a better side; the order is by wins minus losses.",
-        _NOT_SEPARATED,
-    ]
-    return Table(title="Wins and losses", columns=head, rows=rows, notes=notes)
-
-
-def coverage_table(data: ReportData) -> Table:
-    """The share of each system's outputs that each metric scored."""
-    metrics = data.results.metrics
-    rows: list[list[Any]] = []
-    for system, at in data.positions.items():
-        shares = [float(np.mean(~np.isnan(data.results[metric].values[at]))) for metric in metrics]
-        rows.append([system, Count(len(at)), *map(Share, shares)])
-    head = name_columns("system", right=("outputs", *(metric.label for metric in metrics)))
-    return Table(title="Coverage: the share of outputs with a score", columns=head, rows=rows)
-
-
 def cost_table(data: ReportData) -> Table:
     """What each metric took per output, as its run recorded it."""
     outputs = len(data.results)
@@ -202,14 +185,6 @@ def distributions_section(data: ReportData) -> Section:
         "either side is counted at the edge."
     )
     figure = FigureBlock.of(partial(distributions_figure, data), "distributions", caption)
-    return Section(
-        name="distributions",
-        title="Distributions",
-        blocks=[*figure, Fold(title="Quantiles", blocks=[TableBlock(table=_quantile_table(data))])],
-    )
-
-
-def _quantile_table(data: ReportData) -> Table:
     shares = (0.05, 0.25, 0.5, 0.75, 0.95)
     rows: list[list[Any]] = []
     for metric in data.columns:
@@ -219,7 +194,9 @@ def _quantile_table(data: ReportData) -> Table:
             numbers = np.quantile(known, shares) if len(known) else np.full(len(shares), math.nan)
             rows.append([metric.label, system, *(Number(float(number)) for number in numbers), Count(len(known))])
     head = name_columns("metric", "system", right=(*(f"{share:.0%}" for share in shares), "scored"))
-    return Table(title="Quantiles of the scores", columns=head, rows=rows)
+    quantiles = TableBlock(table=Table(title="Quantiles of the scores", columns=head, rows=rows))
+    blocks = [*figure, Fold(title="Quantiles", blocks=[quantiles])]
+    return Section(name="distributions", title="Distributions", blocks=blocks)
 
 
 # ---- Rubric aspects
@@ -270,6 +247,12 @@ def failures_section(data: ReportData) -> Section | None:
         return None
     head = [*name_columns("metric", "kind", right=("outputs", "share", "systems")), Column("reason")]
     total = sum(len(data.results.scores[m.label].failures) for m in data.results.metrics)
+    coverage: list[list[Any]] = []
+    for system, at in data.positions.items():
+        shares = [float(np.mean(~np.isnan(data.results[metric].values[at]))) for metric in data.results.metrics]
+        coverage.append([system, Count(len(at)), *map(Share, shares)])
+    columns = name_columns("system", right=("outputs", *(metric.label for metric in data.results.metrics)))
+    scored = Table(title="Coverage: the share of outputs with a score", columns=columns, rows=coverage)
     blocks: list[Block] = [
         Prose(
             sentences=[
@@ -277,7 +260,7 @@ def failures_section(data: ReportData) -> Section | None:
             ]
         ),
         TableBlock(table=Table(title="Failures by reason", columns=head, rows=rows)),
-        Fold(title="Coverage by system", blocks=[TableBlock(table=coverage_table(data))]),
+        Fold(title="Coverage by system", blocks=[TableBlock(table=scored)]),
     ]
     return Section(name="failures", title="Failures", blocks=blocks, brief=True)
 
@@ -345,8 +328,13 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         pairs[leader, name] if (leader, name) in pairs else pairs[name, leader].turn() for name, *_ in ranked[1:]
     ]
     open_ends = f", and {undecided:,} may be luck" if undecided else ""
+    place = f"Of {len(systems)} systems {leader} comes first and {records[0].second} second"
+    if plain := summarize_pair(records[0]):
+        place += f": {plain}"
+    else:
+        place += f", but luck may explain what sets the two apart.{_describe_open(records[0])}"
     sentences = [
-        _compare_leaders(records[0], len(systems)),
+        place,
         f"Of the {format_count(total, 'comparison')} with {format_count(len(records), 'other system')}, metric by "
         f"metric, {leader} wins {wins:,} and loses {losses:,}{open_ends}.",
         *_name_best(comparison),
@@ -491,29 +479,17 @@ def _describe_open(record: PairRecord, decided: Sequence[str] = ()) -> str:
         if topic not in decided and contest not in untested:
             topics.setdefault(topic, []).append(contest)
     if topics:
-        shown = [_describe_topic(topic, own, record.first) for topic, own in topics.items()]
+        shown = []
+        for topic, own in topics.items():
+            if len(own) == 1:
+                items = format_count(own[0].items, "item")
+                scores = " against ".join(_format_scores(own[0], record.first))
+                topic += f" ({scores}{f' on the {items} that both have' if own[0].left_out else ''})"
+            shown.append(topic)
         sentences += f" No difference is shown in {join_names(shown)}."
     if missing := [topic for topic in _name_topics(untested) if topic not in decided and topic not in topics]:
         sentences += f" Not tested: {join_names(missing)}."
     return sentences
-
-
-def _describe_topic(topic: str, contests: Sequence[Contest], system: str) -> str:
-    """A topic with the scores of the one metric that speaks for it, and on how many items if not on all."""
-    if len(contests) > 1:
-        return topic
-    scores = " against ".join(_format_scores(contests[0], system))
-    items = format_count(contests[0].items, "item")
-    return f"{topic} ({scores}{f' on the {items} that both have' if contests[0].left_out else ''})"
-
-
-def _compare_leaders(record: PairRecord, systems: int) -> str:
-    """The first of many systems beside the second, in plain words."""
-    first, second = record.first, record.second
-    place = f"Of {systems} systems {first} comes first and {second} second"
-    if plain := summarize_pair(record):
-        return f"{place}: {plain}"
-    return f"{place}, but luck may explain what sets the two apart.{_describe_open(record)}"
 
 
 def _name_topics(contests: Sequence[Contest]) -> list[str]:
