@@ -28,17 +28,23 @@ class Cell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A score: `41.2`."""
+class _Value:
+    """A cell with one number."""
 
     value: float
+
+    def plain(self) -> float | None:
+        return or_none(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Number(_Value):
+    """A score: `41.2`."""
+
     decimals: int = 3
 
     def __str__(self) -> str:
         return format_number(self.value, self.decimals)
-
-    def plain(self) -> float | None:
-        return or_none(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +100,8 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Share(_Value):
     """A share from 0 to 1: `98.7 %`. Rounding gives neither 100 nor 0 unless the share is exactly 1 or 0."""
-
-    value: float
 
     def __str__(self) -> str:
         if math.isnan(self.value):
@@ -106,9 +110,6 @@ class Share:
         if percent < 0.05:
             return "0.0 %" if percent <= 0 else "0.1 %"
         return f"{min(percent, 99.9) if percent < 100 else percent:.1f} %"
-
-    def plain(self) -> float | None:
-        return or_none(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,8 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class PValue:
+class PValue(_Value):
     """A p-value: `.003`, `<.001`."""
-
-    value: float
 
     def __str__(self) -> str:
         if math.isnan(self.value):
@@ -139,9 +138,6 @@ class PValue:
         if self.value < 0.001:
             return "<.001"
         return f"{self.value:.3f}".removeprefix("0")
-
-    def plain(self) -> float | None:
-        return or_none(self.value)
 
 
 @dataclass(frozen=True, slots=True)
