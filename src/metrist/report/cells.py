@@ -14,6 +14,8 @@ Better = Literal["higher", "lower", "neither"]
 #: How an interval is shown: `41.2 [39.8, 42.5]`, `41.2 ± 1.4` or not at all.
 Intervals = Literal["brackets", "plusminus", "none"]
 
+#: Names in one sentence.
+MAX_NAMED = 6
 #: Shown where there is no number.
 NOT_AVAILABLE = "n/a"
 
@@ -175,6 +177,14 @@ def shorten(text: str, max_length: int) -> str:
         return text
     tail = (max_length - 1) // 2
     return f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def join_names(names: Sequence[str], limit: int | None = MAX_NAMED) -> str:
+    """`a, b and c`; the last of many are counted, unless there is no limit."""
+    shown = list(names[:limit])
+    if limit is not None and len(names) > limit:
+        return f"{', '.join(shown)} and {len(names) - limit} more"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def to_plain(value: Any) -> Any:

@@ -19,7 +19,8 @@ from metrist.evaluate.meta.lengths import SHORT_BELOW
 from metrist.evaluate.meta.notes import group_figures
 from metrist.evaluate.meta.results import HUMANS
 from metrist.evaluate.report.data import ReportData
-from metrist.evaluate.report.systems import join_names, ratings_table
+from metrist.evaluate.report.systems import ratings_table
+from metrist.report.cells import join_names
 from metrist.report.figures import PlotValue, draw_bars, draw_matrix
 from metrist.report.meta_figures import (
     AgreementBar,

@@ -16,11 +16,11 @@ from metrist.errors import MetristError, format_count, label_item
 from metrist.evaluate.explain.worst import find_smallest, show_outputs, worst
 from metrist.evaluate.report.agreement import order_metrics
 from metrist.evaluate.report.data import ReportData
-from metrist.evaluate.report.systems import join_names
 from metrist.evaluate.selection import list_decimals
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import find_outputs
 from metrist.ratings import Error
+from metrist.report.cells import join_names
 from metrist.report.figures import draw_bars
 from metrist.report.output_card import PEOPLE, SEVERITIES, identify_error, rank_severity, severity_of
 from metrist.report.outputs import WorstEntry, WorstOutputs
@@ -134,7 +134,7 @@ def _describe_ranks(data: ReportData, row: int, without: str) -> str:
     metrics, aspects = map(list_low, data.percentiles)
     parts = [join_names(metrics)] if metrics else []
     # All aspects are named, as what people say counts most.
-    parts += [f"people's {join_names(aspects, len(aspects))}"] if aspects else []
+    parts += [f"people's {join_names(aspects, None)}"] if aspects else []
     return f"; also among the worst {_LOWEST} % by {', and by '.join(parts)}" if parts else ""
 
 

@@ -25,6 +25,7 @@ from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.selection import choose_decimals
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import encode_names
+from metrist.report.cells import MAX_NAMED, join_names
 from metrist.report.figures import PlotValue, draw_distributions, draw_matrix, draw_scores
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
@@ -33,8 +34,6 @@ from metrist.scores import FailureKind
 from metrist.stats.resampling import bootstrap_scores, interval
 
 _MAX_REASONS = 30
-#: Metrics named in one sentence.
-_MAX_NAMED = 6
 #: Sentences about pairs where there are more than two systems.
 _MAX_SENTENCES = 2
 
@@ -407,7 +406,7 @@ def describe_pair(record: PairRecord) -> str:
         sentence += f"; {_list(untested)} {agree(len(untested), 'was', 'were')} not tested: no item has both scores"
     sentence += "."
     # What descriptive metrics, such as the length, say about the pair.
-    if described := [_describe_scores(contest, first) for contest in record.described[:_MAX_NAMED]]:
+    if described := [_describe_scores(contest, first) for contest in record.described[:MAX_NAMED]]:
         sentence += f" They also differ in {join_names(described)}."
     shown = [*contests, *record.described]
     if values and any(contest.left_out for contest in shown):
@@ -543,11 +542,3 @@ def _list(contests: Sequence[Contest], system: str | None = None) -> str:
     if system is None:
         return join_names([contest.metric.label for contest in contests])
     return join_names([_describe_scores(contest, system) for contest in contests])
-
-
-def join_names(names: Sequence[str], limit: int = _MAX_NAMED) -> str:
-    """`a, b and c`; the last of many are counted."""
-    shown = list(names[:limit])
-    if len(names) > limit:
-        return f"{', '.join(shown)} and {len(names) - limit} more"
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

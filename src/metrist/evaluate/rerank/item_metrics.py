@@ -93,19 +93,17 @@ class MinimumBayesRisk(Metric):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """The outputs of an item: their positions in the shard, and for each the number of its distinct text."""
+    """The outputs of an item: their positions in the shard, for each the number of its distinct text, and how often
+    each text occurs."""
 
     positions: Positions
     texts: list[str]
     numbers: Positions
+    counts: Column
 
     @property
     def size(self) -> int:
         return len(self.texts)
-
-    @property
-    def counts(self) -> Column:
-        return np.bincount(self.numbers, minlength=self.size).astype(np.float64)
 
 
 def _list_items(records: RecordColumns) -> list[list[int]]:
@@ -121,7 +119,8 @@ def _group_outputs(records: RecordColumns) -> Iterator[_Group]:
         outputs = [records.outputs[position] for position in positions]
         number = {text: n for n, text in enumerate(dict.fromkeys(outputs))}
         numbers = np.array([number[output] for output in outputs], np.intp)
-        yield _Group(np.array(positions, np.intp), list(number), numbers)
+        counts = np.bincount(numbers, minlength=len(number)).astype(np.float64)
+        yield _Group(np.array(positions, np.intp), list(number), numbers, counts)
 
 
 def _pair_outputs(records: RecordColumns, groups: Sequence[_Group], shard: Shard) -> Shard:

@@ -36,6 +36,7 @@ from metrist.run.tasks import Executor, score_shard
 from metrist.runtime import Runtime
 from metrist.scores import Column, Failure
 from metrist.settings import LLMSettings, ModelSettings, checks_types, select_arguments
+from metrist.stats.measures import divide
 from metrist.stats.resampling import pooled_interval
 
 #: Digits of scores, relative to the largest of the item, that tell outputs apart; those behind them are rounding.
@@ -238,7 +239,9 @@ class _ItemMeans:
         for number, metric in enumerate(metrics):
             before, after = means[~np.isnan(means[:, :, number]).any(axis=1), :, number].T
             rows = np.column_stack([after - before, np.ones(len(before))])
-            low, high = pooled_interval(rows, _mean, draws, np.random.default_rng(seed), confidence)
+            low, high = pooled_interval(
+                rows, lambda sums: divide(sums[..., 0], sums[..., 1]), draws, np.random.default_rng(seed), confidence
+            )
             gains.append(
                 Gain(
                     metric=metric.label,
@@ -495,12 +498,6 @@ def _keep_best(selections: Sequence[_Selection], settings: RerankSettings, sign:
             positions=[selection.positions[n] for n in chosen],
         )
         start = stop
-
-
-def _mean(sums: Column) -> Column:
-    with np.errstate(invalid="ignore"):
-        mean: Column = sums[..., 0] / sums[..., 1]
-    return mean
 
 
 def _describe_gains(gains: Sequence[Gain]) -> list[str]:
