@@ -376,14 +376,11 @@ def _render_csv(table: Table) -> str:
         for key in keys or ("value",):
             heads.append(column.name if key == "value" else f"{column.name} {key}")
             cells.append([value.get(key) if isinstance(value, Mapping) else value for value in values])
-    lines = (csv_line(map(_csv_value, row)) for row in (heads, *zip(*cells, strict=True)))
+    lines = []
+    for row in (heads, *zip(*cells, strict=True)):
+        texts = (escape_controls(value) if isinstance(value, str) else value for value in row)
+        lines.append(csv_line(json.dumps(value) if isinstance(value, bool) else value for value in texts))
     return "".join(lines).removesuffix("\n")
-
-
-def _csv_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return escape_controls(value)
-    return json.dumps(value) if isinstance(value, bool) else value
 
 
 # An underscore inside a word (word_order) needs no escape.

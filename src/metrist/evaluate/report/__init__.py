@@ -177,13 +177,13 @@ def _read_card(path: Path) -> Table:
         findings = [finding for finding in card["findings"] if finding.get("verdict") != "not measured"]
         rows = []
         for finding in findings:
-            known = (finding[name] for name in ("value", "low", "high"))
-            estimate = Estimate(*(math.nan if number is None else float(number) for number in known))
+            numbers = (finding[name] for name in ("value", "low", "high"))
+            value, low, high = (math.nan if number is None else float(number) for number in numbers)
             rows.append(
                 [
                     str(finding["part"]),
                     str(finding["name"]),
-                    estimate,
+                    Estimate(value, low, high),
                     Count(int(finding.get("n") or 0)),
                     {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
                     str(finding.get("limit", "")),

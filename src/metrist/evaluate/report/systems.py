@@ -194,7 +194,7 @@ def distributions_section(data: ReportData) -> Section:
             rows.append([metric.label, system, *(Number(float(number)) for number in numbers), Count(len(known))])
     head = name_columns("metric", "system", right=(*(f"{share:.0%}" for share in shares), "scored"))
     quantiles = TableBlock(table=Table(title="Quantiles of the scores", columns=head, rows=rows))
-    blocks = [*figure, Fold(title="Quantiles", blocks=[quantiles])]
+    blocks: list[Block] = [*figure, Fold(title="Quantiles", blocks=[quantiles])]
     return Section(name="distributions", title="Distributions", blocks=blocks)
 
 
@@ -328,8 +328,8 @@ def describe_comparison(comparison: Comparison) -> list[str]:
     ]
     open_ends = f", and {undecided:,} may be luck" if undecided else ""
     place = f"Of {len(systems)} systems {leader} comes first and {records[0].second} second"
-    if plain := summarize_pair(records[0]):
-        place += f": {plain}"
+    if summary := summarize_pair(records[0]):
+        place += f": {summary}"
     else:
         place += f", but luck may explain what sets the two apart.{_describe_open(records[0])}"
     sentences = [

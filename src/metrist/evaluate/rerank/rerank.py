@@ -218,43 +218,33 @@ class Gain:
         return self.low > 0 if self.higher_is_better else self.high < 0
 
 
-@dataclass(slots=True)
-class _ItemMeans:
-    """The means of each item, one metric after the other: of all outputs, and of the chosen ones."""
-
-    metrics: int
-    _means: array[float] = field(default_factory=lambda: array("d"))
-
-    def add(self, values: Column, chosen: Sequence[int]) -> None:
-        """Add an item's scores, a row per output; only outputs that a metric scored count."""
-        for rows in (values, values[chosen]):
-            self._means.extend(_average(rows))
-
-    def estimate(
-        self, metrics: Sequence[Metric], used: int, draws: int, seed: int, confidence: float
-    ) -> tuple[Gain, ...]:
-        """The gain by each metric, of which the first `used` chose."""
-        means = np.array(self._means).reshape(-1, 2, self.metrics)
-        gains = []
-        for number, metric in enumerate(metrics):
-            before, after = means[~np.isnan(means[:, :, number]).any(axis=1), :, number].T
-            rows = np.column_stack([after - before, np.ones(len(before))])
-            low, high = pooled_interval(
-                rows, lambda sums: divide(sums[..., 0], sums[..., 1]), draws, np.random.default_rng(seed), confidence
+def _estimate_gains(
+    item_means: array[float], metrics: Sequence[Metric], used: int, settings: RerankSettings
+) -> tuple[Gain, ...]:
+    """The gain by each metric, of which the first `used` chose, from the means of each item, one metric after the
+    other: of all outputs, then of the chosen ones."""
+    means = np.array(item_means).reshape(-1, 2, len(metrics))
+    gains = []
+    for number, metric in enumerate(metrics):
+        before, after = means[~np.isnan(means[:, :, number]).any(axis=1), :, number].T
+        rows = np.column_stack([after - before, np.ones(len(before))])
+        rng = np.random.default_rng(settings.seed)
+        low, high = pooled_interval(
+            rows, lambda sums: divide(sums[..., 0], sums[..., 1]), settings.draws, rng, settings.confidence
+        )
+        gains.append(
+            Gain(
+                metric=metric.label,
+                used=number < used,
+                higher_is_better=metric.higher_is_better,
+                items=len(before),
+                before=float(_average(before)),
+                after=float(_average(after)),
+                low=low,
+                high=high,
             )
-            gains.append(
-                Gain(
-                    metric=metric.label,
-                    used=number < used,
-                    higher_is_better=metric.higher_is_better,
-                    items=len(before),
-                    before=float(_average(before)),
-                    after=float(_average(after)),
-                    low=low,
-                    high=high,
-                )
-            )
-        return tuple(gains)
+        )
+    return tuple(gains)
 
 
 def _average(rows: Column) -> Column:
@@ -402,7 +392,8 @@ def rerank(
     items = ItemReader(reader, keep_rows=path is not None)
     counts = Counter[str]()
     usages: list[dict[str, Any]] = [{} for _ in judges]
-    failures, choices, means = list[Failure](), list[ChosenOutput](), _ItemMeans(len(judges))
+    failures, choices = list[Failure](), list[ChosenOutput]()
+    means = array("d")
 
     def select(log: ScoreLog | None) -> Iterator[_Selection]:
         selector = Selector(settings, float(ranker.signs[0]))
@@ -433,7 +424,9 @@ def rerank(
         for selection in selections:
             counts["chosen"] += len(selection.choices)
             if selection.choices:
-                means.add(selection.values, selection.positions)
+                # Only outputs that a metric scored count.
+                means.extend(_average(selection.values))
+                means.extend(_average(selection.values[selection.positions]))
             if write is None:
                 choices += selection.choices
             else:
@@ -444,7 +437,7 @@ def rerank(
                 describe_failures(", ".join(metric.label for metric in ranker.metrics), "items", failures, ()),
                 code="metric_failed",
             )
-    gains = means.estimate(judges, used, settings.draws, settings.seed, settings.confidence)
+    gains = _estimate_gains(means, judges, used, settings)
     notes = [*items.notes, *_describe_gains(gains)]
     for metric, usage in zip(judges, usages, strict=True):
         notes += describe_usage(metric.label, usage, metric)
