@@ -176,7 +176,7 @@ def compose_explained(card: OutputCard) -> Iterator[CardElement]:
 def compose_heat(card: OutputCard, *, by_piece: bool) -> Iterator[CardElement]:
     """An output with its words by how unlikely they are, in order."""
     yield TextLine("title", f"{card.shown_item} · system {card.shown_system}", indent=0, unbroken=True)
-    yield TextLine("value", card.describe_value(3), indent=0, unbroken=True)
+    yield TextLine("value", card.shown_value, indent=0, unbroken=True)
     texts, more = card.list_readings(by_piece=by_piece)
     for text in texts:
         yield text

@@ -94,9 +94,10 @@ class OutputCard:
         """The score by the metric that the card is about; None without one."""
         return self.scores[self.by].value if self.by is not None else None
 
-    def describe_value(self, decimals: int) -> str:
+    @property
+    def shown_value(self) -> str:
         """The metric that the card is about, with its score."""
-        return f"{self.by}: {format_number(self.value if self.value is not None else math.nan, decimals)}"
+        return f"{self.by}: {format_number(math.nan if self.value is None else self.value, 3)}"
 
     @property
     def failure(self) -> str | None:

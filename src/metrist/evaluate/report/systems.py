@@ -23,13 +23,24 @@ from metrist.evaluate.compare.results import (
 )
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.selection import choose_decimals
-from metrist.metrics.base import Metric, PartMetric
+from metrist.metrics.base import PartMetric
 from metrist.names import encode_names
 from metrist.report.cells import MAX_NAMED, join_names
 from metrist.report.figures import PlotValue, draw_distributions, draw_matrix, draw_scores
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
-from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table, format_number, name_columns
+from metrist.report.tables import (
+    Column,
+    Count,
+    Estimate,
+    Marked,
+    Number,
+    Share,
+    Table,
+    TableLayout,
+    format_number,
+    name_columns,
+)
 from metrist.scores import FailureKind
 from metrist.stats.resampling import bootstrap_scores, interval
 
@@ -75,23 +86,9 @@ _WINS = (
 def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
     """The table of `metrist compare`, in this order of the systems, with intervals beside the letters of
     significance."""
-    table = comparison.system_table()
-    scores = {(score.system, score.metric): score for own in comparison.scores.values() for score in own}
-
-    def fill(system: str, column: str, cell: Any) -> Any:
-        score = scores.get((system, column))
-        number = cell.cell if isinstance(cell, Marked) else cell
-        if score is None or not isinstance(number, Number | Estimate):
-            return cell
-        estimate = Estimate(number.value, score.low, score.high, number.decimals)
-        return replace(cell, cell=estimate) if isinstance(cell, Marked) else estimate
-
-    rows = [
-        [fill(str(row[0]), column.name, cell) for column, cell in zip(table.columns, row, strict=True)]
-        for row in table.rows
-    ]
+    (table,) = TableLayout(intervals="brackets").apply([comparison.system_table()])
     place = {system: number for number, system in enumerate(order)}
-    rows.sort(key=lambda row: place.get(str(row[0]), len(place)))
+    rows = sorted(table.rows, key=lambda row: place.get(str(row[0]), len(place)))
     longest = max((cell.marks for row in rows for cell in row if isinstance(cell, Marked)), key=len, default="")
     notes = [*table.notes, "Brackets: 95 % bootstrap intervals over items."]
     if comparison.plan.choose_marks(None) == "letters" and len(longest) > 1:
@@ -100,20 +97,14 @@ def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
     return replace(table, rows=rows, notes=notes)
 
 
-def scores_figure(
-    data: ReportData,
-    style: Style = PAGE,
-    columns: Sequence[Metric] | None = None,
-    order: Sequence[str] | None = None,
-) -> Drawing:
+def scores_figure(data: ReportData, style: Style = PAGE, order: Sequence[str] | None = None) -> Drawing:
     """The system scores with their intervals, with the systems in this order, or as the input has them."""
-    chosen = data.columns if columns is None else list(columns)
-    scores: dict[str, dict[str, PlotValue]] = {metric.label: {} for metric in chosen}
+    scores: dict[str, dict[str, PlotValue]] = {metric.label: {} for metric in data.columns}
     place = {system: number for number, system in enumerate(order or data.systems)}
     for row in sorted(data.scores, key=lambda row: place[row.system]):
         if row.metric in scores:
             scores[row.metric][row.system] = PlotValue(value=row.value, low=row.low, high=row.high)
-    return draw_scores(scores, {metric.label: metric.higher_is_better for metric in chosen}, style)
+    return draw_scores(scores, {metric.label: metric.higher_is_better for metric in data.columns}, style)
 
 
 def differences_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
