@@ -29,10 +29,8 @@ from metrist.metrics.trained.calibrated import (
 from metrist.records import TAG_FIELDS, Record
 from metrist.report.tables import Count, Number, Share, Table, decimals_for, name_columns, or_none
 from metrist.run import score
-from metrist.scores import take_stats
 from metrist.stats import Floats, Mask
 from metrist.stats.gold import mean_gold
-from metrist.stats.resampling import pool_rows
 
 if TYPE_CHECKING:
     from metrist.run.results import Results
@@ -85,17 +83,15 @@ class ScorePercentiles:
     def table(self) -> Table:
         """One row per system: its raw score and mean percentile."""
         metric, calibration, percentiles = self.metric, self.calibration, self.percentiles
-        scores, systems = self.results[metric].scores, np.array(self.results.systems, dtype=object)
-        has_score, has_percentile = ~np.isnan(scores.values), ~np.isnan(percentiles)
+        has_score, has_percentile = ~np.isnan(self.results[metric].values), ~np.isnan(percentiles)
+        systems = np.array(self.results.systems, dtype=object)
         rows = []
-        for system in dict.fromkeys(self.results.systems):
-            own = systems == system
-            scored, known = own & has_score, own & has_percentile
-            stats = take_stats(scores, np.flatnonzero(scored)).astype(np.float64)
-            raw = float(pool_rows(stats[None], metric.pool)[0]) if len(stats) else np.nan
+        for pooled in self.results.system_scores(draws=0, metrics=[metric]):
+            own = systems == pooled.system
+            known = own & has_percentile
             mean = float(percentiles[known].mean()) if known.any() else np.nan
-            score = Number(raw, choose_decimals(metric, raw))
-            rows.append([system, score, Number(mean, 1), Count(int(known.sum())), Count(int(own.sum()))])
+            score = Number(pooled.value, choose_decimals(metric, pooled.value))
+            rows.append([pooled.system, score, Number(mean, 1), Count(int(known.sum())), Count(int(own.sum()))])
         count = sum(group.count for group in calibration.groups.values())
         groups = f", in groups by {calibration.grouped_by}" if calibration.grouped_by else ""
         worse = {True: "worse, that is lower", False: "worse, that is higher", None: "lower"}[
