@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import agree, format_count
 from metrist.evaluate.compare.results import (
@@ -42,7 +41,8 @@ from metrist.report.tables import (
     name_columns,
 )
 from metrist.scores import FailureKind
-from metrist.stats.resampling import bootstrap_scores, interval
+from metrist.stats.measures import divide
+from metrist.stats.resampling import pooled_interval
 
 _MAX_REASONS = 30
 #: Sentences about pairs where there are more than two systems.
@@ -269,27 +269,20 @@ def ratings_table(data: ReportData) -> Table | None:
         means = rated.mean(len(data.results))
         outputs = rated.rows[np.sort(np.unique(rated.rows, return_index=True)[1])]  # In the order of the ratings.
         codes = column.codes[outputs]
-        own = [means[outputs[codes == code]] for code in range(len(rows))]
-        for row, cell in zip(rows, _estimate_means(own, data.options.seed), strict=True):
-            row.append(cell)
+        for code, row in enumerate(rows):
+            own = means[outputs[codes == code]]
+            if not len(own):
+                row.append(None)
+                continue
+            counted = np.stack([own, np.ones(len(own))], axis=1)
+            rng = np.random.default_rng(data.options.seed)
+            low, high = pooled_interval(counted, lambda sums: divide(sums[..., 0], sums[..., 1]), 1000, rng)
+            row.append(Estimate(float(own.mean()), low, high, 2))
     head = [Column("system"), *(Column(aspect, "right", "higher") for aspect in ratings)]
     several = any(len(np.unique(rated.rows)) < len(rated.rows) for rated in ratings.values())
     how = "Means over outputs of the means over raters" if several else "Means over outputs"
     notes = [f"{how}, with 95 % intervals over items. Higher is taken as better."]
     return Table(title="Mean ratings by people", columns=head, rows=rows, notes=notes)
-
-
-def _estimate_means(groups: Sequence[NDArray[np.float64]], seed: int) -> list[Estimate | None]:
-    """The means of groups of numbers with their bootstrap intervals; groups of one size are resampled together."""
-    estimates: list[Estimate | None] = [None] * len(groups)
-    for size in {len(own) for own in groups} - {0}:
-        alike = [number for number, own in enumerate(groups) if len(own) == size]
-        sums = np.stack([np.stack([groups[number], np.ones(size)], axis=1) for number in alike])
-        draws = bootstrap_scores(sums, lambda sums: sums[..., 0] / sums[..., 1], 1000, np.random.default_rng(seed))
-        for number, scores in zip(alike, draws.T, strict=True):
-            mean = float(groups[number].mean())
-            estimates[number] = Estimate(mean, *interval(scores, 0.95, size, mean), 2)
-    return estimates
 
 
 # ---- The verdict: who is better, on what, and whether it may be luck
