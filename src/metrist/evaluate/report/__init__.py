@@ -14,7 +14,6 @@ from metrist.errors import RunError, format_count, quote_word, unknown_name
 from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.report import agreement, outputs, systems
 from metrist.evaluate.report.data import ReportData, ReportOptions
-from metrist.evaluate.selection import list_decimals
 from metrist.names import list_distinct
 from metrist.report.page import Block, CommandBlock, Fold, Prose, Report, Section, TableBlock
 from metrist.report.scores import sign_metrics
@@ -159,10 +158,10 @@ def plot(
 
 def _describe_system(data: ReportData) -> list[str]:
     """With one system there is nothing to compare: its scores."""
-    scores = data.results.system_scores(seed=data.options.seed)
-    decimals = list_decimals([data.results])
     parts = [
-        f"{s.metric} {Estimate(s.value, s.low, s.high, decimals[s.metric])}" for s in scores if not math.isnan(s.value)
+        f"{s.metric} {Estimate(s.value, s.low, s.high, data.decimals[s.metric])}"
+        for s in data.scores
+        if not math.isnan(s.value)
     ]
     name = data.systems[0] if data.systems else "The run"
     return [f"{name}: {', '.join(parts)}. There is no other system to compare it with."]

@@ -27,6 +27,7 @@ from metrist.evaluate.selection import (
     check_signatures,
     has_metric,
     holds_results,
+    list_decimals,
     list_names,
     list_owners,
     open_run,
@@ -221,6 +222,11 @@ class ReportData:
     def directed(self) -> list[Metric]:
         """The columns that have a better side."""
         return [metric for metric in self.columns if metric.higher_is_better is not None]
+
+    @cached_property
+    def decimals(self) -> dict[str, int]:
+        """The number of decimals for the scores of each column."""
+        return list_decimals([self.results])
 
     @cached_property
     def positions(self) -> dict[str, NDArray[np.intp]]:
