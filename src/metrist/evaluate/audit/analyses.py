@@ -18,7 +18,7 @@ from metrist.evaluate.audit.card import (
 )
 from metrist.evaluate.audit.sample import hash_record
 from metrist.io import read_records
-from metrist.io.reader import check_keywords
+from metrist.io.reader import Reader, check_keywords
 from metrist.llm import base
 from metrist.llm.base import LLM
 from metrist.llm.estimate import PLACEHOLDER, CallEstimate, current_estimate, estimate_calls
@@ -32,6 +32,7 @@ from metrist.metrics.judge.rubrics import Aspect, Level
 from metrist.metrics.llm_metric import UnparsableAnswer, ask_llm, sum_usage
 from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template
 from metrist.metrics.registry import build as build_metric
+from metrist.ratings import Error
 from metrist.records import Record
 from metrist.runtime import Runtime
 from metrist.scores import Scores
@@ -129,16 +130,7 @@ def audit_analyses(
     second = base.build_llm(second_llm)
     runtime = Runtime.current().override(**select_arguments(LLMSettings, locals()))
     with runtime.activate():
-        reader = read_records(records, **reading)
-        read: dict[str | None, list[Record]] = {}
-        for entry in reader.entries():
-            for record in entry.new:
-                read.setdefault(record.task, []).append(record)
-        if not read:
-            raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output", code="no_data")
-        # By hashes of their names, so that the same input gives the same sample.
-        drawn = per_task * _DRAWN_PER_CHECKED
-        chosen = [record for own in read.values() for record in sorted(own, key=hash_record)[:drawn]]
+        chosen = _draw_by_task(read_records(records, **reading), per_task * _DRAWN_PER_CHECKED)
         notify = on_part or (lambda _part: None)
         notify("analyses")
         scores = analyst.score(Shard(chosen))
@@ -150,17 +142,7 @@ def audit_analyses(
             if current_estimate() is not None:
                 own[number] = PLACEHOLDER  # A dry run assumes errors in each analysis.
             elif scores.errors.get(number):
-                written = [
-                    WrittenError(
-                        location=error.text,
-                        aspect=error.aspect,
-                        explanation=f"{error.explanation} {error.revision}".strip(),
-                        severity=(error.severity or "").capitalize(),
-                        penalty=error.penalty,
-                    )
-                    for error in scores.errors[number]
-                ]
-                own[number] = format_tiger_answer(written)
+                own[number] = format_tiger_answer([_write_error(error) for error in scores.errors[number]])
         notify("check")
         picked = {number: text for own in by_task.values() for number, text in own.items()}
         verdicts, usage = _check_analyses(second, chosen, picked) if picked else ({}, {})
@@ -202,3 +184,24 @@ def estimate_analyses(
     with estimate_calls() as estimate:
         audit_analyses(records, metric, second_llm, **{**settings, "out": None})
     return estimate
+
+
+def _draw_by_task(reader: Reader, outputs: int) -> list[Record]:
+    """Choose outputs of each task by hashes of their names, so that the same input gives the same sample."""
+    by_task: dict[str | None, list[Record]] = {}
+    for entry in reader.entries():
+        for record in entry.new:
+            by_task.setdefault(record.task, []).append(record)
+    if not by_task:
+        raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output", code="no_data")
+    return [record for own in by_task.values() for record in sorted(own, key=hash_record)[:outputs]]
+
+
+def _write_error(error: Error) -> WrittenError:
+    return WrittenError(
+        location=error.text,
+        aspect=error.aspect,
+        explanation=f"{error.explanation} {error.revision}".strip(),
+        severity=(error.severity or "").capitalize(),
+        penalty=error.penalty,
+    )
