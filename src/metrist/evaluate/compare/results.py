@@ -86,13 +86,18 @@ class Contest:
     testable: bool = True
 
     @property
+    def tested(self) -> bool:
+        """Whether there are p-values: the metric has scored both systems on some items."""
+        return not any(map(np.isnan, self.adjusted.values()))
+
+    @property
     def verdict(self) -> str:
         """The winner's name, or why there is none."""
         if self.winner is not None:
             return self.winner
         if self.metric.higher_is_better is None:
             return "(descriptive)"
-        if any(map(np.isnan, self.adjusted.values())):
+        if not self.tested:
             return "not tested"
         return "not separated" if self.testable else f"cannot be separated with {format_count(self.items, 'item')}"
 
@@ -278,7 +283,7 @@ def _mark_systems(
     order = _order_systems(metric, scores)
     if marks == "letters":
         # What was not tested does not differ either: a letter would say more than is known.
-        tested = {s for c in held if not any(map(np.isnan, c.adjusted.values())) for s in (c.first, c.second)}
+        tested = {system for contest in held if contest.tested for system in (contest.first, contest.second)}
         order = [system for system in order if system in tested]
         different = np.zeros((len(order), len(order)), dtype=np.bool_)
         for contest in contests:
@@ -392,6 +397,11 @@ class PairRecord:
     @property
     def metrics(self) -> int:
         return len(self.wins) + len(self.losses) + len(self.undecided)
+
+    @property
+    def untested(self) -> list[Contest]:
+        """Those of the undecided contests that have no p-value."""
+        return [contest for contest in self.undecided if not contest.tested]
 
     @property
     def lead(self) -> int:

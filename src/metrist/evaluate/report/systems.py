@@ -300,7 +300,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         return [*filter(None, plain), *map(describe_pair, records)]
     ranked = rank_systems(comparison)
     leader, wins, losses, undecided = ranked[0]
-    untested = {pair: len(_list_untested(record)) for pair, record in pairs.items()}
+    untested = {pair: len(record.untested) for pair, record in pairs.items()}
     undecided -= sum(number for pair, number in untested.items() if leader in pair)
     total = wins + losses + undecided
     if not any(record.wins or record.losses for record in pairs.values()):
@@ -361,7 +361,7 @@ def describe_pair(record: PairRecord) -> str:
     first, second = record.first, record.second
     contests = [*record.wins, *record.losses]
     values = first if all({first, second} == {c.first, c.second} for c in contests) else None
-    untested = _list_untested(record)
+    untested = record.untested
     undecided = [contest for contest in record.undecided if contest not in untested]
     total = len(contests) + len(undecided)
     luck = f"; on {_list(undecided)} the difference may be luck" if undecided else ""
@@ -399,11 +399,6 @@ def describe_pair(record: PairRecord) -> str:
         span = f"{most} items" if least == most else f"{least} to {most} items"
         sentence += f" These scores are of the {span} that both have a score for, the table's of all."
     return sentence
-
-
-def _list_untested(record: PairRecord) -> list[Contest]:
-    """The contests of a pair without a p-value: the metric has no item on which it scored both systems."""
-    return [contest for contest in record.undecided if any(map(math.isnan, contest.adjusted.values()))]
 
 
 #: What metrics measure, in words for readers who know none of them; others go by their own names.
@@ -455,7 +450,7 @@ def summarize_pair(record: PairRecord) -> str:
 
 def _describe_open(record: PairRecord, decided: Sequence[str] = ()) -> str:
     """What the tests leave open, with the two scores where one metric speaks for it, and what was not tested."""
-    sentences, untested = "", _list_untested(record)
+    sentences, untested = "", record.untested
     topics: dict[str, list[Contest]] = {}
     for contest in record.undecided:
         (topic,) = _name_topics([contest])
