@@ -367,6 +367,8 @@ def _rank(
     strengths = np.full(size, np.nan) if fitted is None else fitted.strength
     order = np.argsort(-(win_rates if fitted is None else strengths), kind="stable")
     ranges = rank_ranges(rates if fitted is None else resampled, settings.confidence)
+    strength_limits = _add_intervals(strengths, resampled, settings.confidence, items)
+    rate_limits = _add_intervals(win_rates, rates, settings.confidence, items)
     # How often each system won, tied and lost; a graded choice counts for the side it is nearer to.
     sides = np.concatenate([votes.first, votes.second])
     points = np.sign(np.concatenate([votes.choice, -votes.choice]))
@@ -376,9 +378,8 @@ def _rank(
         needed = math.nan
         if is_sure and fitted is not None and rank < len(order):
             needed = votes_needed(fitted, resampled, code, int(order[rank]), settings.confidence)
-        strength, win_rate = float(strengths[code]), float(win_rates[code])
-        low, high = interval(resampled[:, code], settings.confidence, items, strength)
-        win_low, win_high = interval(rates[:, code], settings.confidence, items, win_rate)
+        strength, low, high = strength_limits[:, code].tolist()
+        win_rate, win_low, win_high = rate_limits[:, code].tolist()
         standings.append(
             Standing(
                 system=votes.systems[code],
