@@ -74,7 +74,7 @@ def test_results_come_in_order_from_all_nodes(start: Callable[..., FakeRay]) -> 
 
 
 def test_reranking_is_that_of_one_process(start: Callable[..., FakeRay], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metrist.evaluate.rerank.scoring.SHARD_SIZE", 4)
+    monkeypatch.setattr("metrist.evaluate.rerank.items.SHARD_SIZE", 4)
     records = [
         Record(item=str(n), system=str(m), output="word " * (n * m % 5) + "end", references=("word end",))
         for n in range(6)

@@ -124,9 +124,9 @@ class Counted(metrist.Metric):
 """
 RERANK = """
 import os
-from metrist.evaluate.rerank import scoring
+from metrist.evaluate.rerank import items
 os.environ["CALLS"] = {calls!r}
-scoring.SHARD_SIZE_WITH_MODEL = 8
+items.SHARD_SIZE_WITH_MODEL = 8
 metrist.rerank({first!r}, ["counted.Counted"], out={out!r} + "/best.jsonl", executor="serial", draws=0)
 """
 LEADERBOARD = """

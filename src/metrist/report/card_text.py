@@ -84,9 +84,14 @@ def compose_entry(
     count = None if full else _MAX_REFERENCES
     cut: Mapping[str, Any] = {} if full else _SHORT
 
+    def list_context(card: OutputCard) -> Iterator[CardElement]:
+        texts = card.mark_text("instruction", **cut), card.mark_text("source", **cut)
+        yield from filter(None, texts)
+
     def list_references(card: OutputCard) -> Iterator[CardElement]:
-        yield from card.list_references(count, **cut)
-        if more := card.describe_further_references(count):
+        texts, more = card.list_references(count, **cut)
+        yield from texts
+        if more:
             yield TextLine("remark", f"{more} ({how_full})")
 
     system = "" if others else f" · system {first.shown_system}"
@@ -96,16 +101,16 @@ def compose_entry(
     # Two outputs of an item usually have the same source and references, which are shown once.
     shared = bool(others) and all(share_context(first, other) for other in others)
     if shared:
-        yield from first.list_context(**cut)
+        yield from list_context(first)
     for card in cards:
         if others:
             yield TextLine("system", f"system {card.shown_system}")
         scores = ((name, value, f"({more})" if more else "") for name, value, more in card.list_scores(decimals))
         yield TextLine("scores", " · ".join(" ".join(filter(None, score)) for score in scores))
         if not shared:
-            yield from card.list_context(**cut)
+            yield from list_context(card)
         errors, names = card.number_errors()
-        if output := card.mark_output(**cut):
+        if output := card.mark_text("output", **cut):
             yield output
         for number, error in errors:
             yield TextLine(
@@ -134,8 +139,21 @@ def share_context(first: OutputCard, second: OutputCard) -> bool:
 def compose_explained(card: OutputCard) -> Iterator[CardElement]:
     """All that is shown of an output that `explain` explains, in order."""
     yield TextLine("title", f"{card.shown_item} · system {card.system}", indent=0, unbroken=True)
-    for judgment in _describe_judgment(card):
-        yield TextLine("judgment", judgment, indent=0, unbroken=True)
+    judgments = []
+    if card.by is not None:
+        value = math.nan if card.value is None else card.value
+        judgments.append(f"{card.by}: {'no score' if math.isnan(value) else format_number(value, 2)}")
+        if card.failure:
+            judgments.append(f"failed: {card.failure}")
+        if raw := card.scores[card.by].raw:
+            line = " ".join(raw.split())
+            judgments.append(f"the answer: {line[:_MAX_RAW]}{'…' if len(line) > _MAX_RAW else ''}")
+    elif card.errors:
+        raters = dict.fromkeys(error.rater for error in card.errors if error.rater)
+        judgments.append(f"annotated by {', '.join(raters)}" if raters else "annotated in the file")
+    if card.note:
+        judgments.append(f"note: {card.note}")
+    yield from (TextLine("judgment", judgment, indent=0, unbroken=True) for judgment in judgments)
     errors = card.number_errors()[0]
     located, in_source = (locate_errors(errors, side) for side in ("output", "source"))
     if card.output is not None:
@@ -155,32 +173,16 @@ def compose_explained(card: OutputCard) -> Iterator[CardElement]:
         yield TextLine("remark", reason, "reasons" if judge == card.by else judge, indent=0)
 
 
-def _describe_judgment(card: OutputCard) -> Iterator[str]:
-    if card.by is not None:
-        value = math.nan if card.value is None else card.value
-        yield f"{card.by}: {'no score' if math.isnan(value) else format_number(value, 2)}"
-        score = card.scores[card.by]
-        if score.failure:
-            yield f"failed: {score.failure}"
-        if score.raw:
-            line = " ".join(score.raw.split())
-            yield f"the answer: {line[:_MAX_RAW]}{'…' if len(line) > _MAX_RAW else ''}"
-    elif card.errors:
-        raters = dict.fromkeys(error.rater for error in card.errors if error.rater)
-        yield f"annotated by {', '.join(raters)}" if raters else "annotated in the file"
-    if card.note:
-        yield f"note: {card.note}"
-
-
 def compose_heat(card: OutputCard, *, by_piece: bool) -> Iterator[CardElement]:
     """An output with its words by how unlikely they are, in order."""
     yield TextLine("title", f"{card.shown_item} · system {card.shown_system}", indent=0, unbroken=True)
-    yield TextLine("value", card.describe_value(3), indent=0, unbroken=True)
-    for text in card.list_readings(by_piece=by_piece):
+    yield TextLine("value", card.shown_value, indent=0, unbroken=True)
+    texts, more = card.list_readings(by_piece=by_piece)
+    for text in texts:
         yield text
         worst = ", ".join(f"'{word}' {logprob}" for word, logprob, _ in text.list_worst())
         yield TextLine("judgment", f"least likely: {worst}", indent=2, unbroken=True)
-    if more := card.describe_further_readings():
+    if more:
         yield TextLine("heading", more, indent=0)
 
 

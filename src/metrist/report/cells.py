@@ -14,6 +14,8 @@ Better = Literal["higher", "lower", "neither"]
 #: How an interval is shown: `41.2 [39.8, 42.5]`, `41.2 ± 1.4` or not at all.
 Intervals = Literal["brackets", "plusminus", "none"]
 
+#: Names in one sentence.
+MAX_NAMED = 6
 #: Shown where there is no number.
 NOT_AVAILABLE = "n/a"
 
@@ -28,17 +30,23 @@ class Cell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    """A score: `41.2`."""
+class _Value:
+    """A cell with one number."""
 
     value: float
+
+    def plain(self) -> float | None:
+        return or_none(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Number(_Value):
+    """A score: `41.2`."""
+
     decimals: int = 3
 
     def __str__(self) -> str:
         return format_number(self.value, self.decimals)
-
-    def plain(self) -> float | None:
-        return or_none(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +102,8 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Share(_Value):
     """A share from 0 to 1: `98.7 %`. Rounding gives neither 100 nor 0 unless the share is exactly 1 or 0."""
-
-    value: float
 
     def __str__(self) -> str:
         if math.isnan(self.value):
@@ -106,9 +112,6 @@ class Share:
         if percent < 0.05:
             return "0.0 %" if percent <= 0 else "0.1 %"
         return f"{min(percent, 99.9) if percent < 100 else percent:.1f} %"
-
-    def plain(self) -> float | None:
-        return or_none(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +131,8 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class PValue:
+class PValue(_Value):
     """A p-value: `.003`, `<.001`."""
-
-    value: float
 
     def __str__(self) -> str:
         if math.isnan(self.value):
@@ -139,9 +140,6 @@ class PValue:
         if self.value < 0.001:
             return "<.001"
         return f"{self.value:.3f}".removeprefix("0")
-
-    def plain(self) -> float | None:
-        return or_none(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +177,14 @@ def shorten(text: str, max_length: int) -> str:
         return text
     tail = (max_length - 1) // 2
     return f"{text[: max_length - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def join_names(names: Sequence[str], limit: int | None = MAX_NAMED) -> str:
+    """`a, b and c`; the last of many are counted, unless there is no limit."""
+    shown = list(names[:limit])
+    if limit is not None and len(names) > limit:
+        return f"{', '.join(shown)} and {len(names) - limit} more"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
 def to_plain(value: Any) -> Any:

@@ -69,7 +69,7 @@ class PlotPanel:
 
 
 def lay_out_panels(
-    drawing: Drawing, titles: Sequence[str], rows: Sequence[str], *, row_height: float, top: float, axis: float
+    drawing: Drawing, titles: Sequence[str], rows: Sequence[str], *, row_height: float, top: float = 0.0
 ) -> Iterator[PlotPanel]:
     """Panels side by side, as many as fit, each with a title above and room for an axis below; the names of the rows
     stand once in each line of panels. Sets the height of the drawing."""
@@ -78,7 +78,7 @@ def lay_out_panels(
     gutter = measure_names(rows, font, 0.34 * style.width)
     across = max(1, min(len(titles), int((style.width - gutter) // (13 * font))))
     width = (style.width - gutter) / across
-    height = row_height * len(rows)
+    height, axis = row_height * len(rows), 2.4 * font
     for number, title in enumerate(titles):
         line, column = divmod(number, across)
         y = top + line * (style.line + height + axis)
@@ -154,7 +154,7 @@ def draw_scores(
     drawing = Drawing(title, style, f"{format_count(len(systems), 'system')} by {', '.join(scores)}; one panel each.")
     row = 1.55 * style.font
     titles = [f"{metric}{ARROWS[better.get(metric)]}" for metric in scores]
-    panels = lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font)
+    panels = lay_out_panels(drawing, titles, systems, row_height=row)
     for (metric, own), panel in zip(scores.items(), panels, strict=True):
         low, high = widen([x for entry in own.values() for x in (entry.value, entry.low, entry.high)])
         panel.across = (min(low, 0.0), max(high, 0.0)) if zero else (low, high)
@@ -184,7 +184,7 @@ def draw_distributions(
     drawing = Drawing("Distributions of the scores", style, description)
     row = (2.2 if len(systems) <= 8 else 1.6) * style.font
     titles = [f"{metric}{ARROWS[better.get(metric)]}" for metric in values]
-    panels = lay_out_panels(drawing, titles, systems, row_height=row, top=0, axis=2.4 * style.font)
+    panels = lay_out_panels(drawing, titles, systems, row_height=row)
     for (metric, by_system), panel in zip(values.items(), panels, strict=True):
         own = {system: array[np.isfinite(array)] for system, array in by_system.items()}
         known = np.concatenate([*own.values(), np.empty(0)])

@@ -83,7 +83,13 @@ class Reading:
 
     def units(self, *, by_piece: bool = False) -> Iterator[tuple[str, float]]:
         """Each word, or each piece, as it is shown, and its log-probability."""
-        parts = list(zip(_add_spaces(self.pieces), self.logprobs, strict=True))
+        pieces = list(self.pieces)
+        if not any(piece[:1].isspace() for piece in pieces):
+            # The tokenizer keeps no spaces and marks the continuation of a word with ##.
+            for n, (before, piece) in enumerate(zip(("", *self.pieces), self.pieces, strict=False)):
+                joined = not before or piece.startswith("##") or _is_unspaced(before[-1:]) or _is_unspaced(piece[:1])
+                pieces[n] = f"{'' if joined else ' '}{piece.removeprefix('##')}"
+        parts = list(zip(pieces, self.logprobs, strict=True))
         if by_piece:
             yield from ((escape_controls(piece), logprob) for piece, logprob in parts)
             return
@@ -107,17 +113,6 @@ class Reading:
             for text, logprob in self.units()
         ]
         return {"label": self.label, "units": units}
-
-
-def _add_spaces(pieces: Sequence[str]) -> Sequence[str]:
-    """Restore spaces between words for tokenizers that keep none and mark the continuation of a word with ##."""
-    if any(piece[:1].isspace() for piece in pieces):
-        return pieces
-    spaced = []
-    for before, piece in zip(("", *pieces), pieces, strict=False):
-        joined = not before or piece.startswith("##") or _is_unspaced(before[-1:]) or _is_unspaced(piece[:1])
-        spaced.append(f"{'' if joined else ' '}{piece.removeprefix('##')}")
-    return spaced
 
 
 def _trim_markers(pieces: Sequence[str]) -> tuple[int, int]:

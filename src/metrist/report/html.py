@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from functools import cache, partial
 from importlib.resources import files
 from itertools import count
@@ -49,19 +48,15 @@ def make_environment(package: str = "metrist.report") -> Environment:
     environment.filters |= {
         "severity": severity_of,
         "describe": partial(describe_error, brief=True),
-        "marked": _mark_text,
         "cell": format_cell,
     }
+    environment.globals["MarkedText"] = MarkedText
     return environment
 
 
 def _clean(value: Any) -> Any:
     """A text with control characters made visible; markup of a template, and SVG, stay as they are."""
     return clean_text(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
-
-
-def _mark_text(text: str, name: str, cut: Mapping[str, Any]) -> MarkedText:
-    return MarkedText(name=name, text=text, **cut)
 
 
 def render(template: str, *, package: str = "metrist.report", **values: Any) -> str:

@@ -69,7 +69,7 @@ def draw_agreement(
     finite = [x for x in ends if math.isfinite(x)]
     domain = _extend_to_tick(min([0.0, *finite]), 1.02 * max([0.1, *finite]))
     row, font = 1.7 * style.font, style.font
-    panels = lay_out_panels(drawing, list(bars), metrics, row_height=row, top=top, axis=2.4 * font)
+    panels = lay_out_panels(drawing, list(bars), metrics, row_height=row, top=top)
     for (aspect, by_metric), panel in zip(bars.items(), panels, strict=True):
         panel.across = domain
         draw_axis(drawing, panel)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from metrist.errors import escape_controls, format_count, label_item
 from metrist.ratings import Error
@@ -43,6 +43,7 @@ _MAX_WORDS = 1500
 _WORDS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+|\s+|[^\w\s]")
 
 NumberedError = tuple[int, Error]
+TextName = Literal["instruction", "source", "output"]
 
 
 def identify_error(error: Error, finder: str) -> Error:
@@ -93,9 +94,10 @@ class OutputCard:
         """The score by the metric that the card is about; None without one."""
         return self.scores[self.by].value if self.by is not None else None
 
-    def describe_value(self, decimals: int) -> str:
+    @property
+    def shown_value(self) -> str:
         """The metric that the card is about, with its score."""
-        return f"{self.by}: {format_number(self.value if self.value is not None else math.nan, decimals)}"
+        return f"{self.by}: {format_number(math.nan if self.value is None else self.value, 3)}"
 
     @property
     def failure(self) -> str | None:
@@ -140,51 +142,31 @@ class OutputCard:
         if PEOPLE in ranks:
             yield PEOPLE, "", ranks[PEOPLE]
 
-    def mark_output(self, changes: Sequence[tuple[int, int]] = (), **cut: Any) -> MarkedText | None:
-        """The output with its errors, and the words that another one does not have; `cut` is for `MarkedText`."""
-        if self.record is None:
+    def mark_text(self, name: TextName, changes: Sequence[tuple[int, int]] = (), **cut: Any) -> MarkedText | None:
+        """The instruction, the source or the output with the errors in it, and the words that another one does not
+        have; None without that text. `cut` is for `MarkedText`."""
+        text = getattr(self.record, name, None)
+        if text is None or not (text or name == "output"):
             return None
         errors, names = self.number_errors()
-        located = locate_errors(errors, "output")
-        return MarkedText(name="output", text=self.record.output, errors=located, by=names, changes=changes, **cut)
+        located = locate_errors(errors, name)
+        return MarkedText(name=name, text=text, errors=located, by=names, changes=changes, **cut)
 
-    def list_context(self, **cut: Any) -> Iterator[MarkedText]:
-        """What the output answers: instruction and source."""
-        yield from self.list_questions(**cut)
-        yield from self.list_sources(**cut)
-
-    def list_questions(self, **cut: Any) -> Iterator[MarkedText]:
-        """The instruction, if there is one."""
-        if self.record and self.record.instruction:
-            yield MarkedText(name="instruction", text=self.record.instruction, **cut)
-
-    def list_sources(self, **cut: Any) -> Iterator[MarkedText]:
-        """The source with the errors in it, if there is one."""
-        record = self.record
-        if record and record.source:
-            errors, names = self.number_errors()
-            yield MarkedText(name="source", text=record.source, errors=locate_errors(errors, "source"), by=names, **cut)
-
-    def list_references(self, count: int | None, **cut: Any) -> Iterator[MarkedText]:
-        """The first `count` references; there may be many."""
+    def list_references(self, count: int | None, **cut: Any) -> tuple[list[MarkedText], str]:
+        """The first `count` references, since there may be many, and how many more there are, in words."""
         references = self.record.references if self.record else ()
+        texts = []
         for number, reference in enumerate(references[:count], 1):
             name = "reference" if len(references) == 1 else f"reference {number}"
-            yield MarkedText(name=name, text=reference, **cut)
+            texts.append(MarkedText(name=name, text=reference, **cut))
+        left = len(references) - len(texts)
+        return texts, f"… and {format_count(left, 'more reference')}" if left else ""
 
-    def describe_further_references(self, count: int | None) -> str:
-        """How many references `list_references` leaves out, if any."""
-        left = len(self.record.references[count:]) if self.record and count is not None else 0
-        return f"… and {format_count(left, 'more reference')}" if left else ""
-
-    def list_readings(self, *, by_piece: bool) -> list[ReadText]:
-        """The first readings of the output, word by word or piece by piece."""
-        return [ReadText(reading, by_piece) for reading in self.readings[:MAX_READINGS]]
-
-    def describe_further_readings(self) -> str:
-        """How many readings `list_readings` leaves out, if any."""
+    def list_readings(self, *, by_piece: bool) -> tuple[list[ReadText], str]:
+        """The first readings of the output, word by word or piece by piece, and how many more there are, in words."""
         left = len(self.readings) - MAX_READINGS
-        return f"… and {left:,} more readings of this output" if left > 0 else ""
+        more = f"… and {left:,} more readings of this output" if left > 0 else ""
+        return [ReadText(reading, by_piece) for reading in self.readings[:MAX_READINGS]], more
 
     def describe_failure(self) -> str:
         """Why metrics have no score of the output."""
@@ -424,7 +406,12 @@ def split_text(text: str, spans: Iterable[tuple[int, int]], *, longest: int | No
         covered = max(covered, end)
     gaps.append((covered, len(text)))
     for start, end in gaps if longest is not None else ():
-        cut_from, cut_to = _find_word_end(text, start + context), _find_word_start(text, end - context)
+        # The gap begins behind a word and ends before one, where a space is near.
+        cut_from, cut_to = start + context, end - context
+        behind = range(cut_from, min(cut_from + _MAX_WORD, len(text)))
+        before = range(cut_to, max(cut_to - _MAX_WORD, 0), -1)
+        cut_from = next((place for place in behind if text[place].isspace()), cut_from)
+        cut_to = next((place for place in before if text[place - 1].isspace()), cut_to)
         if cut_from < cut_to:
             gap = text[cut_from:cut_to]
             if len(gap) > (longest or 0) or gap.count("\n") > _LONG_LINES:
@@ -432,14 +419,6 @@ def split_text(text: str, spans: Iterable[tuple[int, int]], *, longest: int | No
                 yield TextPart(cut_from, cut_to, shown=False)
                 shown_from = cut_to
     yield TextPart(shown_from, len(text), shown=True)
-
-
-def _find_word_end(text: str, start: int) -> int:
-    return next((i for i in range(start, min(start + _MAX_WORD, len(text))) if text[i].isspace()), start)
-
-
-def _find_word_start(text: str, start: int) -> int:
-    return next((i for i in range(start, max(start - _MAX_WORD, 0), -1) if text[i - 1].isspace()), start)
 
 
 def find_changes(first: str, second: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

@@ -53,7 +53,8 @@ class WorstEntry:
 
     def list_questions(self, **cut: Any) -> list[MarkedText]:
         """The instructions of the outputs, each once."""
-        return list({text.text: text for card in self.outputs for text in card.list_questions(**cut)}.values())
+        texts = (card.mark_text("instruction", **cut) for card in self.outputs)
+        return list({text.text: text for text in texts if text}.values())
 
     def list_contexts(self) -> Sequence[OutputCard]:
         """The outputs whose source and references are shown: the first alone where they share them."""
@@ -92,7 +93,13 @@ class WorstOutputs:
             case "text":
                 return self.text()
             case "markdown":
-                return self._markdown()
+                blocks = [f"## {markdown_text(self.title)}"]
+                for lines in self._compose():
+                    blocks += render_markdown(lines)
+                if self.failures:
+                    blocks.append("### Not scored")
+                blocks += [f"- {markdown_text(card.describe_failure())}" for card in self.failures]
+                return "\n\n".join([*blocks, *map(markdown_text, self.notes)])
             case "json":
                 return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
             case "html":
@@ -113,15 +120,6 @@ class WorstOutputs:
             blocks.append(["Not scored:", *(f"  {escape_controls(card.describe_failure())}" for card in self.failures)])
         blocks.append([*map(escape_controls, self.notes), *([LEGEND] if marked else [])])
         return "\n\n".join("\n".join(lines) for lines in blocks if lines)
-
-    def _markdown(self) -> str:
-        blocks = [f"## {markdown_text(self.title)}"]
-        for lines in self._compose():
-            blocks += render_markdown(lines)
-        if self.failures:
-            blocks.append("### Not scored")
-        blocks += [f"- {markdown_text(card.describe_failure())}" for card in self.failures]
-        return "\n\n".join([*blocks, *map(markdown_text, self.notes)])
 
     def _compose(self) -> Iterator[Iterator[CardElement]]:
         for rank, entry in enumerate(self.entries, 1):

@@ -151,6 +151,13 @@ def quote_first_answer(raws: Iterable[str]) -> str:
 
 def build_win_table(rows: Sequence[Any], notes: Sequence[str]) -> Table:
     """Win rates, one row per comparator and system."""
+    undetermined = []
+    for comparator in dict.fromkeys(row.comparator for row in rows if math.isnan(row.strength)):
+        own = [row for row in rows if row.comparator == comparator]
+        why = "every comparison is a tie" if any(row.tied for row in own) else "no pair was judged"
+        if any(row.won for row in own):
+            why = "some systems never lost to others, or never won, ties aside"
+        undetermined.append(f"{comparator}: strengths are not determined: {why}")
     with_failures = any(row.failed for row in rows)
     failed = ["failed", "if lost", "if won"] if with_failures else []
     names = ["won", "tied", "lost", *failed, "strength"]
@@ -172,21 +179,10 @@ def build_win_table(rows: Sequence[Any], notes: Sequence[str]) -> Table:
         ],
         notes=(
             "A tie is half a win. Strength is Bradley and Terry's with ties, on the log scale, ± its standard error.",
-            *(
-                f"{comparator}: strengths are not determined: "
-                f"{_explain_strengths([row for row in rows if row.comparator == comparator])}"
-                for comparator in dict.fromkeys(row.comparator for row in rows if math.isnan(row.strength))
-            ),
+            *undetermined,
             *notes,
         ),
     )
-
-
-def _explain_strengths(rows: Sequence[Any]) -> str:
-    """Why a comparator's strengths are not determined."""
-    if any(row.won for row in rows):
-        return "some systems never lost to others, or never won, ties aside"
-    return "every comparison is a tie" if any(row.tied for row in rows) else "no pair was judged"
 
 
 def build_comparator_table(rows: Sequence[Any], agreements: Sequence[Any]) -> Table:
@@ -196,7 +192,23 @@ def build_comparator_table(rows: Sequence[Any], agreements: Sequence[Any]) -> Ta
         (agreement.comparator, agreement.aspect): Estimate(agreement.value, agreement.low, agreement.high)
         for agreement in agreements
     }
-    flips = "Flips: the share of pairs where the choice changed with the order of the two; such a pair is a tie."
+    notes = []
+    if any(not math.isnan(row.flips) for row in rows):
+        notes.append(
+            "Flips: the share of pairs where the choice changed with the order of the two; such a pair is a tie."
+        )
+    # The number of pairs and the accuracy of a coin, for each comparator where they judged different pairs.
+    for aspect in aspects:
+        shown = [agreement for agreement in agreements if agreement.aspect == aspect and agreement.pairs]
+        miss = "a tie is a miss where people prefer one"
+        share = f"As people, {aspect} ({miss}): the share of pairs where the comparator chose as most people did"
+        if len({(agreement.pairs, agreement.chance) for agreement in shown}) == 1:
+            notes.append(f"{share}, of {shown[0].pairs:,}; a coin would reach {shown[0].chance:.3f}.")
+        elif shown:
+            each = ", ".join(f"{own.comparator} {own.pairs:,} and {own.chance:.3f}" for own in shown)
+            notes.append(
+                f"{share}. Comparators judged different pairs; how many, and what a coin would reach on them: {each}."
+            )
     names = ["pairs", "judged", "ties", "flips", *(f"as people: {aspect}" for aspect in aspects)]
     cost = any("cost" in row.usage for row in rows)
     return Table(
@@ -217,21 +229,5 @@ def build_comparator_table(rows: Sequence[Any], agreements: Sequence[Any]) -> Ta
             ]
             for row in rows
         ],
-        notes=[
-            *([flips] if any(not math.isnan(row.flips) for row in rows) else []),
-            *(note for aspect in aspects for note in _agreement_notes(aspect, agreements)),
-        ],
+        notes=notes,
     )
-
-
-def _agreement_notes(aspect: str, agreements: Sequence[Any]) -> list[str]:
-    """The number of pairs and the accuracy of a coin, for each comparator where they judged different pairs."""
-    shown = [agreement for agreement in agreements if agreement.aspect == aspect and agreement.pairs]
-    if not shown:
-        return []
-    miss = "a tie is a miss where people prefer one"
-    share = f"As people, {aspect} ({miss}): the share of pairs where the comparator chose as most people did"
-    if len({(agreement.pairs, agreement.chance) for agreement in shown}) == 1:
-        return [f"{share}, of {shown[0].pairs:,}; a coin would reach {shown[0].chance:.3f}."]
-    each = ", ".join(f"{agreement.comparator} {agreement.pairs:,} and {agreement.chance:.3f}" for agreement in shown)
-    return [f"{share}. Comparators judged different pairs; how many, and what a coin would reach on them: {each}."]

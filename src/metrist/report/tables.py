@@ -8,6 +8,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from metrist.errors import RunError, did_you_mean, escape_controls
@@ -189,28 +190,29 @@ class TableLayout:
         dropped = {name for text in self.drop for name in split_list(text)}
         _check_names("`drop`", dropped, columns)
         _check_names("`rename`", self.rename, {**columns, **dict.fromkeys(cells)})
-        first, *others = (self._apply(table, dropped) for table in tables)
-        return [replace(first, title=self.caption or first.title, label=self.label or first.label), *others]
-
-    def _apply(self, table: Table, dropped: Iterable[str]) -> Table:
-        kept = [number for number, column in enumerate(table.columns) if column.name not in dropped]
-        if not kept:
-            raise RunError("`drop` leaves no column of the table", code="invalid_value")
         names = self.rename
-        estimates = any(isinstance(cell, Estimate | Marked) for row in table.rows for cell in row)
-        halves = ["± is half the width of the interval."] if estimates and self.intervals == "plusminus" else []
-        columns = [table.columns[number] for number in kept]
-        return replace(
-            table,
+        arranged = []
+        for table in tables:
+            kept = [number for number, column in enumerate(table.columns) if column.name not in dropped]
+            if not kept:
+                raise RunError("`drop` leaves no column of the table", code="invalid_value")
             # A name that the reader chose stands instead of the metric's own in papers, too.
-            columns=[
+            heads = [
                 replace(column, name=names[column.name], title=None) if column.name in names else column
-                for column in columns
-            ],
-            rows=[[self._cell(row[number]) for number in kept] for row in table.rows],
-            notes=[*table.notes, *halves],
-            signatures=[sign._replace(name=names.get(sign.name, sign.name)) for sign in table.signatures],
-        )
+                for column in (table.columns[number] for number in kept)
+            ]
+            estimates = any(isinstance(cell, Estimate | Marked) for row in table.rows for cell in row)
+            halves = ["± is half the width of the interval."] if estimates and self.intervals == "plusminus" else []
+            table = replace(
+                table,
+                columns=heads,
+                rows=[[self._cell(row[number]) for number in kept] for row in table.rows],
+                notes=[*table.notes, *halves],
+                signatures=[sign._replace(name=names.get(sign.name, sign.name)) for sign in table.signatures],
+            )
+            arranged.append(table)
+        first, *others = arranged
+        return [replace(first, title=self.caption or first.title, label=self.label or first.label), *others]
 
     def _cell(self, cell: Any) -> Any:
         if isinstance(cell, str):
@@ -267,11 +269,21 @@ def align_columns(rows: Sequence[Sequence[str]], aligns: Sequence[str], screen: 
     cell gets its own line.
     """
     widths = _fit_widths(rows, screen)
+    lines: list[str] = []
     if widths is None:
-        return _stack_cells(rows)
-    rule = _GAP.join("-" * width for width in widths)
-    head, *body = (_align_row(row, widths, aligns) for row in rows)
-    return [*head, rule, *(line for lines in body for line in lines)]
+        heads, *body = rows
+        indent = max(map(text_width, heads))
+        for row in body:
+            lines += [_align_cell(head, indent, "left") + _GAP + cell for head, cell in zip(heads, row, strict=True)]
+            lines.append("")
+        return lines[:-1]
+    for number, row in enumerate(rows):
+        cells = [[c] if text_width(c) <= width else _fold(c, width) for c, width in zip(row, widths, strict=True)]
+        for line in zip_longest(*cells, fillvalue=""):
+            lines.append(_GAP.join(map(_align_cell, line, widths, aligns)).rstrip())
+        if number == 0:
+            lines.append(_GAP.join("-" * width for width in widths))
+    return lines
 
 
 def text_width(text: str) -> int:
@@ -298,13 +310,6 @@ def _fit_widths(rows: Sequence[Sequence[str]], screen: int | None) -> list[int] 
     return widths
 
 
-def _align_row(row: Sequence[str], widths: Sequence[int], aligns: Sequence[str]) -> list[str]:
-    cells = [[c] if text_width(c) <= width else _fold(c, width) for c, width in zip(row, widths, strict=True)]
-    height = max(map(len, cells))
-    padded = [cell + [""] * (height - len(cell)) for cell in cells]
-    return [_GAP.join(map(_align_cell, line, widths, aligns)).rstrip() for line in zip(*padded, strict=True)]
-
-
 def _fold(cell: str, width: int) -> list[str]:
     lines = [""]
     for word in cell.split():
@@ -320,16 +325,6 @@ def _align_cell(cell: str, width: int, align: str) -> str:
     space = width - text_width(cell)
     left = {"left": 0, "right": space, "center": space // 2}[align]
     return " " * left + cell + " " * (space - left)
-
-
-def _stack_cells(rows: Sequence[Sequence[str]]) -> list[str]:
-    heads, *body = rows
-    indent = max(map(text_width, heads))
-    lines: list[str] = []
-    for row in body:
-        lines += [_align_cell(head, indent, "left") + _GAP + cell for head, cell in zip(heads, row, strict=True)]
-        lines.append("")
-    return lines[:-1]
 
 
 def _render_markdown(table: Table) -> str:
@@ -381,14 +376,11 @@ def _render_csv(table: Table) -> str:
         for key in keys or ("value",):
             heads.append(column.name if key == "value" else f"{column.name} {key}")
             cells.append([value.get(key) if isinstance(value, Mapping) else value for value in values])
-    lines = (csv_line(map(_csv_value, row)) for row in (heads, *zip(*cells, strict=True)))
+    lines = []
+    for row in (heads, *zip(*cells, strict=True)):
+        texts = (escape_controls(value) if isinstance(value, str) else value for value in row)
+        lines.append(csv_line(json.dumps(value) if isinstance(value, bool) else value for value in texts))
     return "".join(lines).removesuffix("\n")
-
-
-def _csv_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return escape_controls(value)
-    return json.dumps(value) if isinstance(value, bool) else value
 
 
 # An underscore inside a word (word_order) needs no escape.

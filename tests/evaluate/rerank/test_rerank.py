@@ -322,8 +322,8 @@ def write_lines(path: Path, rows: Sequence[Any]) -> Path:
 def test_choices_do_not_depend_on_the_executor_or_on_how_the_input_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     records = make_records(items=9)
     alone = [choice.to_row() for choice in metrist.rerank(records, "ter", mbr="chrf", k=3)]
-    monkeypatch.setattr("metrist.evaluate.rerank.scoring.SHARD_SIZE", 1)
-    monkeypatch.setattr("metrist.evaluate.rerank.mbr._PAIRS_AT_ONCE", 1)
+    monkeypatch.setattr("metrist.evaluate.rerank.items.SHARD_SIZE", 1)
+    monkeypatch.setattr("metrist.evaluate.rerank.item_metrics._PAIRS_AT_ONCE", 1)
     for executor in ("serial", "processes"):
         reranked = metrist.rerank(records, "ter", mbr="chrf", k=3, executor=executor)
         assert [choice.to_row() for choice in reranked] == alone

@@ -15,7 +15,7 @@ import metrist
 from error_codes import raises_code
 from metrist import Record
 from metrist.errors import InputError, RunError
-from metrist.evaluate.rerank.rows import ItemReader
+from metrist.evaluate.rerank.items import ItemReader
 
 
 class Quality(metrist.Metric):
@@ -104,7 +104,7 @@ def test_a_stopped_call_goes_on_from_the_tasks_that_are_done(tmp_path: Path, mon
                 raise ValueError("stop")
             return record.extra["quality"]
 
-    monkeypatch.setattr("metrist.evaluate.rerank.scoring.SHARD_SIZE", 1)
+    monkeypatch.setattr("metrist.evaluate.rerank.items.SHARD_SIZE", 1)
     source, out = tmp_path / "in.jsonl", tmp_path / "best.jsonl"
     rows = [{"item": r.item, "output": r.output, **r.extra} for r in ITEMS]
     source.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -142,7 +142,7 @@ def test_scores_that_changed_on_disk_are_not_believed(tmp_path: Path, monkeypatc
                 raise ValueError("stop")
             return float(len(record.output))
 
-    monkeypatch.setattr("metrist.evaluate.rerank.scoring.SHARD_SIZE", 1)
+    monkeypatch.setattr("metrist.evaluate.rerank.items.SHARD_SIZE", 1)
     source, out, log = tmp_path / "in.jsonl", tmp_path / "best.jsonl", tmp_path / ".best.jsonl.scores"
     rows = [{"item": item, "output": output} for item, output in (("1", "a"), ("1", "bb"), ("2", "c"), ("2", "stop"))]
     source.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

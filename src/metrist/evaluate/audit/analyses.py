@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from typing import Any
 
@@ -21,7 +22,7 @@ from metrist.io.reader import Reader, check_keywords
 from metrist.llm import base
 from metrist.llm.base import LLM
 from metrist.llm.estimate import PLACEHOLDER, CallEstimate, current_estimate, estimate_calls
-from metrist.llm.messages import Completion, Message, Sampling
+from metrist.llm.messages import Message, Sampling
 from metrist.metrics.base import Metric, Shard
 from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.span_alignment import is_grounded
@@ -78,11 +79,14 @@ def _check_analyses(
     fenced = [fence_texts(parts) for parts in texts]
     prompts = [fill_template(template, reminder=REMINDER, material=part.text, mark=part.mark) for part in fenced]
     answers = ask_llm(second, [(Message("user", prompt),) for prompt in prompts], Sampling())
-    verdicts = [
-        _parse_verdict(answer, fence.mark, [part.text for part in parts])
-        for answer, fence, parts in zip(answers, fenced, texts, strict=True)
-    ]
-    return dict(zip(analyses, verdicts, strict=True)), sum_usage(answers)
+    verdicts: dict[int, bool | None] = dict.fromkeys(analyses)
+    for number, answer, fence, parts in zip(analyses, answers, fenced, texts, strict=True):
+        if answer.failure is None:
+            with suppress(UnparsableAnswer):
+                grades = parse_grades(answer.text, [_MADE_UP], fence.mark, [part.text for part in parts])
+                level = grades.levels.get(_MADE_UP.name)
+                verdicts[number] = None if level is None else bool(level.value)
+    return verdicts, sum_usage(answers)
 
 
 def _build_made_up(
@@ -190,7 +194,6 @@ def _draw_by_task(reader: Reader, outputs: int) -> list[Record]:
             by_task.setdefault(record.task, []).append(record)
     if not by_task:
         raise RunError(f"{', '.join(reader.names) or 'the input'}: none of the rows has an output", code="no_data")
-
     return [record for own in by_task.values() for record in sorted(own, key=hash_record)[:outputs]]
 
 
@@ -202,14 +205,3 @@ def _write_error(error: Error) -> WrittenError:
         severity=(error.severity or "").capitalize(),
         penalty=error.penalty,
     )
-
-
-def _parse_verdict(answer: Completion, mark: str, texts: Sequence[str]) -> bool | None:
-    if answer.failure is not None:
-        return None
-    try:
-        grades = parse_grades(answer.text, [_MADE_UP], mark, texts)
-    except UnparsableAnswer:
-        return None
-    level = grades.levels.get(_MADE_UP.name)
-    return None if level is None else bool(level.value)

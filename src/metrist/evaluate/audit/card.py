@@ -100,8 +100,21 @@ class JudgeCard:
 
     @property
     def verdict(self) -> str:
-        """What the audit found, in a sentence."""
-        return describe_problems(self.findings)
+        """What the audit found, in a sentence: the problems in plain words, or how many checks found none."""
+        problems = [_describe_problem(finding) for finding in self.findings if finding.verdict == "found"]
+        checks = sum(finding.verdict in ("found", "not found") for finding in self.findings)
+        others = {
+            "unclear": sum(map(_is_unclear, self.findings)),
+            "not measured": sum(finding.verdict == "not measured" for finding in self.findings),
+        }
+        listed = ", ".join(f"{count} {what}" for what, count in others.items() if count)
+        rest = f" ({listed})" if listed else ""
+        if not checks:
+            return f"Nothing could be checked{rest}."
+        if not problems:
+            return f"No problem found in {format_count(checks, 'check')}{rest}."
+        count = f"{format_count(len(problems), 'problem')} in {format_count(checks, 'check')}"
+        return f"{count}{rest}: {'; '.join(problems)}."
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -261,24 +274,6 @@ class _Counted:
 
     def plain(self) -> int:
         return self.number
-
-
-def describe_problems(findings: Sequence[Finding]) -> str:
-    """The verdict of a card in a sentence: the problems in plain words, or how many checks found none."""
-    problems = [_describe_problem(finding) for finding in findings if finding.verdict == "found"]
-    checks = sum(finding.verdict in ("found", "not found") for finding in findings)
-    others = {
-        "unclear": sum(map(_is_unclear, findings)),
-        "not measured": sum(finding.verdict == "not measured" for finding in findings),
-    }
-    listed = ", ".join(f"{count} {what}" for what, count in others.items() if count)
-    rest = f" ({listed})" if listed else ""
-    if not checks:
-        return f"Nothing could be checked{rest}."
-    if not problems:
-        return f"No problem found in {format_count(checks, 'check')}{rest}."
-    count = f"{format_count(len(problems), 'problem')} in {format_count(checks, 'check')}"
-    return f"{count}{rest}: {'; '.join(problems)}."
 
 
 def _is_unclear(finding: Finding) -> bool:

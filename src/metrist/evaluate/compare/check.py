@@ -34,9 +34,9 @@ from metrist.metrics.base import Metric
 from metrist.names import encode_names, list_distinct, select_names
 from metrist.report.tables import Change, Column, Number, PValue, Share, Table, escape_controls, or_none, shorten
 from metrist.run.results import Results
-from metrist.scores import FailureKind, take_stats
+from metrist.scores import FailureKind
 from metrist.settings import checks_types
-from metrist.stats.resampling import PairTest, Test, pair_tests, pool_rows, smallest_p
+from metrist.stats.resampling import PairTest, Test, pair_tests, smallest_p
 from metrist.stats.significance import holm
 
 CheckKind = Literal["minimum", "maximum", "coverage", "regression", "missing", "input"]
@@ -287,20 +287,6 @@ def _missing(system: str, metric: str, requirement: str, why: str) -> Verdict:
     )
 
 
-def _score_system(
-    results: Results, metric: Metric, system: str, excused: NDArray[np.bool_] | None = None
-) -> tuple[float, float]:
-    """A system's pooled score, NaN if no output has a score, and its coverage, of outputs that are not excused."""
-    scores = results[metric].scores
-    own = select_names(encode_names(results.systems), {system})
-    scored = own[~np.isnan(scores.values[own])]
-    if not len(scored):
-        return math.nan, 0.0
-    stats = take_stats(scores, scored).astype(np.float64)
-    needed = len(own) if excused is None else len(own) - int(np.count_nonzero(excused[own]))
-    return float(pool_rows(stats[None], metric.pool)[0]), len(scored) / needed
-
-
 def _check_thresholds(
     results: Results, systems: Sequence[str], minimum: Mapping[str, float], maximum: Mapping[str, float]
 ) -> tuple[list[Verdict], list[str]]:
@@ -310,10 +296,9 @@ def _check_thresholds(
         sign, side = (">=", "below") if kind == "minimum" else ("<=", "above")
         for name, threshold in limits.items():
             metric = find_metric(results.metrics, name, results.unfinished)
-            scores = []
+            pooled = {row.system: row for row in results.system_scores(draws=0, metrics=[metric])}
             for system in systems:
-                score, coverage = _score_system(results, metric, system)
-                scores.append(score)
+                score = pooled[system].value
                 observed = Number(score, choose_decimals(metric, score))
                 # Comparisons with NaN are false, so a system without a score never passes.
                 passed = score >= threshold if kind == "minimum" else score <= threshold
@@ -330,12 +315,12 @@ def _check_thresholds(
                         passed=passed,
                         requirement=f"{sign} {threshold:g}",
                         observed=observed,
-                        coverage=coverage,
+                        coverage=pooled[system].coverage,
                         why=why,
                         value=score,
                     )
                 )
-            known = [score for score in scores if not math.isnan(score)]
+            known = [score for system in systems if not math.isnan(score := pooled[system].value)]
             if note := warn_off_scale(metric, kind, threshold, float(np.median(known)) if known else math.nan):
                 notes.append(note)
     return verdicts, notes
@@ -353,14 +338,18 @@ def _check_coverage(
     """A verdict per metric and system; without a minimal coverage, `own` of the metric or `everywhere`, only failures,
     but for `checked` metrics without any score, which fail anyway. `excused` marks outputs that need no score."""
     checked_labels = {metric.label for metric in checked}
+    named = encode_names(results.systems)
     verdicts = []
     for metric in {metric.label: metric for metric in metrics}.values():
-        failures = results[metric].scores.failures
+        values, failures = results[metric].values, results[metric].scores.failures
         least = own.get(metric.label, everywhere)
         minimum = 1.0 if least is None else least
         outputs = excused.get(metric.label) if least is None else None
         for system in systems:
-            _, coverage = _score_system(results, metric, system, outputs)
+            own_rows = select_names(named, {system})
+            scored = int(np.count_nonzero(~np.isnan(values[own_rows])))
+            needed = len(own_rows) - (0 if outputs is None else int(np.count_nonzero(outputs[own_rows])))
+            coverage = scored / needed if scored else 0.0
             passed = coverage >= minimum and coverage > 0
             if least is None and (passed or (coverage == 0 and metric.label in checked_labels)):
                 continue

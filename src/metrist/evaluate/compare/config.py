@@ -209,8 +209,7 @@ def run_config(
 
     config = read_config(path)
     if not allow_import:
-        _check_addresses(config)
-        _check_targets(config)
+        _refuse_reach(config)
     metrics = build_all(config.metrics, allow_import=allow_import)
     _check_metric_names(config, metrics)
     reader = _read_input(config)
@@ -222,16 +221,25 @@ def run_config(
         options["max_cost"] = min(options["max_cost"], user_limit)
     executor = resolve_executor(config.executor, config.workers)
     results = score(reader, metrics, progress=progress, executor=executor, out=config.output, **options)
+    report = None
+    if config.check is not None:
+        limits = {_ARGUMENTS.get(key, key): value for key, value in config.check.items()}
+        junit = limits.pop("junit", None)
+        report = check(results, **{**limits, "against": baseline})
+        if junit is not None:
+            with atomic_write(junit) as file:
+                file.write(report.junit())
     return ConfigResult(
         results=results,
         comparison=None if config.compare is None else compare(results, **config.compare),
-        report=None if config.check is None else _run_check(results, config.check, baseline),
+        report=report,
         skipped=reader.skipped.count,
     )
 
 
-def _check_addresses(config: Config) -> None:
-    """Refuse addresses in a stranger's file: of stores, and of Ray clusters, which are sent texts and code."""
+def _refuse_reach(config: Config) -> None:
+    """Refuse what a stranger's file must not reach: addresses of stores, and of Ray clusters, which are sent texts and
+    code; and places to write that are not below its folder or the current one. Links are followed."""
     kind, _, cluster = (config.executor or "").partition(":")
     baseline = (config.check or {}).get("against")
     addresses = {
@@ -247,10 +255,6 @@ def _check_addresses(config: Config) -> None:
                 "`allow_import`",
                 code="untrusted",
             )
-
-
-def _check_targets(config: Config) -> None:
-    """Refuse to write where a stranger's file says: only below its folder and the current one. Links are followed."""
     places = [os.path.realpath(place) for place in (config.path.parent, os.curdir)]
     targets = {
         "output": config.output,
@@ -309,12 +313,3 @@ def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
         known = metric.metric.aspect_parts if isinstance(metric, PartMetric) else {}
         if isinstance(metric, PartMetric) and metric.part not in known and (hint := did_you_mean(metric.part, known)):
             raise RunError(f"{metric.metric.label} has no aspect {metric.part!r}{hint}", code="unknown_name")
-
-
-def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | str | None) -> CheckReport:
-    options = {_ARGUMENTS.get(key, key): value for key, value in settings.items() if key not in ("against", "junit")}
-    report = check(results, against=baseline, **options)
-    if "junit" in settings:
-        with atomic_write(settings["junit"]) as file:
-            file.write(report.junit())
-    return report

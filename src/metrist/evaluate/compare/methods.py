@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from metrist.errors import MetristError, RunError, SpecError, escape_controls, format_count, unknown_name
+from metrist.errors import MetristError, RunError, SpecError, agree, escape_controls, format_count, unknown_name
 from metrist.evaluate.compare.comparison import open_runs, plan_comparison
 from metrist.evaluate.compare.results import TEST_CITATIONS, TEST_NAMES, ComparisonPlan, Marks
 from metrist.evaluate.plans import ComparisonTest
@@ -27,6 +27,7 @@ from metrist.metrics.base import Metric
 from metrist.metrics.cards import citation_keys, name_in_papers, short_citation
 from metrist.models.weights import SHIPPED, distribution_name
 from metrist.names import encode_names, select_names, take_names
+from metrist.report.cells import join_names
 from metrist.report.scores import sign_metrics
 from metrist.report.tables import escape_latex, escape_markdown
 from metrist.run.loading import UnavailableMetric
@@ -175,8 +176,13 @@ def _describe_metrics(write: _PaperWriter, runs: Sequence[Results], metrics: Seq
         spec, facts = read_signature(signature)
         text, name = metric.text, name_in_papers(metric)
         if spec is not None and (llms := list(_find_llms(spec))):
-            text = spec.name if isinstance(metric, UnavailableMetric) else str(_without_llms(metric.spec))
-            described = _join([write.text(_describe_llm(owner, llm)) for owner, llm in llms])
+            text = spec.name
+            if not isinstance(metric, UnavailableMetric):
+                # LLMs are described by themselves: addresses of servers are private.
+                nested = {key for key, _ in _list_inner_specs(metric.spec)}
+                shown = {key: value for key, value in metric.spec.settings.items() if key not in nested}
+                text = str(Spec(metric.spec.name, shown))
+            described = join_names([write.text(_describe_llm(owner, llm)) for owner, llm in llms], None)
             verb = "asks" if len(llms) == 1 else "asks, in this order,"
             requests.append(f"{write.text(name)} {verb} {described}.")
         details = [write.code(text), *map(write.text, _list_models(metric, spec, signature))]
@@ -188,7 +194,7 @@ def _describe_metrics(write: _PaperWriter, runs: Sequence[Results], metrics: Seq
             elif fact != "metrist":
                 details.append(write.text(f"{fact} {value}"))
         phrases.append(write.describe(name, citation_keys(metric), details))
-    yield f"The {'metric is' if len(metrics) == 1 else 'metrics are'} {_join(phrases)}."
+    yield f"The {'metric is' if len(metrics) == 1 else 'metrics are'} {join_names(phrases, None)}."
     yield from requests
 
 
@@ -203,7 +209,8 @@ def _describe_scores(
     means = [metric for metric in metrics if pools_to_mean(metric)]
     pooled = [write.text(name_in_papers(m)) for m in metrics if not pools_to_mean(m)]
     if pooled:
-        whole = f"{_join(pooled)} {'is' if len(pooled) == 1 else 'are'} computed over all outputs of a system at once"
+        are = agree(len(pooled), "is", "are")
+        whole = f"{join_names(pooled, None)} {are} computed over all outputs of a system at once"
         yield f"{whole}; the other scores of a system are means over its outputs." if means else f"{whole}."
     else:
         yield "Scores of a system are means over its outputs."
@@ -303,12 +310,6 @@ def _find_models(spec: Spec) -> Iterator[tuple[str, str]]:
             yield from _find_models(inner)
 
 
-def _without_llms(spec: Spec) -> Spec:
-    """The metric's text without its LLMs, which are described by themselves: addresses of servers are private."""
-    nested = {name for name, _ in _list_inner_specs(spec)}
-    return Spec(spec.name, {name: value for name, value in spec.settings.items() if name not in nested})
-
-
 def _describe_llm(settings: Mapping[str, Any], llm: Spec) -> str:
     """An LLM by its model and the sampling; the server's address and keys stay out."""
     details = [llm.name] if "model" in llm.settings else []
@@ -317,8 +318,3 @@ def _describe_llm(settings: Mapping[str, Any], llm: Spec) -> str:
     if "max_tokens" in settings:
         details.append(f"at most {format_count(settings['max_tokens'], 'token')} per answer")
     return f"{llm.settings.get('model', llm.name)} ({', '.join(details)})"
-
-
-def _join(parts: Sequence[str]) -> str:
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last

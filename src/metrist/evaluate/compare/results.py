@@ -86,13 +86,18 @@ class Contest:
     testable: bool = True
 
     @property
+    def tested(self) -> bool:
+        """Whether there are p-values: the metric has scored both systems on some items."""
+        return not any(map(np.isnan, self.adjusted.values()))
+
+    @property
     def verdict(self) -> str:
         """The winner's name, or why there is none."""
         if self.winner is not None:
             return self.winner
         if self.metric.higher_is_better is None:
             return "(descriptive)"
-        if any(map(np.isnan, self.adjusted.values())):
+        if not self.tested:
             return "not tested"
         return "not separated" if self.testable else f"cannot be separated with {format_count(self.items, 'item')}"
 
@@ -136,12 +141,101 @@ class Comparison:
 
     def table(self) -> Table:
         """One row per metric and pair."""
-        return _make_pair_table(self)
+        tests = self.plan.tests
+        # A paper has the scores in the table of systems, and the better one in bold.
+        outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
+        numeric = [Column(name, "right") for name in ("A - B", *(_TEST_COLUMNS[test] for test in tests))]
+        metrics = {metric.label: score_column(metric, name_in_papers) for metric in self.metrics}
+        rows = []
+        for contest in self.contests:
+            result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
+            rows.append(
+                [
+                    NameCell(contest.metric.label, column=metrics[contest.metric.label]),
+                    *(NameCell(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
+                    Count(contest.items),
+                    Number(result.first, decimals),
+                    Number(result.second, decimals),
+                    Change(result.difference, result.low, result.high, decimals),
+                    *(PValue(contest.adjusted[test]) for test in tests),
+                    contest.verdict,
+                ]
+            )
+        pairs = count_pairs(self.contests)
+        how = " and ".join(TEST_NAMES[test] for test in tests)
+        both = "both p-values are" if len(tests) > 1 else "the p-value is"
+        corrected = f", Holm-corrected over the {pairs:,} pairs of each metric" if pairs > 1 else ""
+        notes = [
+            f"A - B with its 95 % bootstrap interval; p-values of {how} are two-sided, from {self.plan.draws:,} "
+            f"draws{corrected}.",
+            f"A system is named as better when {both} at most {self.plan.alpha:g}.",
+        ]
+        if lower := dict.fromkeys(c.metric.label for c in self.contests if c.metric.higher_is_better is False):
+            notes.append(f"Lower is better: {', '.join(lower)}.")
+        if left_out := max((contest.left_out - contest.separated for contest in self.contests), default=0):
+            notes.append(
+                f"Items missing or failed for one of the two systems are left out: up to {left_out} of a pair."
+            )
+        return Table(
+            title="Which system is better",
+            columns=[*map(Column, ("metric", "A", "B")), *outside, *numeric, Column("better", in_latex=False)],
+            rows=rows,
+            notes=notes,
+            remarks=_table_remarks(self),
+            signatures=_sign(self),
+        )
 
     def system_table(self, marks: Marks | None = None) -> Table:
         """One row per system and one column per metric, with marks of significance: by default letters, or daggers
         where each system was compared with a baseline only."""
-        return _make_system_table(self, marks)
+        plan, metrics = self.plan, self.metrics
+        marks = plan.choose_marks(marks)
+        systems = list(self.scores)
+        columns: list[list[Marked]] = []
+        complete = True
+        for number, metric in enumerate(metrics):
+            scores = {system: own[number] for system, own in self.scores.items()}
+            own_marks = _mark_systems(metric, scores, self, marks)
+            complete &= own_marks is not None
+            decimals = choose_decimals(metric, *(score.value for score in scores.values() if np.isfinite(score.value)))
+            room = max(map(len, (own_marks or {}).values()), default=0)
+            best = _find_unbeaten(metric, scores, self)
+            columns.append(
+                [
+                    Marked(
+                        Estimate(s.value, s.low, s.high, decimals, "none"),
+                        (own_marks or {}).get(s.system, ""),
+                        room,
+                        None if best is None else s.system in best,
+                    )
+                    for s in scores.values()
+                ]
+            )
+        tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
+        how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
+        notes, remarks = list[str](), list[str]()
+        if marks == "letters":
+            notes.append(f"Systems that share a letter do not differ significantly by the metric ({how}).")
+            if not complete:
+                remarks.append("Too many groups for letters: see the list of pairs.")
+        elif marks == "daggers" and plan.baseline is None:
+            notes.append(f"† significantly worse than the best system ({how}).")
+        elif marks == "daggers":
+            notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
+        if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
+            notes.append(f"Lower is better: {', '.join(lower)}.")
+        if any(contest.left_out for contest in self.contests):
+            notes.append(
+                "Scores are of all outputs that have one; a pair is tested on the items that both systems share."
+            )
+        return Table(
+            title="System scores",
+            columns=[Column("system"), *(score_column(metric, name_in_papers) for metric in metrics)],
+            rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
+            notes=notes,
+            remarks=[*remarks, *_table_remarks(self)],
+            signatures=_sign(self),
+        )
 
     def bibliography(self, marks: Marks | None = None) -> str:
         """What to cite for the metrics, the tests and the marks of significance, as BibTeX; what `describe_methods`
@@ -180,86 +274,6 @@ class Comparison:
         return self.table().render("html")
 
 
-def _make_pair_table(comparison: Comparison) -> Table:
-    tests = comparison.plan.tests
-    # A paper has the scores in the table of systems, and the better one in bold.
-    outside = [Column(name, "right", in_latex=False) for name in ("items", "score A", "score B")]
-    numeric = [Column(name, "right") for name in ("A - B", *(_TEST_COLUMNS[test] for test in tests))]
-    metrics = {metric.label: score_column(metric, name_in_papers) for metric in comparison.metrics}
-    rows = []
-    for contest in comparison.contests:
-        result, decimals = contest.test, choose_decimals(contest.metric, contest.test.first, contest.test.second)
-        rows.append(
-            [
-                NameCell(contest.metric.label, column=metrics[contest.metric.label]),
-                *(NameCell(system, strong=system == contest.winner) for system in (contest.first, contest.second)),
-                Count(contest.items),
-                Number(result.first, decimals),
-                Number(result.second, decimals),
-                Change(result.difference, result.low, result.high, decimals),
-                *(PValue(contest.adjusted[test]) for test in tests),
-                contest.verdict,
-            ]
-        )
-    return Table(
-        title="Which system is better",
-        columns=[*map(Column, ("metric", "A", "B")), *outside, *numeric, Column("better", in_latex=False)],
-        rows=rows,
-        notes=_table_notes(comparison),
-        remarks=_table_remarks(comparison),
-        signatures=_sign(comparison),
-    )
-
-
-def _make_system_table(comparison: Comparison, marks: Marks | None) -> Table:
-    plan, metrics = comparison.plan, comparison.metrics
-    marks = plan.choose_marks(marks)
-    systems = list(comparison.scores)
-    columns: list[list[Marked]] = []
-    complete = True
-    for number, metric in enumerate(metrics):
-        scores = {system: own[number] for system, own in comparison.scores.items()}
-        own_marks = _mark_systems(metric, scores, comparison, marks)
-        complete &= own_marks is not None
-        decimals = choose_decimals(metric, *(score.value for score in scores.values() if np.isfinite(score.value)))
-        room = max(map(len, (own_marks or {}).values()), default=0)
-        best = _find_unbeaten(metric, scores, comparison)
-        columns.append(
-            [
-                Marked(
-                    Estimate(s.value, s.low, s.high, decimals, "none"),
-                    (own_marks or {}).get(s.system, ""),
-                    room,
-                    None if best is None else s.system in best,
-                )
-                for s in scores.values()
-            ]
-        )
-    tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
-    how = f"{tests}, Holm-corrected, alpha {plan.alpha:g}"
-    notes, remarks = list[str](), list[str]()
-    if marks == "letters":
-        notes.append(f"Systems that share a letter do not differ significantly by the metric ({how}).")
-        if not complete:
-            remarks.append("Too many groups for letters: see the list of pairs.")
-    elif marks == "daggers" and plan.baseline is None:
-        notes.append(f"† significantly worse than the best system ({how}).")
-    elif marks == "daggers":
-        notes.append(f"† significantly better than {plan.baseline}, ‡ significantly worse ({how}).")
-    if lower := [metric.label for metric in metrics if metric.higher_is_better is False]:
-        notes.append(f"Lower is better: {', '.join(lower)}.")
-    if any(contest.left_out for contest in comparison.contests):
-        notes.append("Scores are of all outputs that have one; a pair is tested on the items that both systems share.")
-    return Table(
-        title="System scores",
-        columns=[Column("system"), *(score_column(metric, name_in_papers) for metric in metrics)],
-        rows=[[system, *(column[row] for column in columns)] for row, system in enumerate(systems)],
-        notes=notes,
-        remarks=[*remarks, *_table_remarks(comparison)],
-        signatures=_sign(comparison),
-    )
-
-
 def _mark_systems(
     metric: Metric, scores: Mapping[str, SystemScore], comparison: Comparison, marks: Marks
 ) -> dict[str, str] | None:
@@ -269,7 +283,7 @@ def _mark_systems(
     order = _order_systems(metric, scores)
     if marks == "letters":
         # What was not tested does not differ either: a letter would say more than is known.
-        tested = {s for c in held if not any(map(np.isnan, c.adjusted.values())) for s in (c.first, c.second)}
+        tested = {system for contest in held if contest.tested for system in (contest.first, contest.second)}
         order = [system for system in order if system in tested]
         different = np.zeros((len(order), len(order)), dtype=np.bool_)
         for contest in contests:
@@ -306,23 +320,6 @@ def _find_unbeaten(metric: Metric, scores: Mapping[str, SystemScore], comparison
         system for c in comparison.contests if c.metric is metric and c.winner == best for system in (c.first, c.second)
     }
     return {best, *(set(scores) - beaten)}
-
-
-def _table_notes(comparison: Comparison) -> list[str]:
-    plan, contests, pairs = comparison.plan, comparison.contests, count_pairs(comparison.contests)
-    tests = " and ".join(TEST_NAMES[test] for test in plan.tests)
-    both = "both p-values are" if len(plan.tests) > 1 else "the p-value is"
-    corrected = f", Holm-corrected over the {pairs:,} pairs of each metric" if pairs > 1 else ""
-    notes = [
-        f"A - B with its 95 % bootstrap interval; p-values of {tests} are two-sided, from {plan.draws:,} "
-        f"draws{corrected}.",
-        f"A system is named as better when {both} at most {plan.alpha:g}.",
-    ]
-    if lower := dict.fromkeys(c.metric.label for c in contests if c.metric.higher_is_better is False):
-        notes.append(f"Lower is better: {', '.join(lower)}.")
-    if left_out := max((contest.left_out - contest.separated for contest in contests), default=0):
-        notes.append(f"Items missing or failed for one of the two systems are left out: up to {left_out} of a pair.")
-    return notes
 
 
 def _table_remarks(comparison: Comparison) -> list[str]:
@@ -400,6 +397,11 @@ class PairRecord:
     @property
     def metrics(self) -> int:
         return len(self.wins) + len(self.losses) + len(self.undecided)
+
+    @property
+    def untested(self) -> list[Contest]:
+        """Those of the undecided contests that have no p-value."""
+        return [contest for contest in self.undecided if not contest.tested]
 
     @property
     def lead(self) -> int:

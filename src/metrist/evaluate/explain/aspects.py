@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from metrist.errors import ModelError, RunError
@@ -64,8 +63,20 @@ def draft_aspects(task: str, llm: str | LLM) -> AspectDraft:
         output=_clean_text(answer.get("output")) or "output",
         instruction=_clean_text(answer.get("instruction")) or task.strip(),
     )
-    notes = tuple(_review_draft(candidates, chosen, aspects))
-    return AspectDraft(table=table, candidates=candidates, llm=str(client), notes=notes)
+    notes = []
+    if len(candidates) != CANDIDATES:
+        notes.append(f"{CANDIDATES} candidates were requested, the LLM gave {len(candidates)}.")
+    if not FEWEST <= len(aspects) <= MOST:
+        notes.append(f"{FEWEST} to {MOST} aspects were requested, the LLM gave {len(aspects)}.")
+    defined = {aspect.name.lower() for aspect in aspects}
+    if undefined := [name for name in chosen if name.lower() not in defined]:
+        notes.append(f"Chosen, but not defined: {', '.join(undefined)}.")
+    notes += [
+        f"{aspect.name} has {len(aspect.errors)} typical errors of {ERRORS}."
+        for aspect in aspects
+        if len(aspect.errors) != ERRORS
+    ]
+    return AspectDraft(table=table, candidates=candidates, llm=str(client), notes=tuple(notes))
 
 
 def estimate_aspects(task: str, llm: str | LLM) -> CallEstimate:
@@ -141,23 +152,6 @@ def _parse_aspects(answer: dict[str, Any]) -> tuple[ErrorAspect, ...]:
             f"the answer defines no aspect, got {json.dumps(answer)[:200]}: try another LLM", code="invalid_value"
         )
     return tuple(aspects.values())
-
-
-def _review_draft(candidates: Sequence[str], chosen: Sequence[str], aspects: Sequence[ErrorAspect]) -> list[str]:
-    notes = []
-    if len(candidates) != CANDIDATES:
-        notes.append(f"{CANDIDATES} candidates were requested, the LLM gave {len(candidates)}.")
-    if not FEWEST <= len(aspects) <= MOST:
-        notes.append(f"{FEWEST} to {MOST} aspects were requested, the LLM gave {len(aspects)}.")
-    defined = {aspect.name.lower() for aspect in aspects}
-    if undefined := [name for name in chosen if name.lower() not in defined]:
-        notes.append(f"Chosen, but not defined: {', '.join(undefined)}.")
-    notes += [
-        f"{aspect.name} has {len(aspect.errors)} typical errors of {ERRORS}."
-        for aspect in aspects
-        if len(aspect.errors) != ERRORS
-    ]
-    return notes
 
 
 def _clean_text(value: Any) -> str:

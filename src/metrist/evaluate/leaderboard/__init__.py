@@ -1,6 +1,5 @@
 """`leaderboard`: many systems in one order, from choices between their outputs or from scores."""
 
-from metrist.evaluate.leaderboard.board import Leaderboard, Standing, leaderboard
-from metrist.evaluate.leaderboard.page import build_page
+from metrist.evaluate.leaderboard.board import Leaderboard, Standing, build_page, leaderboard
 
 __all__ = ["Leaderboard", "Standing", "build_page", "leaderboard"]

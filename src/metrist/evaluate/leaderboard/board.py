@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from metrist._version import __version__
 from metrist.errors import RunError, format_count
 from metrist.evaluate.leaderboard.folder import (
     Snapshot,
@@ -30,12 +31,16 @@ from metrist.evaluate.meta.join import join
 from metrist.evaluate.plans import LeaderboardSettings, list_units
 from metrist.io.reader import check_keywords
 from metrist.report.cells import or_none
+from metrist.report.figures import PlotValue, draw_history, draw_scores
+from metrist.report.page import Block, FigureBlock, Fold, Report, Section, TableBlock
+from metrist.report.svg import SERIES
 from metrist.report.tables import Column, Count, Estimate, Number, Table, name_columns
 from metrist.settings import checks_types, select_arguments
 from metrist.stats import Floats
 from metrist.stats.controls import ControlledFit, fit_controlled
-from metrist.stats.preferences import BradleyTerry, bootstrap_standings, bradley_terry, shares_won
+from metrist.stats.preferences import BradleyTerry, Preferences, bootstrap_standings, bradley_terry, shares_won
 from metrist.stats.resampling import interval
+from metrist.stats.samples import number_groups
 from metrist.stats.standings import rank_ranges, votes_needed
 
 _ABOUT = "Strength: Bradley and Terry's with ties (Davidson 1970), on the log scale, with mean 0; a tie is half a win."
@@ -133,6 +138,26 @@ class Leaderboard:
             f"seed {self.settings.seed}.",
             "More votes: how many between a system and the next one would tell the two apart, if their strengths stay.",
         ]
+        rows = []
+        for own in self.standings:
+            rank = f"{own.rank}"
+            if own.best_rank < own.worst_rank:
+                rank += f" ({own.best_rank:.0f}–{own.worst_rank:.0f})"
+            equal = [Estimate(own.controlled_win_rate, own.controlled_low, own.controlled_high)]
+            needed = "" if math.isnan(own.needed) else "∞" if math.isinf(own.needed) else f"{own.needed:,.0f}"
+            rows.append(
+                [
+                    rank,
+                    own.system,
+                    Estimate(own.strength, own.low, own.high, 2),
+                    Estimate(own.win_rate, own.win_low, own.win_high),
+                    *(equal if self.controls else []),
+                    Count(own.won),
+                    Count(own.tied),
+                    Count(own.lost),
+                    needed,
+                ]
+            )
         return Table(
             title=f"Leaderboard by {self.by}",
             columns=[
@@ -140,7 +165,7 @@ class Leaderboard:
                 Column("system"),
                 *name_columns(right=columns),
             ],
-            rows=[_row(standing, bool(self.controls)) for standing in self.standings],
+            rows=rows,
             notes=[*about, *self.notes],
         )
 
@@ -151,7 +176,11 @@ class Leaderboard:
             cells: list[Any] = [standing.system]
             for board in self.categories.values():
                 own = next((other for other in board.standings if other.system == standing.system), None)
-                cells.append(None if own is None else f"{_show_strength(own)} #{own.rank}")
+                if own is None:
+                    cells.append(None)
+                    continue
+                strength = f"{own.strength:+.2f}" if math.isfinite(own.strength) else f"{own.win_rate:.3f}"
+                cells.append(f"{strength} #{own.rank}")
             rows.append(cells)
         counts = [f"{name}: {format_count(board.votes, 'vote')}" for name, board in self.categories.items()]
         notes = ["Strength and rank of each system within a category.", f"{'; '.join(counts)}."]
@@ -276,7 +305,12 @@ def _read_votes(data: Any, settings: LeaderboardSettings, reading: Mapping[str, 
 
 def rank_votes(votes: Votes, settings: LeaderboardSettings, progress: Callable[..., None] | None = None) -> Leaderboard:
     """Return the order of the systems, over all votes and in each category."""
-    slices = dict(_slice_votes(votes))
+    slices: dict[str, Votes] = {}
+    for column, labels in votes.columns.items():
+        for code, name in enumerate(labels.names):
+            mask = labels.codes == code
+            if mask.any():
+                slices[f"{column}={name}"] = votes.take(mask)
     done, total = 0, settings.draws * (1 + len(slices))
 
     def report_draws(draws: int) -> None:
@@ -289,14 +323,6 @@ def rank_votes(votes: Votes, settings: LeaderboardSettings, progress: Callable[.
     return _rank(votes, settings, report_draws, categories)
 
 
-def _slice_votes(votes: Votes) -> Iterator[tuple[str, Votes]]:
-    for column, labels in votes.columns.items():
-        for code, name in enumerate(labels.names):
-            mask = labels.codes == code
-            if mask.any():
-                yield f"{column}={name}", votes.take(mask)
-
-
 def _rank(
     votes: Votes,
     settings: LeaderboardSettings,
@@ -306,8 +332,9 @@ def _rank(
     """Return the order of the systems by strength, or by win rate where strengths are not determined."""
     if not len(votes):
         raise RunError("there are no votes between these systems", code="no_data")
-    preferences = votes.preferences()
-    items = votes.count_items()
+    size = len(votes.systems)
+    preferences = Preferences.of(votes.item, votes.first, votes.second, votes.choice, size, votes.weight)
+    items = number_groups(votes.item)[0]
     notes = list(votes.notes)
     fitted: BradleyTerry | None = None
     controlled: ControlledFit | None = None
@@ -320,7 +347,7 @@ def _rank(
         notes.insert(0, f"{error}; the order is that of the win rates.")
     rng = np.random.default_rng(settings.seed)
     resampled, rates = bootstrap_standings(preferences, settings.draws, rng, progress)
-    equal_rates = np.full((3, len(votes.systems)), np.nan)
+    equal_rates = np.full((3, size), np.nan)
     effects: tuple[ControlEffect, ...] = ()
     if controlled:
         resampled, equal_draws, coefficients = controlled.resample(settings.draws, rng)
@@ -336,19 +363,23 @@ def _rank(
     if fitted is not None and undetermined:
         notes.append(f"{undetermined:.1%} of the resamples do not determine the strengths.")
     is_sure = undetermined < (1 - settings.confidence) / 2
-    win_rates = shares_won(votes.first, votes.second, votes.choice, len(votes.systems), votes.weight)
-    strengths = np.full(len(votes.systems), np.nan) if fitted is None else fitted.strength
+    win_rates = shares_won(votes.first, votes.second, votes.choice, size, votes.weight)
+    strengths = np.full(size, np.nan) if fitted is None else fitted.strength
     order = np.argsort(-(win_rates if fitted is None else strengths), kind="stable")
     ranges = rank_ranges(rates if fitted is None else resampled, settings.confidence)
-    outcomes = _count_outcomes(votes)
+    strength_limits = _add_intervals(strengths, resampled, settings.confidence, items)
+    rate_limits = _add_intervals(win_rates, rates, settings.confidence, items)
+    # How often each system won, tied and lost; a graded choice counts for the side it is nearer to.
+    sides = np.concatenate([votes.first, votes.second])
+    points = np.sign(np.concatenate([votes.choice, -votes.choice]))
+    won, tied, lost = (np.bincount(sides[points == sign], minlength=size) for sign in (1, 0, -1))
     standings = []
     for rank, code in enumerate(order.tolist(), 1):
         needed = math.nan
         if is_sure and fitted is not None and rank < len(order):
             needed = votes_needed(fitted, resampled, code, int(order[rank]), settings.confidence)
-        strength, win_rate = float(strengths[code]), float(win_rates[code])
-        low, high = interval(resampled[:, code], settings.confidence, items, strength)
-        win_low, win_high = interval(rates[:, code], settings.confidence, items, win_rate)
+        strength, low, high = strength_limits[:, code].tolist()
+        win_rate, win_low, win_high = rate_limits[:, code].tolist()
         standings.append(
             Standing(
                 system=votes.systems[code],
@@ -361,9 +392,9 @@ def _rank(
                 win_rate=win_rate,
                 win_low=win_low,
                 win_high=win_high,
-                won=int(outcomes[0, code]),
-                tied=int(outcomes[1, code]),
-                lost=int(outcomes[2, code]),
+                won=int(won[code]),
+                tied=int(tied[code]),
+                lost=int(lost[code]),
                 needed=needed,
                 controlled_win_rate=float(equal_rates[0, code]),
                 controlled_low=float(equal_rates[1, code]),
@@ -397,47 +428,88 @@ def _to_dict(entry: Standing | ControlEffect) -> dict[str, Any]:
     return {name: or_none(value) if isinstance(value, float) else value for name, value in asdict(entry).items()}
 
 
-def _count_outcomes(votes: Votes) -> Floats:
-    """Return how often each system won, tied and lost (3, systems); a graded choice counts for the side it is nearer
-    to."""
-    first, second, size = votes.first, votes.second, len(votes.systems)
+# ---- The page
 
-    def count(codes: Any) -> Any:
-        return np.bincount(codes, minlength=size)
 
-    won, lost, tied = votes.choice > 0, votes.choice < 0, votes.choice == 0
-    return np.stack(
-        [
-            count(first[won]) + count(second[lost]),
-            count(first[tied]) + count(second[tied]),
-            count(first[lost]) + count(second[won]),
-        ]
+def build_page(board: Leaderboard, title: str = "Leaderboard") -> Report:
+    """The order with tables that can be sorted and filtered, strengths as a figure, categories, and the effects of
+    controls. `html()` of the result is the page."""
+    sections = [
+        Section(name="systems", title="Systems", blocks=[_place_systems(board.table())]),
+        Section(name="strengths", title="Strengths", blocks=_draw_strengths(board)),
+    ]
+    if board.controls:
+        sections.append(Section(name="controls", title="Controls", blocks=[TableBlock(table=board.control_table())]))
+    if len(board.history) > 1:
+        sections.append(Section(name="history", title="History", blocks=_draw_history(board)))
+    if board.categories:
+        folds = [Fold(title=name, blocks=[_place_systems(own.table())]) for name, own in board.categories.items()]
+        categories: list[Block] = [TableBlock(table=board.category_table(), sortable=True), *folds]
+        sections.append(Section(name="categories", title="Categories", blocks=categories))
+    facts = [
+        format_count(len(board), "system"),
+        format_count(board.votes, "vote"),
+        format_count(board.items, "item"),
+        f"by {board.by}",
+    ]
+    return Report(
+        title=title,
+        facts=" · ".join(facts),
+        verdicts=_describe_leaders(board),
+        sections=sections,
+        cautions=board.notes,
+        footer=f"metrist {__version__}",
     )
 
 
-def _row(standing: Standing, is_controlled: bool) -> list[Any]:
-    rank = f"{standing.rank}"
-    if standing.best_rank < standing.worst_rank:
-        rank += f" ({standing.best_rank:.0f}–{standing.worst_rank:.0f})"
-    equal = Estimate(standing.controlled_win_rate, standing.controlled_low, standing.controlled_high)
-    return [
-        rank,
-        standing.system,
-        Estimate(standing.strength, standing.low, standing.high, 2),
-        Estimate(standing.win_rate, standing.win_low, standing.win_high),
-        *([equal] if is_controlled else []),
-        Count(standing.won),
-        Count(standing.tied),
-        Count(standing.lost),
-        _show_needed(standing.needed),
-    ]
+def _place_systems(table: Table) -> TableBlock:
+    """The table with the systems in the first column, which stays in view."""
+    table = replace(
+        table,
+        columns=[table.columns[1], table.columns[0], *table.columns[2:]],
+        rows=[[row[1], row[0], *row[2:]] for row in table.rows],
+    )
+    return TableBlock(table=table, sortable=True)
 
 
-def _show_strength(standing: Standing) -> str:
-    return f"{standing.strength:+.2f}" if math.isfinite(standing.strength) else f"{standing.win_rate:.3f}"
+def _draw_strengths(board: Leaderboard) -> list[FigureBlock]:
+    known = [standing for standing in board.standings if math.isfinite(standing.strength)]
+    if known:
+        values = {own.system: PlotValue(value=own.strength, low=own.low, high=own.high) for own in known}
+    else:
+        values = {
+            own.system: PlotValue(value=own.win_rate, low=own.win_low, high=own.win_high) for own in board.standings
+        }
+    name = "strength" if known else "win rate"
+    title = f"{name.capitalize()} with {board.settings.confidence:.0%} intervals"
+    return FigureBlock.of(lambda style: draw_scores({name: values}, {}, style, title), "strengths")
 
 
-def _show_needed(needed: float) -> str:
-    if math.isnan(needed):
-        return ""
-    return "∞" if math.isinf(needed) else f"{needed:,.0f}"
+def _draw_history(board: Leaderboard) -> list[Block]:
+    """The strengths of the leading systems after each update, and the updates."""
+    leaders = [standing.system for standing in board.standings[: len(SERIES)]]
+    lines = {
+        name: [(own.seconds, value) for own in board.history if (value := own.strengths.get(name)) is not None]
+        for name in leaders
+    }
+    ends = board.history[0].date, board.history[-1].date
+    title = f"Strengths of the first {len(leaders)} systems"
+    figures = FigureBlock.of(lambda style: draw_history(lines, ends, title=title, style=style), "history")
+    rows = [[own.date, Count(own.votes), Count(len(own.strengths))] for own in board.history]
+    updates = Table(title="Updates", columns=name_columns("date", right=("votes", "systems")), rows=rows)
+    return [*(figures if any(lines.values()) else []), TableBlock(table=updates)]
+
+
+def _describe_leaders(board: Leaderboard) -> list[str]:
+    first = board.standings[0]
+    won = f"{first.win_rate:.0%} of its votes won"
+    sentences = [f"{first.system} is first of {format_count(len(board), 'system')}, with {won}."]
+    second = board.standings[1].system
+    if first.needed == 0:
+        sentences.append(f"It is ahead of {second}, which luck is unlikely to explain.")
+    elif math.isfinite(first.needed):
+        more = format_count(int(first.needed), "more vote")
+        sentences.append(f"Luck may explain why it is ahead of {second}: about {more} between the two would tell.")
+    else:
+        sentences.append(f"The votes do not tell it apart from {second}.")
+    return sentences

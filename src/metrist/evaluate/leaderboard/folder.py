@@ -200,8 +200,16 @@ def add_votes(folder: Path, votes: Votes, settings: LeaderboardSettings) -> Vote
     """Store votes and return all. A vote replaces a stored one of the same rater on the same item and systems."""
     if votes.weight is not None:
         raise RunError("votes with sampling weights cannot be added to a folder", code="invalid_value")
-    _begin_board(folder, settings)
     table, path = _make_table(votes), folder / _VOTES
+    if not (folder / _BOARD).exists():
+        if path.exists():
+            raise RunError(
+                f"{folder / _BOARD} is missing, which says what the votes beside it are about: restore it, or name "
+                "another folder",
+                code="missing_file",
+            )
+        # Before the votes: if this update is cut off, no votes of another kind are added to them.
+        write_board(folder, {"history": []}, settings)
     if path.exists():
         stored = _load(path, votes.columns, votes.covariates)
         keys = np.zeros(len(stored) + len(table), np.int64)
@@ -226,20 +234,6 @@ def write_board(folder: Path, board: Mapping[str, Any], settings: LeaderboardSet
     kept = {name: getattr(settings, name) for name in _KEPT}
     with atomic_write_bytes(folder / _BOARD) as file:
         file.write(msgspec.json.format(msgspec.json.encode({**board, "settings": kept}), indent=2))
-
-
-def _begin_board(folder: Path, settings: LeaderboardSettings) -> None:
-    """Write the settings of a new leaderboard before its votes: if this update is cut off, no votes of another kind are
-    added to them."""
-    if (folder / _BOARD).exists():
-        return
-    if (folder / _VOTES).exists():
-        raise RunError(
-            f"{folder / _BOARD} is missing, which says what the votes beside it are about: restore it, or name another "
-            "folder",
-            code="missing_file",
-        )
-    write_board(folder, {"history": []}, settings)
 
 
 def _make_table(votes: Votes) -> pa.Table:

@@ -21,8 +21,6 @@ from metrist.evaluate.meta.dataset import (
 )
 from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.stats import Codes, Floats, Mask
-from metrist.stats.preferences import Preferences
-from metrist.stats.samples import number_groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,12 +74,6 @@ class Votes:
         chosen = [self.systems.index(name) for name in check_names("system", systems, self.systems)]
         return self.take(np.isin(self.first, chosen) & np.isin(self.second, chosen))
 
-    def preferences(self) -> Preferences:
-        return Preferences.of(self.item, self.first, self.second, self.choice, len(self.systems), self.weight)
-
-    def count_items(self) -> int:
-        return number_groups(self.item)[0]
-
 
 def collect_votes(
     dataset: JudgedDataset,
@@ -118,6 +110,12 @@ def collect_votes(
     if not len(choice):
         raise RunError(f"no item has outputs of two systems that are judged by {name!r}", code="no_data")
     systems = dataset.systems.codes
+    columns = {}
+    for category in categories:
+        # What both outputs of a vote have in the column; none where they differ.
+        labels = resolve_column(dataset, category, np.arange(len(dataset)))
+        codes = np.where(labels.codes[first] == labels.codes[second], labels.codes[first], -1)
+        columns[category] = Labels(codes=codes, names=labels.names)
     votes = Votes(
         item=dataset.items.codes[first],
         first=systems[first],
@@ -128,7 +126,7 @@ def collect_votes(
         rater=Labels(codes=rater, names=dataset.raters),
         by=name,
         weight=weight,
-        columns={category: _share_column(dataset, category, first, second) for category in categories},
+        columns=columns,
         covariates={own: _subtract(dataset, own, first, second) for own in control},
         notes=tuple(notes),
     )
@@ -162,13 +160,6 @@ def _pair_outputs(items: Codes, values: Floats) -> tuple[Codes, Codes]:
         firsts.append(outputs[:, one].ravel())
         seconds.append(outputs[:, other].ravel())
     return np.concatenate(firsts), np.concatenate(seconds)
-
-
-def _share_column(dataset: JudgedDataset, column: str, first: Codes, second: Codes) -> Labels:
-    """Return what both outputs of each vote have in a column; none where they differ."""
-    labels = resolve_column(dataset, column, np.arange(len(dataset)))
-    codes = np.where(labels.codes[first] == labels.codes[second], labels.codes[first], -1)
-    return Labels(codes=codes, names=labels.names)
 
 
 def _subtract(dataset: JudgedDataset, name: str, first: Codes, second: Codes) -> Floats:

@@ -14,7 +14,6 @@ from metrist.errors import RunError, format_count, quote_word, unknown_name
 from metrist.evaluate.compare.methods import describe_methods
 from metrist.evaluate.report import agreement, outputs, systems
 from metrist.evaluate.report.data import ReportData, ReportOptions
-from metrist.evaluate.selection import list_decimals
 from metrist.names import list_distinct
 from metrist.report.page import Block, CommandBlock, Fold, Prose, Report, Section, TableBlock
 from metrist.report.scores import sign_metrics
@@ -159,10 +158,10 @@ def plot(
 
 def _describe_system(data: ReportData) -> list[str]:
     """With one system there is nothing to compare: its scores."""
-    scores = data.results.system_scores(seed=data.options.seed)
-    decimals = list_decimals([data.results])
     parts = [
-        f"{s.metric} {Estimate(s.value, s.low, s.high, decimals[s.metric])}" for s in scores if not math.isnan(s.value)
+        f"{s.metric} {Estimate(s.value, s.low, s.high, data.decimals[s.metric])}"
+        for s in data.scores
+        if not math.isnan(s.value)
     ]
     name = data.systems[0] if data.systems else "The run"
     return [f"{name}: {', '.join(parts)}. There is no other system to compare it with."]
@@ -175,17 +174,20 @@ def _read_card(path: Path) -> Table:
     try:
         card = read_json(path, RunError)
         findings = [finding for finding in card["findings"] if finding.get("verdict") != "not measured"]
-        rows = [
-            [
-                str(finding["part"]),
-                str(finding["name"]),
-                Estimate(_number(finding["value"]), _number(finding["low"]), _number(finding["high"])),
-                Count(int(finding.get("n") or 0)),
-                {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
-                str(finding.get("limit", "")),
-            ]
-            for finding in findings
-        ]
+        rows = []
+        for finding in findings:
+            numbers = (finding[name] for name in ("value", "low", "high"))
+            value, low, high = (math.nan if number is None else float(number) for number in numbers)
+            rows.append(
+                [
+                    str(finding["part"]),
+                    str(finding["name"]),
+                    Estimate(value, low, high),
+                    Count(int(finding.get("n") or 0)),
+                    {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
+                    str(finding.get("limit", "")),
+                ]
+            )
         missing = [str(finding["name"]) for finding in card["findings"] if finding.get("verdict") == "not measured"]
         title, judge, signature = str(card["verdict"]), str(card["judge"]), str(card["signature"])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
@@ -199,10 +201,6 @@ def _read_card(path: Path) -> Table:
         *([f"Not measured: {', '.join(missing)}"] if missing else []),
     ]
     return Table(title=title, columns=head, rows=rows, notes=notes)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 # ---- How to repeat it

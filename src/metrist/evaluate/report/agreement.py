@@ -19,7 +19,8 @@ from metrist.evaluate.meta.lengths import SHORT_BELOW
 from metrist.evaluate.meta.notes import group_figures
 from metrist.evaluate.meta.results import HUMANS
 from metrist.evaluate.report.data import ReportData
-from metrist.evaluate.report.systems import join_names, ratings_table
+from metrist.evaluate.report.systems import ratings_table
+from metrist.report.cells import join_names
 from metrist.report.figures import PlotValue, draw_bars, draw_matrix
 from metrist.report.meta_figures import (
     AgreementBar,
@@ -59,7 +60,8 @@ def agreement_section(data: ReportData) -> Section | None:
     if evaluation is None:
         return None
     caption = _AGREEMENT + (_CEILING if any(f.metric == HUMANS for f in evaluation.figures) else "")
-    sentences = recommend(evaluation)
+    # All outputs first, then the slices where another metric is best.
+    sentences = sorted(advice(evaluation), key=lambda sentence: "On all outputs" not in sentence)[:30]
     words = [why for word, why in _WORDS.items() if any(word in sentence.lower() for sentence in sentences)]
     overall = [sentence for sentence in sentences if "On all outputs" in sentence]
     whole, by_slice = _split_slices(data.trim(evaluation.table()))
@@ -168,11 +170,6 @@ _CURVES = (
     "metric."
 )
 _MAJORITY = "The share of outputs, of those with two or more ratings, on which more than half of the raters agree."
-
-
-def recommend(evaluation: MetaEvaluation) -> list[str]:
-    """The advice in words: all outputs first, then the slices where another metric is best."""
-    return sorted(advice(evaluation), key=lambda sentence: "On all outputs" not in sentence)[:30]
 
 
 def trust_sentence(evaluation: MetaEvaluation) -> list[str]:
@@ -336,10 +333,16 @@ def _level_blocks(data: ReportData) -> list[Block]:
         return []
     pictures: list[Block] = []
     for metric, aspect in islice(product(order_metrics(evaluation), evaluation.golds), _MAX_PICTURES):
+        worst, best, origin = _find_scale(data, evaluation, metric)
         caption = (
-            f"Above: agreement of {metric} with people's {aspect}. Below: the mean levels of both. "
-            f"{_describe_scale(data, metric)}"
+            f"Above: agreement of {metric} with people's {aspect}. Below: the mean levels of both. 0 and 1 are the "
+            f"lowest and the highest rating; for {metric} {worst:.3g} and {best:.3g}, {origin}."
         )
+        if _level_column(data) in _TASKS:
+            caption += " Tasks are ordered by the length of their references, the shortest left"
+            if data.options.task_class is None:
+                caption += f"; short answers have fewer than {SHORT_BELOW} words on average"
+            caption += "."
         draw = partial(levels_figure, data, metric=metric, aspect=aspect)
         pictures += FigureBlock.of(draw, f"levels-{metric}-{aspect}", caption)
     title = "The same for other metrics and aspects" if len(evaluation.golds) > 1 else "The same for other metrics"
@@ -350,11 +353,9 @@ def _level_column(data: ReportData) -> str:
     return "task+language" if "task+language" in data.slices else data.slices[0]
 
 
-def _find_scale(data: ReportData, metric: str) -> tuple[float, float, str]:
+def _find_scale(data: ReportData, evaluation: MetaEvaluation, metric: str) -> tuple[float, float, str]:
     """The worst and the best value of a metric's scale, and where they come from: its bounds, or the raters' scale if
     its scores lie on that and span half of it, or else the range of its scores."""
-    evaluation = data.evaluation
-    assert evaluation is not None
     scores = evaluation.dataset.scores[metric]
     known = scores.values[np.isfinite(scores.values)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
@@ -375,17 +376,6 @@ def _find_scale(data: ReportData, metric: str) -> tuple[float, float, str]:
         limits, origin = scale, "the raters' scale"
     worst, best = limits[::-1] if scores.higher_is_better is False else limits
     return worst, best, origin
-
-
-def _describe_scale(data: ReportData, metric: str) -> str:
-    worst, best, origin = _find_scale(data, metric)
-    scale = f"0 and 1 are the lowest and the highest rating; for {metric} {worst:.3g} and {best:.3g}, {origin}."
-    if _level_column(data) not in _TASKS:
-        return scale
-    classes = (
-        f"; short answers have fewer than {SHORT_BELOW} words on average" if data.options.task_class is None else ""
-    )
-    return f"{scale} Tasks are ordered by the length of their references, the shortest left{classes}."
 
 
 def _find_class(data: ReportData, dataset: JudgedDataset, outputs: Codes) -> str:
@@ -415,7 +405,7 @@ def levels_figure(
     parts = make_slices(dataset, [column], outputs)[1:]
     values = dataset.ratings[aspect].value
     low, high = float(values.min()), float(values.max())
-    worst, best, _ = _find_scale(data, metric)
+    worst, best, _ = _find_scale(data, evaluation, metric)
     scores = dataset.scores[metric].values
     found = {f.slice: f for f in evaluation.figures if f.metric == metric and f.aspect == aspect}
     lengths = dataset.lengths.get("reference_length")

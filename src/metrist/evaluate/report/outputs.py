@@ -16,11 +16,10 @@ from metrist.errors import MetristError, format_count, label_item
 from metrist.evaluate.explain.worst import find_smallest, show_outputs, worst
 from metrist.evaluate.report.agreement import order_metrics
 from metrist.evaluate.report.data import ReportData
-from metrist.evaluate.report.systems import join_names
-from metrist.evaluate.selection import list_decimals
 from metrist.metrics.base import Metric, PartMetric
 from metrist.names import find_outputs
 from metrist.ratings import Error
+from metrist.report.cells import join_names
 from metrist.report.figures import draw_bars
 from metrist.report.output_card import PEOPLE, SEVERITIES, identify_error, rank_severity, severity_of
 from metrist.report.outputs import WorstEntry, WorstOutputs
@@ -69,7 +68,6 @@ def _rank_worst(data: ReportData) -> list[WorstOutputs]:
     """The worst outputs by each metric, then by people's ratings. The metric that agrees best with people comes first,
     then metrics that give reasons."""
     results = data.results
-    decimals = list_decimals([results])
     lists: list[WorstOutputs] = []
     trusted = _find_trusted(data)
     first = [m for m in data.directed if m is trusted]
@@ -77,7 +75,7 @@ def _rank_worst(data: ReportData) -> list[WorstOutputs]:
     first += [m for m in others if (block := results.scores[m.label]).errors or block.explanations]
     for metric in [*first, *(m for m in data.directed if m not in first)][:_MAX_LISTS]:
         for outputs in _rank(data, metric.label):
-            places = decimals[metric.label]
+            places = data.decimals[metric.label]
             mean = format_number(float(np.nanmean(data.results[metric].values)), places)
             entries = []
             shown = [entry.outputs[0] for entry in outputs.entries]
@@ -103,7 +101,6 @@ def _rank_by_ratings(data: ReportData) -> list[WorstOutputs]:
     """The outputs that people rate lowest, aspect by aspect. Higher is taken as better."""
     lists: list[WorstOutputs] = []
     ratings = data.texts.ratings
-    decimals = list_decimals([data.results])
     chosen = data.options.aspects or tuple(ratings)
     for aspect in chosen[:_MAX_RATED]:
         means = ratings[aspect].mean(len(data.results)) if aspect in ratings else np.empty(0)
@@ -120,7 +117,7 @@ def _rank_by_ratings(data: ReportData) -> list[WorstOutputs]:
                 WorstEntry(outputs=(output,), value=value, reason=reason + _describe_ranks(data, row, aspect))
             )
         title = f"The worst of {format_count(len(rated), 'output')} by people's {aspect}"
-        lists.append(WorstOutputs(title=title, entries=entries, decimals=decimals))
+        lists.append(WorstOutputs(title=title, entries=entries, decimals=data.decimals))
     return lists
 
 
@@ -134,7 +131,7 @@ def _describe_ranks(data: ReportData, row: int, without: str) -> str:
     metrics, aspects = map(list_low, data.percentiles)
     parts = [join_names(metrics)] if metrics else []
     # All aspects are named, as what people say counts most.
-    parts += [f"people's {join_names(aspects, len(aspects))}"] if aspects else []
+    parts += [f"people's {join_names(aspects, None)}"] if aspects else []
     return f"; also among the worst {_LOWEST} % by {', and by '.join(parts)}" if parts else ""
 
 
@@ -208,7 +205,6 @@ def explorer_section(data: ReportData) -> Section | None:
     systems = {system: number for number, system in enumerate(data.systems)}
     contexts: list[dict[str, Any]] = []
     outputs: list[dict[str, Any]] = []
-    decimals = list_decimals([data.results])
     columns = [metric.label for metric in data.columns]
 
     def round_score(value: float) -> float | None:
@@ -235,7 +231,7 @@ def explorer_section(data: ReportData) -> Section | None:
         )
     signs = {True: 1, False: -1, None: None}
     metrics = [
-        {"name": m.label, "better": signs[m.higher_is_better], "decimals": decimals.get(m.label, 3)}
+        {"name": m.label, "better": signs[m.higher_is_better], "decimals": data.decimals.get(m.label, 3)}
         for m in data.columns
     ]
     explorer = ExplorerBlock(data={"metrics": metrics, "systems": data.systems, "items": contexts, "outputs": outputs})
@@ -316,7 +312,7 @@ def errors_section(data: ReportData) -> Section | None:
         reason = format_count(len(penalties[row]), "error")
         entries.append(WorstEntry(outputs=(card,), value=totals[row], reason=reason))
     title = "Outputs with the heaviest errors"
-    heaviest = WorstOutputs(title=title, entries=entries, decimals=list_decimals([data.results]))
+    heaviest = WorstOutputs(title=title, entries=entries, decimals=data.decimals)
     legend = "Point at a marked passage, or reach it with the Tab key, to read why it is one."
     inner: list[Block] = [Prose(sentences=[legend], kind="notes"), OutputsBlock(outputs=heaviest)]
     blocks.append(Fold(title=f"{title} ({len(heaviest)} of {len(penalties):,})", blocks=inner))

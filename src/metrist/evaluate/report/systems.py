@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import agree, format_count
 from metrist.evaluate.compare.results import (
@@ -23,18 +22,29 @@ from metrist.evaluate.compare.results import (
 )
 from metrist.evaluate.report.data import ReportData
 from metrist.evaluate.selection import choose_decimals
-from metrist.metrics.base import Metric, PartMetric
+from metrist.metrics.base import PartMetric
 from metrist.names import encode_names
+from metrist.report.cells import MAX_NAMED, join_names
 from metrist.report.figures import PlotValue, draw_distributions, draw_matrix, draw_scores
 from metrist.report.page import Block, FigureBlock, Fold, Prose, Section, TableBlock
 from metrist.report.svg import PAGE, Drawing, Style
-from metrist.report.tables import Column, Count, Estimate, Marked, Number, Share, Table, format_number, name_columns
+from metrist.report.tables import (
+    Column,
+    Count,
+    Estimate,
+    Marked,
+    Number,
+    Share,
+    Table,
+    TableLayout,
+    format_number,
+    name_columns,
+)
 from metrist.scores import FailureKind
-from metrist.stats.resampling import bootstrap_scores, interval
+from metrist.stats.measures import divide
+from metrist.stats.resampling import pooled_interval
 
 _MAX_REASONS = 30
-#: Metrics named in one sentence.
-_MAX_NAMED = 6
 #: Sentences about pairs where there are more than two systems.
 _MAX_SENTENCES = 2
 
@@ -53,7 +63,13 @@ def systems_section(data: ReportData) -> Section:
         decided = any(contest.winner is not None for contest in comparison.contests)
         if decided and len(data.systems) > 2 and data.options.baseline is None:
             blocks += FigureBlock.of(partial(wins_figure, data), "wins", _WINS)
-            blocks.append(TableBlock(table=standings_table(data)))
+            ranks = [[name, *map(Count, numbers)] for name, *numbers in rank_systems(comparison)]
+            notes = [
+                "Over all other systems and all metrics that have a better side; the order is by wins minus losses.",
+                _NOT_SEPARATED,
+            ]
+            head = name_columns("system", right=("wins", "losses", "not separated"))
+            blocks.append(TableBlock(table=Table(title="Wins and losses", columns=head, rows=ranks, notes=notes)))
         undecided = any(contest.winner is None for contest in comparison.contests)
         words: list[Block] = [Prose(sentences=[_NOT_SEPARATED], kind="notes")] if undecided else []
         blocks.append(Fold(title=f"All tests ({len(pairs.rows):,})", blocks=[*words, TableBlock(table=pairs)]))
@@ -70,23 +86,9 @@ _WINS = (
 def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
     """The table of `metrist compare`, in this order of the systems, with intervals beside the letters of
     significance."""
-    table = comparison.system_table()
-    scores = {(score.system, score.metric): score for own in comparison.scores.values() for score in own}
-
-    def fill(system: str, column: str, cell: Any) -> Any:
-        score = scores.get((system, column))
-        number = cell.cell if isinstance(cell, Marked) else cell
-        if score is None or not isinstance(number, Number | Estimate):
-            return cell
-        estimate = Estimate(number.value, score.low, score.high, number.decimals)
-        return replace(cell, cell=estimate) if isinstance(cell, Marked) else estimate
-
-    rows = [
-        [fill(str(row[0]), column.name, cell) for column, cell in zip(table.columns, row, strict=True)]
-        for row in table.rows
-    ]
+    (table,) = TableLayout(intervals="brackets").apply([comparison.system_table()])
     place = {system: number for number, system in enumerate(order)}
-    rows.sort(key=lambda row: place.get(str(row[0]), len(place)))
+    rows = sorted(table.rows, key=lambda row: place.get(str(row[0]), len(place)))
     longest = max((cell.marks for row in rows for cell in row if isinstance(cell, Marked)), key=len, default="")
     notes = [*table.notes, "Brackets: 95 % bootstrap intervals over items."]
     if comparison.plan.choose_marks(None) == "letters" and len(longest) > 1:
@@ -95,20 +97,14 @@ def system_table(comparison: Comparison, order: Sequence[str]) -> Table:
     return replace(table, rows=rows, notes=notes)
 
 
-def scores_figure(
-    data: ReportData,
-    style: Style = PAGE,
-    columns: Sequence[Metric] | None = None,
-    order: Sequence[str] | None = None,
-) -> Drawing:
+def scores_figure(data: ReportData, style: Style = PAGE, order: Sequence[str] | None = None) -> Drawing:
     """The system scores with their intervals, with the systems in this order, or as the input has them."""
-    chosen = data.columns if columns is None else list(columns)
-    scores: dict[str, dict[str, PlotValue]] = {metric.label: {} for metric in chosen}
+    scores: dict[str, dict[str, PlotValue]] = {metric.label: {} for metric in data.columns}
     place = {system: number for number, system in enumerate(order or data.systems)}
     for row in sorted(data.scores, key=lambda row: place[row.system]):
         if row.metric in scores:
             scores[row.metric][row.system] = PlotValue(value=row.value, low=row.low, high=row.high)
-    return draw_scores(scores, {metric.label: metric.higher_is_better for metric in chosen}, style)
+    return draw_scores(scores, {metric.label: metric.higher_is_better for metric in data.columns}, style)
 
 
 def differences_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
@@ -139,29 +135,6 @@ def wins_figure(data: ReportData, style: Style = PAGE) -> Drawing | None:
         domain=(0.0, float(max(len(data.directed), 1))),
         style=style,
     )
-
-
-def standings_table(data: ReportData) -> Table:
-    """How often each system beats another."""
-    assert data.comparison is not None
-    rows = [[name, *map(Count, numbers)] for name, *numbers in rank_systems(data.comparison)]
-    head = name_columns("system", right=("wins", "losses", "not separated"))
-    notes = [
-        "Over all other systems and all metrics that have a better side; the order is by wins minus losses.",
-        _NOT_SEPARATED,
-    ]
-    return Table(title="Wins and losses", columns=head, rows=rows, notes=notes)
-
-
-def coverage_table(data: ReportData) -> Table:
-    """The share of each system's outputs that each metric scored."""
-    metrics = data.results.metrics
-    rows: list[list[Any]] = []
-    for system, at in data.positions.items():
-        shares = [float(np.mean(~np.isnan(data.results[metric].values[at]))) for metric in metrics]
-        rows.append([system, Count(len(at)), *map(Share, shares)])
-    head = name_columns("system", right=("outputs", *(metric.label for metric in metrics)))
-    return Table(title="Coverage: the share of outputs with a score", columns=head, rows=rows)
 
 
 def cost_table(data: ReportData) -> Table:
@@ -202,14 +175,6 @@ def distributions_section(data: ReportData) -> Section:
         "either side is counted at the edge."
     )
     figure = FigureBlock.of(partial(distributions_figure, data), "distributions", caption)
-    return Section(
-        name="distributions",
-        title="Distributions",
-        blocks=[*figure, Fold(title="Quantiles", blocks=[TableBlock(table=_quantile_table(data))])],
-    )
-
-
-def _quantile_table(data: ReportData) -> Table:
     shares = (0.05, 0.25, 0.5, 0.75, 0.95)
     rows: list[list[Any]] = []
     for metric in data.columns:
@@ -219,7 +184,9 @@ def _quantile_table(data: ReportData) -> Table:
             numbers = np.quantile(known, shares) if len(known) else np.full(len(shares), math.nan)
             rows.append([metric.label, system, *(Number(float(number)) for number in numbers), Count(len(known))])
     head = name_columns("metric", "system", right=(*(f"{share:.0%}" for share in shares), "scored"))
-    return Table(title="Quantiles of the scores", columns=head, rows=rows)
+    quantiles = TableBlock(table=Table(title="Quantiles of the scores", columns=head, rows=rows))
+    blocks: list[Block] = [*figure, Fold(title="Quantiles", blocks=[quantiles])]
+    return Section(name="distributions", title="Distributions", blocks=blocks)
 
 
 # ---- Rubric aspects
@@ -270,6 +237,12 @@ def failures_section(data: ReportData) -> Section | None:
         return None
     head = [*name_columns("metric", "kind", right=("outputs", "share", "systems")), Column("reason")]
     total = sum(len(data.results.scores[m.label].failures) for m in data.results.metrics)
+    coverage: list[list[Any]] = []
+    for system, at in data.positions.items():
+        shares = [float(np.mean(~np.isnan(data.results[metric].values[at]))) for metric in data.results.metrics]
+        coverage.append([system, Count(len(at)), *map(Share, shares)])
+    columns = name_columns("system", right=("outputs", *(metric.label for metric in data.results.metrics)))
+    scored = Table(title="Coverage: the share of outputs with a score", columns=columns, rows=coverage)
     blocks: list[Block] = [
         Prose(
             sentences=[
@@ -277,7 +250,7 @@ def failures_section(data: ReportData) -> Section | None:
             ]
         ),
         TableBlock(table=Table(title="Failures by reason", columns=head, rows=rows)),
-        Fold(title="Coverage by system", blocks=[TableBlock(table=coverage_table(data))]),
+        Fold(title="Coverage by system", blocks=[TableBlock(table=scored)]),
     ]
     return Section(name="failures", title="Failures", blocks=blocks, brief=True)
 
@@ -296,27 +269,20 @@ def ratings_table(data: ReportData) -> Table | None:
         means = rated.mean(len(data.results))
         outputs = rated.rows[np.sort(np.unique(rated.rows, return_index=True)[1])]  # In the order of the ratings.
         codes = column.codes[outputs]
-        own = [means[outputs[codes == code]] for code in range(len(rows))]
-        for row, cell in zip(rows, _estimate_means(own, data.options.seed), strict=True):
-            row.append(cell)
+        for code, row in enumerate(rows):
+            own = means[outputs[codes == code]]
+            if not len(own):
+                row.append(None)
+                continue
+            counted = np.stack([own, np.ones(len(own))], axis=1)
+            rng = np.random.default_rng(data.options.seed)
+            low, high = pooled_interval(counted, lambda sums: divide(sums[..., 0], sums[..., 1]), 1000, rng)
+            row.append(Estimate(float(own.mean()), low, high, 2))
     head = [Column("system"), *(Column(aspect, "right", "higher") for aspect in ratings)]
     several = any(len(np.unique(rated.rows)) < len(rated.rows) for rated in ratings.values())
     how = "Means over outputs of the means over raters" if several else "Means over outputs"
     notes = [f"{how}, with 95 % intervals over items. Higher is taken as better."]
     return Table(title="Mean ratings by people", columns=head, rows=rows, notes=notes)
-
-
-def _estimate_means(groups: Sequence[NDArray[np.float64]], seed: int) -> list[Estimate | None]:
-    """The means of groups of numbers with their bootstrap intervals; groups of one size are resampled together."""
-    estimates: list[Estimate | None] = [None] * len(groups)
-    for size in {len(own) for own in groups} - {0}:
-        alike = [number for number, own in enumerate(groups) if len(own) == size]
-        sums = np.stack([np.stack([groups[number], np.ones(size)], axis=1) for number in alike])
-        draws = bootstrap_scores(sums, lambda sums: sums[..., 0] / sums[..., 1], 1000, np.random.default_rng(seed))
-        for number, scores in zip(alike, draws.T, strict=True):
-            mean = float(groups[number].mean())
-            estimates[number] = Estimate(mean, *interval(scores, 0.95, size, mean), 2)
-    return estimates
 
 
 # ---- The verdict: who is better, on what, and whether it may be luck
@@ -334,7 +300,7 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         return [*filter(None, plain), *map(describe_pair, records)]
     ranked = rank_systems(comparison)
     leader, wins, losses, undecided = ranked[0]
-    untested = {pair: len(_list_untested(record)) for pair, record in pairs.items()}
+    untested = {pair: len(record.untested) for pair, record in pairs.items()}
     undecided -= sum(number for pair, number in untested.items() if leader in pair)
     total = wins + losses + undecided
     if not any(record.wins or record.losses for record in pairs.values()):
@@ -345,8 +311,13 @@ def describe_comparison(comparison: Comparison) -> list[str]:
         pairs[leader, name] if (leader, name) in pairs else pairs[name, leader].turn() for name, *_ in ranked[1:]
     ]
     open_ends = f", and {undecided:,} may be luck" if undecided else ""
+    place = f"Of {len(systems)} systems {leader} comes first and {records[0].second} second"
+    if summary := summarize_pair(records[0]):
+        place += f": {summary}"
+    else:
+        place += f", but luck may explain what sets the two apart.{_describe_open(records[0])}"
     sentences = [
-        _compare_leaders(records[0], len(systems)),
+        place,
         f"Of the {format_count(total, 'comparison')} with {format_count(len(records), 'other system')}, metric by "
         f"metric, {leader} wins {wins:,} and loses {losses:,}{open_ends}.",
         *_name_best(comparison),
@@ -390,7 +361,7 @@ def describe_pair(record: PairRecord) -> str:
     first, second = record.first, record.second
     contests = [*record.wins, *record.losses]
     values = first if all({first, second} == {c.first, c.second} for c in contests) else None
-    untested = _list_untested(record)
+    untested = record.untested
     undecided = [contest for contest in record.undecided if contest not in untested]
     total = len(contests) + len(undecided)
     luck = f"; on {_list(undecided)} the difference may be luck" if undecided else ""
@@ -419,7 +390,7 @@ def describe_pair(record: PairRecord) -> str:
         sentence += f"; {_list(untested)} {agree(len(untested), 'was', 'were')} not tested: no item has both scores"
     sentence += "."
     # What descriptive metrics, such as the length, say about the pair.
-    if described := [_describe_scores(contest, first) for contest in record.described[:_MAX_NAMED]]:
+    if described := [_describe_scores(contest, first) for contest in record.described[:MAX_NAMED]]:
         sentence += f" They also differ in {join_names(described)}."
     shown = [*contests, *record.described]
     if values and any(contest.left_out for contest in shown):
@@ -428,11 +399,6 @@ def describe_pair(record: PairRecord) -> str:
         span = f"{most} items" if least == most else f"{least} to {most} items"
         sentence += f" These scores are of the {span} that both have a score for, the table's of all."
     return sentence
-
-
-def _list_untested(record: PairRecord) -> list[Contest]:
-    """The contests of a pair without a p-value: the metric has no item on which it scored both systems."""
-    return [contest for contest in record.undecided if any(map(math.isnan, contest.adjusted.values()))]
 
 
 #: What metrics measure, in words for readers who know none of them; others go by their own names.
@@ -484,36 +450,24 @@ def summarize_pair(record: PairRecord) -> str:
 
 def _describe_open(record: PairRecord, decided: Sequence[str] = ()) -> str:
     """What the tests leave open, with the two scores where one metric speaks for it, and what was not tested."""
-    sentences, untested = "", _list_untested(record)
+    sentences, untested = "", record.untested
     topics: dict[str, list[Contest]] = {}
     for contest in record.undecided:
         (topic,) = _name_topics([contest])
         if topic not in decided and contest not in untested:
             topics.setdefault(topic, []).append(contest)
     if topics:
-        shown = [_describe_topic(topic, own, record.first) for topic, own in topics.items()]
+        shown = []
+        for topic, own in topics.items():
+            if len(own) == 1:
+                items = format_count(own[0].items, "item")
+                scores = " against ".join(_format_scores(own[0], record.first))
+                topic += f" ({scores}{f' on the {items} that both have' if own[0].left_out else ''})"
+            shown.append(topic)
         sentences += f" No difference is shown in {join_names(shown)}."
     if missing := [topic for topic in _name_topics(untested) if topic not in decided and topic not in topics]:
         sentences += f" Not tested: {join_names(missing)}."
     return sentences
-
-
-def _describe_topic(topic: str, contests: Sequence[Contest], system: str) -> str:
-    """A topic with the scores of the one metric that speaks for it, and on how many items if not on all."""
-    if len(contests) > 1:
-        return topic
-    scores = " against ".join(_format_scores(contests[0], system))
-    items = format_count(contests[0].items, "item")
-    return f"{topic} ({scores}{f' on the {items} that both have' if contests[0].left_out else ''})"
-
-
-def _compare_leaders(record: PairRecord, systems: int) -> str:
-    """The first of many systems beside the second, in plain words."""
-    first, second = record.first, record.second
-    place = f"Of {systems} systems {first} comes first and {second} second"
-    if plain := summarize_pair(record):
-        return f"{place}: {plain}"
-    return f"{place}, but luck may explain what sets the two apart.{_describe_open(record)}"
 
 
 def _name_topics(contests: Sequence[Contest]) -> list[str]:
@@ -567,11 +521,3 @@ def _list(contests: Sequence[Contest], system: str | None = None) -> str:
     if system is None:
         return join_names([contest.metric.label for contest in contests])
     return join_names([_describe_scores(contest, system) for contest in contests])
-
-
-def join_names(names: Sequence[str], limit: int = _MAX_NAMED) -> str:
-    """`a, b and c`; the last of many are counted."""
-    shown = list(names[:limit])
-    if len(names) > limit:
-        return f"{', '.join(shown)} and {len(names) - limit} more"
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

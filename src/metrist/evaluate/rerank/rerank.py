@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from array import array
 from collections import Counter
@@ -13,18 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from metrist.errors import RunError, format_count
+from metrist.errors import RunError, format_count, unknown_name
 from metrist.evaluate.plans import Pairing, RerankSettings
-from metrist.evaluate.rerank.choose import ChosenOutput, Ranker, Selector
-from metrist.evaluate.rerank.rows import ItemReader, open_writer
-from metrist.evaluate.rerank.scoring import ScoreLog, score_items
+from metrist.evaluate.rerank.item_metrics import ComparisonWins, MinimumBayesRisk
+from metrist.evaluate.rerank.items import COLUMN, Item, ItemReader, ScoreLog, make_row, open_writer, score_items
 from metrist.io.json_rows import Row
 from metrist.io.reader import check_keywords, read_records
 from metrist.io.writer import check_distinct, check_writable
 from metrist.llm.estimate import CallEstimate, estimate_calls
 from metrist.metrics.base import Metric, Shard, calls_llm
+from metrist.metrics.comparator import build_comparator
 from metrist.metrics.llm_metric import describe_usage, merge_usage
-from metrist.metrics.registry import MetricList, build_all
+from metrist.metrics.registry import MetricList, build, build_all
+from metrist.records import Record
 from metrist.report.progress import Progress, shows_progress
 from metrist.report.scores import describe_failures, summarize_reasons
 from metrist.report.tables import Column as TableColumn
@@ -34,7 +36,153 @@ from metrist.run.tasks import Executor, score_shard
 from metrist.runtime import Runtime
 from metrist.scores import Column, Failure
 from metrist.settings import LLMSettings, ModelSettings, checks_types, select_arguments
+from metrist.stats.measures import divide
 from metrist.stats.resampling import pooled_interval
+
+#: Digits of scores, relative to the largest of the item, that tell outputs apart; those behind them are rounding.
+_DIGITS = 12
+#: How similar two outputs are, in the same way whichever is the reference.
+_SIMILARITY = "chrf(beta=1)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenOutput:
+    """A chosen output: its rank from 1 among the `of` outputs of its item, and its scores by the metrics that chose.
+
+    `score` is that of the metric, or the weighted sum of standardised scores of several. `lead` is by how much it is
+    better than the best output that was not chosen; None if all were chosen. `row` is its row in the input, where it is
+    to be written.
+    """
+
+    record: Record
+    rank: int
+    of: int
+    score: float
+    scores: Mapping[str, float]
+    lead: float | None
+    row: Row = field(repr=False, compare=False, default_factory=dict)
+
+    def to_row(self) -> Row:
+        """The output's row with the choice in the column `rerank`."""
+        told = {"rank": self.rank, "of": self.of, "score": self.score, "scores": self.scores, "lead": self.lead}
+        return {**(self.row or make_row(self.record)), COLUMN: told}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranker:
+    """The metrics that choose, and their weights."""
+
+    metrics: tuple[Metric, ...]
+    weights: Column
+    signs: Column
+
+    @classmethod
+    def of(
+        cls,
+        metrics: Sequence[Metric],
+        utilities: Sequence[Metric],
+        comparators: Sequence[Metric],
+        settings: RerankSettings,
+    ) -> Ranker:
+        risks = [
+            MinimumBayesRisk(utility, aggregate=settings.aggregate).named(utility.short_name) for utility in utilities
+        ]
+        wins = [
+            ComparisonWins(comparator=build_comparator(each), pairing=settings.pairing).named(each.short_name)
+            for each in comparators
+        ]
+        used = (*risks, *metrics, *wins)
+        if not used:
+            raise RunError(
+                "nothing to choose by: name a metric, or one for `mbr`, such as 'chrf'", code="missing_value"
+            )
+        for metric in used:
+            if metric.higher_is_better is None:
+                hint = "choose by another metric, and name this one in `report`"
+                raise RunError(f"{metric.label} describes outputs and does not judge them: {hint}", code="unsupported")
+        # Utilities and comparators are known by their own names too, unless the metric itself also chooses.
+        numbers = {own.label: number for number, own in enumerate((*utilities, *metrics, *comparators))}
+        numbers |= {metric.label: number for number, metric in enumerate(used)}
+        array = np.ones(len(used))
+        for name, weight in settings.weights.items():
+            if name not in numbers:
+                raise unknown_name("metric that chooses", name, list(numbers))
+            array[numbers[name]] = weight
+        return cls(used, array, np.array([1.0 if metric.higher_is_better else -1.0 for metric in used]))
+
+    def rank(self, values: Column) -> tuple[Column, list[int]]:
+        """How good outputs are, by a row of scores each, and the positions of those with all scores, the best first. Of
+        equally good outputs the earlier one is better."""
+        goodness = values * self.signs
+        if len(self.metrics) > 1:
+            # In units of their standard deviations from their means; 0 where all outputs have the same value.
+            scored = goodness[~np.isnan(goodness).any(axis=1)]
+            if len(scored):
+                means, deviations = scored.mean(axis=0), scored.std(axis=0)
+                varied = deviations > 1e-12 * np.abs(means)
+                goodness = (goodness - means) / np.where(varied, deviations, np.inf)
+            goodness = goodness * self.weights
+        goodness = goodness.sum(axis=1)
+        scale = np.max(np.abs(goodness), initial=0.0, where=~np.isnan(goodness)) or 1.0
+        order = np.argsort(-np.round(goodness / scale, _DIGITS), kind="stable").tolist()
+        return goodness, [position for position in order if not np.isnan(goodness[position])]
+
+    def describe(
+        self, records: Sequence[Record], values: Column, goodness: Column, chosen: Sequence[int], order: Sequence[int]
+    ) -> list[ChosenOutput]:
+        """The choices at some positions of an item's outputs."""
+        others = goodness[[position for position in order if position not in set(chosen)]]
+        best = others.max() if len(others) else None
+        # One metric's score is shown as it is.
+        shown = goodness * self.signs[0] if len(self.metrics) == 1 else goodness
+        return [
+            ChosenOutput(
+                record=records[position],
+                rank=order.index(position) + 1,
+                of=len(values),
+                score=float(shown[position]),
+                scores={
+                    metric.label: float(value) for metric, value in zip(self.metrics, values[position], strict=True)
+                },
+                lead=None if best is None else float(goodness[position]) - float(best),
+            )
+            for position in chosen
+        ]
+
+
+class Selector:
+    """Takes the best outputs of one item after another that pass the filters."""
+
+    def __init__(self, settings: RerankSettings, sign: float) -> None:
+        self._settings = settings
+        self._least = None if settings.minimum is None else settings.minimum * sign
+        self._seen: set[bytes] = set()
+        self._similarity = build(_SIMILARITY)
+
+    def select(self, item: Item, goodness: Column, order: Sequence[int]) -> list[int]:
+        """The positions of the chosen outputs, the best first."""
+        chosen: list[int] = []
+        for position in order:
+            if len(chosen) == self._settings.k or (self._least is not None and goodness[position] < self._least):
+                break
+            if self._is_new(item, position, chosen):
+                chosen.append(position)
+        return chosen
+
+    def _is_new(self, item: Item, position: int, chosen: Sequence[int]) -> bool:
+        text = item.records[position].output
+        limit = self._settings.diverse
+        if limit is not None and chosen:
+            pairs = [Record(item="", system="", output=text, references=(item.records[n].output,)) for n in chosen]
+            if self._similarity.score(Shard(pairs)).values.max() > 100 * limit:
+                return False
+        if self._settings.dedupe:
+            # Equal but for white space and case.
+            digest = hashlib.sha256(" ".join(text.casefold().split()).encode("utf-8", "surrogatepass")).digest()[:16]
+            if digest in self._seen:
+                return False
+            self._seen.add(digest)
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,41 +218,33 @@ class Gain:
         return self.low > 0 if self.higher_is_better else self.high < 0
 
 
-@dataclass(slots=True)
-class _ItemMeans:
-    """The means of each item, one metric after the other: of all outputs, and of the chosen ones."""
-
-    metrics: int
-    _means: array[float] = field(default_factory=lambda: array("d"))
-
-    def add(self, values: Column, chosen: Sequence[int]) -> None:
-        """Add an item's scores, a row per output; only outputs that a metric scored count."""
-        for rows in (values, values[chosen]):
-            self._means.extend(_average(rows))
-
-    def estimate(
-        self, metrics: Sequence[Metric], used: int, draws: int, seed: int, confidence: float
-    ) -> tuple[Gain, ...]:
-        """The gain by each metric, of which the first `used` chose."""
-        means = np.array(self._means).reshape(-1, 2, self.metrics)
-        gains = []
-        for number, metric in enumerate(metrics):
-            before, after = means[~np.isnan(means[:, :, number]).any(axis=1), :, number].T
-            rows = np.column_stack([after - before, np.ones(len(before))])
-            low, high = pooled_interval(rows, _mean, draws, np.random.default_rng(seed), confidence)
-            gains.append(
-                Gain(
-                    metric=metric.label,
-                    used=number < used,
-                    higher_is_better=metric.higher_is_better,
-                    items=len(before),
-                    before=float(_average(before)),
-                    after=float(_average(after)),
-                    low=low,
-                    high=high,
-                )
+def _estimate_gains(
+    item_means: array[float], metrics: Sequence[Metric], used: int, settings: RerankSettings
+) -> tuple[Gain, ...]:
+    """The gain by each metric, of which the first `used` chose, from the means of each item, one metric after the
+    other: of all outputs, then of the chosen ones."""
+    means = np.array(item_means).reshape(-1, 2, len(metrics))
+    gains = []
+    for number, metric in enumerate(metrics):
+        before, after = means[~np.isnan(means[:, :, number]).any(axis=1), :, number].T
+        rows = np.column_stack([after - before, np.ones(len(before))])
+        rng = np.random.default_rng(settings.seed)
+        low, high = pooled_interval(
+            rows, lambda sums: divide(sums[..., 0], sums[..., 1]), settings.draws, rng, settings.confidence
+        )
+        gains.append(
+            Gain(
+                metric=metric.label,
+                used=number < used,
+                higher_is_better=metric.higher_is_better,
+                items=len(before),
+                before=float(_average(before)),
+                after=float(_average(after)),
+                low=low,
+                high=high,
             )
-        return tuple(gains)
+        )
+    return tuple(gains)
 
 
 def _average(rows: Column) -> Column:
@@ -252,7 +392,8 @@ def rerank(
     items = ItemReader(reader, keep_rows=path is not None)
     counts = Counter[str]()
     usages: list[dict[str, Any]] = [{} for _ in judges]
-    failures, choices, means = list[Failure](), list[ChosenOutput](), _ItemMeans(len(judges))
+    failures, choices = list[Failure](), list[ChosenOutput]()
+    means = array("d")
 
     def select(log: ScoreLog | None) -> Iterator[_Selection]:
         selector = Selector(settings, float(ranker.signs[0]))
@@ -283,7 +424,9 @@ def rerank(
         for selection in selections:
             counts["chosen"] += len(selection.choices)
             if selection.choices:
-                means.add(selection.values, selection.positions)
+                # Only outputs that a metric scored count.
+                means.extend(_average(selection.values))
+                means.extend(_average(selection.values[selection.positions]))
             if write is None:
                 choices += selection.choices
             else:
@@ -294,7 +437,7 @@ def rerank(
                 describe_failures(", ".join(metric.label for metric in ranker.metrics), "items", failures, ()),
                 code="metric_failed",
             )
-    gains = means.estimate(judges, used, settings.draws, settings.seed, settings.confidence)
+    gains = _estimate_gains(means, judges, used, settings)
     notes = [*items.notes, *_describe_gains(gains)]
     for metric, usage in zip(judges, usages, strict=True):
         notes += describe_usage(metric.label, usage, metric)
@@ -348,12 +491,6 @@ def _keep_best(selections: Sequence[_Selection], settings: RerankSettings, sign:
             positions=[selection.positions[n] for n in chosen],
         )
         start = stop
-
-
-def _mean(sums: Column) -> Column:
-    with np.errstate(invalid="ignore"):
-        mean: Column = sums[..., 0] / sums[..., 1]
-    return mean
 
 
 def _describe_gains(gains: Sequence[Gain]) -> list[str]:

@@ -20,7 +20,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from metrist._version import __version__
 from metrist.errors import MetristError, RunError
 from metrist.evaluate.plans import RerankSettings
-from metrist.evaluate.rerank.choose import Ranker
+from metrist.evaluate.rerank.rerank import Ranker
 from metrist.io.dedup import digest_source
 from metrist.records import OPTIONAL_FIELDS, Pair, Record, Unit
 from metrist.run.tasks import count_characters
