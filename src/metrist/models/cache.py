@@ -13,7 +13,7 @@ import math
 import os
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -70,10 +70,16 @@ class CacheFile:
         return {key: value for key, stored in rows if (value := strip_checksum(stored)) is not None}
 
     def keep(self, entries: Mapping[bytes, bytes]) -> None:
-        """Store the entries; each group of them is stored whole or not at all."""
-        for group in _group_entries(entries):
-            if self._growing:
-                self._attempt(partial(self._store.write, partial(self._insert, group=group)))
+        """Store the entries in groups of some megabytes; each group is stored whole or not at all."""
+        group: list[tuple[bytes, bytes]] = []
+        size = 0
+        for number, (key, value) in enumerate(entries.items(), 1):
+            group.append((key, value))
+            size += len(value)
+            if size > _BYTES_PER_WRITE or number == len(entries):
+                if self._growing:
+                    self._attempt(partial(self._store.write, partial(self._insert, group=group)))
+                group, size = [], 0
 
     def contents(self) -> CacheContents:
         query = "SELECT count(*) FROM entries"
@@ -114,19 +120,6 @@ class CacheFile:
         # An existing entry is damaged, or another process stored the same content first.
         rows = ((key, add_checksum(value)) for key, value in group)
         connection.executemany("INSERT OR REPLACE INTO entries (key, value) VALUES (?, ?)", rows)
-
-
-def _group_entries(entries: Mapping[bytes, bytes]) -> Iterator[list[tuple[bytes, bytes]]]:
-    group: list[tuple[bytes, bytes]] = []
-    size = 0
-    for key, value in entries.items():
-        group.append((key, value))
-        size += len(value)
-        if size > _BYTES_PER_WRITE:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 class CachedModel:

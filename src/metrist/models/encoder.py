@@ -136,7 +136,7 @@ class Encoder:
                 f"{self.name} has layers 0 (the embeddings) to {self.layers}, got layer={layer}", code="unsupported"
             )
         distinct = list(dict.fromkeys(texts))
-        all_ids = self._ids(distinct)
+        all_ids = self.token_ids(distinct)
         ids = [self._format.truncate(full, long) for full in all_ids]
         cut = np.array([len(full) - len(read) for full, read in zip(all_ids, ids, strict=True)], np.int64)
         vectors = self._compute_vectors(ids, layer)
@@ -158,7 +158,12 @@ class Encoder:
         )
 
     def token_ids(self, texts: Sequence[str], long: Long = "windows") -> list[list[int]]:
-        return [self._format.truncate(ids, long) for ids in self._ids(list(texts))]
+        if not texts:
+            return []
+        with quiet_transformers():
+            clean = [replace_surrogates(text) for text in texts]
+            encoded = self.tokenizer(clean, truncation=False, padding=False, return_attention_mask=False)
+        return [self._format.truncate(list(ids), long) for ids in encoded["input_ids"]]
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Return tokens as text. A piece that continues a word starts with ##, whatever the tokenizer."""
@@ -187,14 +192,6 @@ class Encoder:
         opening = next((at for at, mark in enumerate(marks) if not mark), 0)
         closing = next((at for at, mark in enumerate(reversed(marks)) if not mark), 0)
         return SequenceFormat(opening, closing, token_limit(self.model, self.tokenizer))
-
-    def _ids(self, texts: list[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        with quiet_transformers():
-            clean = [replace_surrogates(text) for text in texts]
-            encoded = self.tokenizer(clean, truncation=False, padding=False, return_attention_mask=False)
-        return [list(ids) for ids in encoded["input_ids"]]
 
     def _compute_vectors(self, ids: list[list[int]], layer: int) -> NDArray[np.float32]:
         starts = np.cumsum([0, *map(len, ids)])

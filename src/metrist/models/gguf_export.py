@@ -86,7 +86,13 @@ def write_gguf(folder: Path, out: Path, precision: Precision = "f16") -> None:
         _add_settings(writer, config, gguf, precision)
         _add_tokenizer(writer, folder, tokenizer, config)
         for name, weight in _read_weights(folder, config):
-            _add_tensor(writer, name, weight, gguf, precision)
+            if weight.ndim == 1:
+                writer.add_tensor(name, weight)  # Scales and biases stay in float32.
+            elif precision == "q8_0" and weight.shape[-1] % _BLOCK == 0:
+                kind = gguf.GGMLQuantizationType.Q8_0
+                writer.add_tensor(name, gguf.quants.quantize(weight, kind), raw_dtype=kind)
+            else:
+                writer.add_tensor(name, weight.astype(np.float16))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -236,13 +242,3 @@ def _arrange(name: str, weight: Tensor, config: Mapping[str, Any]) -> NDArray[np
     rows = array.shape[0] // int(heads)
     parts = array.reshape(int(heads), 2, rows // 2, *array.shape[1:])
     return np.ascontiguousarray(parts.swapaxes(1, 2).reshape(array.shape))
-
-
-def _add_tensor(writer: Any, name: str, weight: NDArray[np.float32], gguf: Any, precision: Precision) -> None:
-    if weight.ndim == 1:
-        writer.add_tensor(name, weight)  # Scales and biases stay in float32.
-    elif precision == "q8_0" and weight.shape[-1] % _BLOCK == 0:
-        kind = gguf.GGMLQuantizationType.Q8_0
-        writer.add_tensor(name, gguf.quants.quantize(weight, kind), raw_dtype=kind)
-    else:
-        writer.add_tensor(name, weight.astype(np.float16))

@@ -279,8 +279,14 @@ def _parse_output(output: Any, structured: bool, seconds: float) -> Completion:
     (answer,) = output.outputs
     tokens = None
     if answer.logprobs is not None:
-        pairs = zip(answer.token_ids, answer.logprobs, strict=True)
-        tokens = tuple(_parse_choice(token, candidates) for token, candidates in pairs)
+        choices = []
+        for token, candidates in zip(answer.token_ids, answer.logprobs, strict=True):
+            # vLLM lists the chosen token even if it is not among the likeliest.
+            ranked = sorted(candidates.values(), key=lambda candidate: -candidate.logprob)
+            alternatives = tuple((str(candidate.decoded_token), float(candidate.logprob)) for candidate in ranked)
+            chosen = candidates[token]
+            choices.append(TokenChoice(str(chosen.decoded_token), float(chosen.logprob), alternatives))
+        tokens = tuple(choices)
     return Completion(
         text=answer.text,
         finish={"stop": "stop", "length": "length"}.get(str(answer.finish_reason), "other"),  # type: ignore[arg-type]
@@ -290,10 +296,3 @@ def _parse_output(output: Any, structured: bool, seconds: float) -> Completion:
             prompt_tokens=len(output.prompt_token_ids or ()), completion_tokens=len(answer.token_ids), seconds=seconds
         ),
     )
-
-
-def _parse_choice(token: int, candidates: Mapping[int, Any]) -> TokenChoice:
-    """vLLM lists the chosen token even if it is not among the likeliest."""
-    ranked = sorted(candidates.values(), key=lambda candidate: -candidate.logprob)
-    alternatives = tuple((str(candidate.decoded_token), float(candidate.logprob)) for candidate in ranked)
-    return TokenChoice(str(candidates[token].decoded_token), float(candidates[token].logprob), alternatives)

@@ -8,7 +8,7 @@ import os
 import threading
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -42,7 +42,16 @@ def read_model(kind: str, weights: Weights, options: Options, place: Placement, 
             raise MissingExtra(f"device={MAP!r}", "train") from None
         settings["device_map"] = "auto"
     if options.bits is not None:
-        settings = {"device_map": {"": place.device}, **settings, "quantization_config": _make_quantization(options)}
+        # As `load_in_4bit=True` of the authors of TIGERScore.
+        for package in ("accelerate", "bitsandbytes"):
+            if importlib.util.find_spec(package) is None:
+                raise ModelError(
+                    f"{options.model}: bits={options.bits} needs accelerate and bitsandbytes: pip install accelerate "
+                    "bitsandbytes",
+                    code="missing_dependency",
+                )
+        quantization = _class("BitsAndBytesConfig")(**{f"load_in_{options.bits}bit": True})
+        settings = {"device_map": {"": place.device}, **settings, "quantization_config": quantization}
     with _loading, quiet_transformers(), _translate_errors(kind, weights):
         model, info = _class(kind).from_pretrained(
             weights.folder,
@@ -53,21 +62,18 @@ def read_model(kind: str, weights: Weights, options: Options, place: Placement, 
             trust_remote_code=options.trust_remote_code,
             **settings,
         )
-        _check_complete(kind, weights, model, info["missing_keys"])
+        # transformers initializes missing weights at random. No score uses a pooler, and some position embeddings are
+        # computed.
+        missing = info["missing_keys"]
+        owners = {name: type(model.get_submodule(name.rpartition(".")[0])).__name__ for name in missing}
+        lacking = sorted(name for name, owner in owners.items() if "pooler" not in name and "Sinusoidal" not in owner)
+        if lacking:
+            raise ModelError(
+                f"{weights.name} lacks {len(lacking)} of the weights that {kind} needs ({', '.join(lacking[:3])}), so "
+                "its numbers would be random; give a model that was trained for it"
+            )
         placed = model if place.spread or options.bits is not None else model.to(place.device)
         return placed.eval().requires_grad_(False)
-
-
-def _make_quantization(options: Options) -> Any:
-    """What from_pretrained makes of `load_in_4bit=True`, as the authors of TIGERScore give it."""
-    for package in ("accelerate", "bitsandbytes"):
-        if importlib.util.find_spec(package) is None:
-            raise ModelError(
-                f"{options.model}: bits={options.bits} needs accelerate and bitsandbytes: pip install accelerate "
-                "bitsandbytes",
-                code="missing_dependency",
-            )
-    return _class("BitsAndBytesConfig")(**{f"load_in_{options.bits}bit": True})
 
 
 def read_shape(weights: Weights, options: Options) -> Any:
@@ -78,18 +84,6 @@ def read_shape(weights: Weights, options: Options) -> Any:
         config = _class("AutoConfig").from_pretrained(weights.folder, local_files_only=True, **trusted)
         with torch.device("meta"):
             return _class("AutoModel").from_config(config, **trusted)
-
-
-def _check_complete(kind: str, weights: Weights, model: Any, missing: Iterable[str]) -> None:
-    """Refuse a model that lacks weights: transformers would initialize them at random."""
-    # No score uses a pooler, and some position embeddings are computed.
-    owners = {name: type(model.get_submodule(name.rpartition(".")[0])).__name__ for name in missing}
-    lacking = sorted(name for name, owner in owners.items() if "pooler" not in name and "Sinusoidal" not in owner)
-    if lacking:
-        raise ModelError(
-            f"{weights.name} lacks {len(lacking)} of the weights that {kind} needs ({', '.join(lacking[:3])}), so its "
-            "numbers would be random; give a model that was trained for it"
-        )
 
 
 def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
@@ -106,7 +100,7 @@ def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
 
 
 class _Quiet:
-    """What transformers and `warnings` were set to before the first of several threads silenced them."""
+    """The number of threads that silence transformers and `warnings`, and what restores the settings after them."""
 
     lock = threading.Lock()
     count = 0

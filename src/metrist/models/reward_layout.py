@@ -135,12 +135,6 @@ def score_rows(
     return Rewards(values[order], np.array(rows.cut, np.int64)[order], np.array(rows.read, np.int64)[order])
 
 
-def pooled_span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
-    """Return the span of tokens that represents a row whose answer begins at `start`."""
-    spans = {"answer": (start, length), "mean": (0, length), "first": (0, 1), "last": (length - 1, length)}
-    return spans[pooling]
-
-
 def _build_row(
     item: RewardInput, ids: dict[str, list[int]], frame: RewardFrame, layout: RewardLayout
 ) -> tuple[list[int], int, int]:
@@ -196,32 +190,22 @@ def token_encoder(tokenizer: Any) -> Encode:
     """Return a function that encodes texts without special tokens, from a transformers tokenizer or a
     tokenizers.Tokenizer. A text that spells a special token, such as '[SEP]', is read as ordinary characters."""
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if not hasattr(backend, "encode_batch_fast"):
-        return _tokenizer_encoder(tokenizer)
-    fast = _backend_encoder(backend)
-    if backend is tokenizer or fast(_PROBES) == _tokenizer_encoder(tokenizer)(_PROBES):
-        return fast
-    return _tokenizer_encoder(tokenizer)
 
-
-def _tokenizer_encoder(tokenizer: Any) -> Encode:
     def encode(texts: Sequence[str]) -> list[list[int]]:
         clean = [replace_surrogates(text) for text in texts]
         settings = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         return [list(row) for row in tokenizer(clean, **settings)["input_ids"]] if clean else []
 
-    return encode
-
-
-def _backend_encoder(backend: Any) -> Encode:
-    def encode(texts: Sequence[str]) -> list[list[int]]:
+    def encode_fast(texts: Sequence[str]) -> list[list[int]]:
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True
         clean = [replace_surrogates(text) for text in texts]
         return [list(encoding.ids) for encoding in backend.encode_batch_fast(clean, add_special_tokens=False)]
 
-    return encode
+    if not hasattr(backend, "encode_batch_fast"):
+        return encode
+    return encode_fast if backend is tokenizer or encode_fast(_PROBES) == encode(_PROBES) else encode
 
 
 def unknown_id(tokenizer: Any) -> int | None:

@@ -74,13 +74,6 @@ class RewardModel(torch.nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, starts: Tensor) -> Tensor:
         """Return the reward of each row; padding is on the right, and the answers begin at `starts`."""
-        states = self._read(input_ids, attention_mask)
-        with torch.autocast(states.device.type, enabled=False):
-            pooled = self._pool(states.float(), attention_mask, starts)
-            rewards: Tensor = self.head(self.dropout(pooled).to(self.head.weight.device)).squeeze(1)
-        return rewards
-
-    def _read(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         arguments: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         if self._decodes:
             # The decoder cannot look ahead, so padding on the right needs no mask.
@@ -90,7 +83,10 @@ class RewardModel(torch.nn.Module):
         if self._caches:
             arguments["use_cache"] = False
         states: Tensor = self.reader(**arguments)[0]
-        return states
+        with torch.autocast(states.device.type, enabled=False):
+            pooled = self._pool(states.float(), attention_mask, starts)
+            rewards: Tensor = self.head(self.dropout(pooled).to(self.head.weight.device)).squeeze(1)
+        return rewards
 
     def _pool(self, states: Tensor, mask: Tensor, starts: Tensor) -> Tensor:
         if self.pooling == "first":

@@ -35,7 +35,6 @@ from metrist.models.reward_layout import (
     RewardInput,
     Rewards,
     RewardSettings,
-    pooled_span,
     score_rows,
     token_encoder,
     unknown_id,
@@ -110,7 +109,7 @@ class TextEncoder:
 
     def check_tokens(self, count: int) -> None:
         """Raise ValueError unless the weights have a vector for each of `count` tokens."""
-        if count > (known := len(self._network.words)):
+        if count > (known := self._network.words):
             raise ValueError(f"its tokens go up to {count - 1:,}, but the weights have {known:,} tokens")
 
     def encode(self, texts: Sequence[str]) -> list[EncodedText]:
@@ -199,8 +198,8 @@ class TextEncoder:
                 raise ValueError(f"sequence {number} has {len(ids)} tokens; this model reads 1 to {self.max_tokens}")
             if not 0 <= first <= len(ids):
                 raise ValueError(f"sequence {number} has {len(ids)} tokens, so its first part cannot have {first}")
-            if np.min(ids) < 0 or np.max(ids) >= len(self._network.words):
-                raise ValueError(f"sequence {number} has a token that is not among {len(self._network.words):,}")
+            if np.min(ids) < 0 or np.max(ids) >= self._network.words:
+                raise ValueError(f"sequence {number} has a token that is not among {self._network.words:,}")
         # Equal sequences are computed once.
         distinct: dict[tuple[bytes, int], list[int]] = {}
         for number, (ids, first) in enumerate(sequences):
@@ -269,7 +268,11 @@ class EncoderReward:
     def _compute(self, rows: Sequence[Ids], starts: Sequence[int]) -> NDArray[np.float64]:
         # An answer is read in one part with what comes before it.
         sequences = [(ids, len(ids)) for ids in rows]
-        pooling = self.settings.pooling
-        spans = [[pooled_span(pooling, len(ids), start)] for ids, start in zip(rows, starts, strict=True)]
+        spans = []
+        for ids, start in zip(rows, starts, strict=True):
+            end = len(ids)
+            # The tokens that represent the row.
+            by_pooling = {"answer": (start, end), "mean": (0, end), "first": (0, 1), "last": (end - 1, end)}
+            spans.append([by_pooling[self.settings.pooling]])
         outputs = self._encoder.score_spans(self.HEAD, sequences, spans)
         return np.array([output[0, 0] for output in outputs], np.float64)

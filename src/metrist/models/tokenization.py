@@ -28,8 +28,15 @@ class TokenizerSide:
     def __init__(self, tokenizer: Any, *, target: bool = False) -> None:
         self._tokenizer = tokenizer
         self._name = "text_target" if target and hasattr(tokenizer, "_switch_to_target_mode") else "text"
-        self._direct = self._backend_agrees()
-        self.before, self.after = self._count_special_tokens()
+        # The compiled tokenizer alone is faster, as it builds no unused lists; it must give the same ids.
+        self._direct = hasattr(getattr(tokenizer, "backend_tokenizer", None), "encode_batch_fast") and all(
+            map(np.array_equal, self._encode_fast(_PROBES), self._call_tokenizer(_PROBES))
+        )
+        #: The numbers of special tokens before and after a text.
+        bare = tokenizer(**{self._name: _PROBES[:1]}, add_special_tokens=False, verbose=False)["input_ids"][0]
+        full = self.ids(_PROBES[:1])[0].tolist()
+        self.before = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), 0)
+        self.after = len(full) - len(bare) - self.before
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
         """Return each text's ids with the special tokens that the tokenizer adds, without truncation."""
@@ -56,20 +63,6 @@ class TokenizerSide:
         backend.no_padding()
         return [np.array(encoding.ids, dtype=np.int64) for encoding in backend.encode_batch_fast(texts)]
 
-    def _backend_agrees(self) -> bool:
-        """Whether the compiled tokenizer alone gives the same ids; it is faster, as it builds no unused lists."""
-        if not hasattr(getattr(self._tokenizer, "backend_tokenizer", None), "encode_batch_fast"):
-            return False
-        pairs = zip(self._encode_fast(_PROBES), self._call_tokenizer(_PROBES), strict=True)
-        return all(np.array_equal(fast, called) for fast, called in pairs)
-
-    def _count_special_tokens(self) -> tuple[int, int]:
-        """Return the numbers of special tokens before and after a text."""
-        bare = self._tokenizer(**{self._name: _PROBES[:1]}, add_special_tokens=False, verbose=False)["input_ids"][0]
-        full = self.ids(_PROBES[:1])[0].tolist()
-        before = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), 0)
-        return before, len(full) - len(bare) - before
-
 
 class BackgroundTokens:
     """Tokenizes texts part by part in a background thread, in the order in which they are needed. Compiled tokenizers
@@ -85,16 +78,13 @@ class BackgroundTokens:
         size = 0
         for text in texts:
             if part and size + len(text) > self._PART:
-                self._submit(side, part)
+                self._parts.append(self._thread.submit(side.ids, part))
                 part, size = [], 0
             self._positions.append((len(self._parts), len(part)))
             part.append(text)
             size += len(text)
         if part:
-            self._submit(side, part)
-
-    def _submit(self, side: TokenizerSide, part: list[str]) -> None:
-        self._parts.append(self._thread.submit(side.ids, part))
+            self._parts.append(self._thread.submit(side.ids, part))
 
     def part(self, text: int) -> int:
         """Return the part that contains the text; all texts of a part become available together."""

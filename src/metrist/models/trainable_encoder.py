@@ -25,17 +25,14 @@ _ROTARY_BASE = 1000.0
 _INITIAL_STD = 0.02
 
 
-def _parameter_name(name: str) -> str:
-    return name.replace(".", "/")
-
-
 class TrainableEncoder(torch.nn.Module):
     """A stack of post-norm layers with linear heads."""
 
     def __init__(self, sizes: EncoderSizes, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         super().__init__()
         self.sizes = sizes
-        self._names = {name: _parameter_name(name) for name in arrays}
+        # Names of parameters must not have dots.
+        self._names = {name: name.replace(".", "/") for name in arrays}
         for name, array in arrays.items():
             self.register_parameter(self._names[name], torch.nn.Parameter(torch.from_numpy(np.array(array))))
 
@@ -87,7 +84,10 @@ class TrainableEncoder(torch.nn.Module):
         if bert:
             states = states + self._array("places.weight")[: ids.shape[1]]
         else:
-            turns = _rotary_turns(ids.shape[1], sizes.hidden // sizes.attention_heads, ids.device)
+            head = sizes.hidden // sizes.attention_heads
+            speeds = _ROTARY_BASE ** (-torch.arange(0, head, 2, device=ids.device).float() / head)
+            angles = torch.arange(ids.shape[1], device=ids.device).float()[:, None] * speeds
+            turns = angles.cos(), angles.sin()
         states = self._normalize(states, "norm")
         allowed = mask[:, None, None, :].bool()
         for number in range(layers or sizes.layers):
@@ -134,7 +134,7 @@ class TrainableReward(torch.nn.Module):
     """The preference head of a text encoder, used as a `RewardModel` is."""
 
     #: The prefix of the head's parameters.
-    HEAD = f"encoder.{_parameter_name(HEAD + EncoderReward.HEAD)}/"
+    HEAD = f"encoder.{HEAD.replace('.', '/')}{EncoderReward.HEAD}/"
 
     def __init__(self, encoder: TrainableEncoder, pooling: Pooling) -> None:
         super().__init__()
@@ -159,12 +159,6 @@ def collate_sequences(sequences: Sequence[tuple[np.ndarray[Any, Any], int]]) -> 
     ids, mask = pad_rows([ids for ids, _ in sequences], 0)
     second = mask * (np.arange(mask.shape[1]) >= np.array([[first] for _, first in sequences]))
     return torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(second)
-
-
-def _rotary_turns(tokens: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    speeds = _ROTARY_BASE ** (-torch.arange(0, width, 2, device=device).float() / width)
-    angles = torch.arange(tokens, device=device).float()[:, None] * speeds
-    return angles.cos(), angles.sin()
 
 
 def _rotate(vectors: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:

@@ -142,21 +142,17 @@ class VarlenEncoder:
         lengths = [len(ids) for ids in conditions]
         states = _embed(self._stack, conditions)
         blocks = AttentionBlocks(lengths, lengths, states.device)
-        for layer, joined in zip(self._stack.layers, self._inputs, strict=True):
-            states = self._run_layer(layer, joined, states, blocks)
-        return Encoded(states=_apply_final_norm(self._stack, states), lengths=lengths)
-
-    def _run_layer(self, layer: Any, joined: _Joined, states: Tensor, blocks: AttentionBlocks) -> Tensor:
         pre = _is_pre_norm(self._stack)
-        inner = layer.self_attn_layer_norm(states) if pre else states
-        states = states + _self_attention(self._attention, layer.self_attn, joined, inner, blocks, causal=False)
-        states = states if pre else layer.self_attn_layer_norm(states)
-        states = _feed_forward(layer, states, pre)
-        if states.dtype == torch.float16:
-            # As transformers does against overflow.
-            limit = torch.finfo(torch.float16).max - 1000
-            states = states.clamp(-limit, limit)
-        return states
+        for layer, joined in zip(self._stack.layers, self._inputs, strict=True):
+            inner = layer.self_attn_layer_norm(states) if pre else states
+            states = states + _self_attention(self._attention, layer.self_attn, joined, inner, blocks, causal=False)
+            states = states if pre else layer.self_attn_layer_norm(states)
+            states = _feed_forward(layer, states, pre)
+            if states.dtype == torch.float16:
+                # As transformers does against overflow.
+                limit = torch.finfo(torch.float16).max - 1000
+                states = states.clamp(-limit, limit)
+        return Encoded(states=self._stack.layer_norm(states) if pre else states, lengths=lengths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,33 +202,21 @@ class VarlenDecoder:
         within = AttentionBlocks(lengths, lengths, states.device)
         across = AttentionBlocks(queries, memory.lengths[first:last], states.device)
         pairs = memory.pairs[memory.starts[first] : memory.starts[last]]
-        for at, layer in enumerate(self._stack.layers):
-            states = self._run_layer(layer, self._inputs[at], states, pairs[:, at], within, across)
-        return _apply_final_norm(self._stack, states)
-
-    def _run_layer(
-        self,
-        layer: Any,
-        joined: _Joined,
-        states: Tensor,
-        pairs: Tensor,
-        within: AttentionBlocks,
-        across: AttentionBlocks,
-    ) -> Tensor:
         pre = _is_pre_norm(self._stack)
-        inner = layer.self_attn_layer_norm(states) if pre else states
-        states = states + _self_attention(self._attention, layer.self_attn, joined, inner, within, causal=True)
-        states = states if pre else layer.self_attn_layer_norm(states)
-        inner = layer.encoder_attn_layer_norm(states) if pre else states
-        states = states + self._cross_attention(layer.encoder_attn, inner, pairs, across)
-        states = states if pre else layer.encoder_attn_layer_norm(states)
-        return _feed_forward(layer, states, pre)
-
-    def _cross_attention(self, part: Any, states: Tensor, pairs: Tensor, blocks: AttentionBlocks) -> Tensor:
-        query = part.q_proj(states).view(len(states), part.num_heads, part.head_dim)
-        mixed = self._attention(query, pairs[:, 0], pairs[:, 1], blocks, False, part.scaling)
-        output: Tensor = part.out_proj(mixed.reshape(len(states), -1))
-        return output
+        for at, layer in enumerate(self._stack.layers):
+            inner = layer.self_attn_layer_norm(states) if pre else states
+            states = states + _self_attention(
+                self._attention, layer.self_attn, self._inputs[at], inner, within, causal=True
+            )
+            states = states if pre else layer.self_attn_layer_norm(states)
+            inner = layer.encoder_attn_layer_norm(states) if pre else states
+            part = layer.encoder_attn
+            query = part.q_proj(inner).view(len(inner), part.num_heads, part.head_dim)
+            mixed = self._attention(query, pairs[:, at, 0], pairs[:, at, 1], across, False, part.scaling)
+            states = states + part.out_proj(mixed.reshape(len(inner), -1))
+            states = states if pre else layer.encoder_attn_layer_norm(states)
+            states = _feed_forward(layer, states, pre)
+        return self._stack.layer_norm(states) if pre else states
 
 
 _Joined = tuple[Tensor, Tensor | None]
@@ -272,10 +256,6 @@ def _embed(stack: Any, texts: Sequence[Ids]) -> Tensor:
     states: Tensor = stack.embed_tokens(ids) * getattr(stack, "embed_scale", 1.0) + table[positions]
     norm = getattr(stack, "layernorm_embedding", None)
     return states if norm is None else norm(states)
-
-
-def _apply_final_norm(stack: Any, states: Tensor) -> Tensor:
-    return stack.layer_norm(states) if _is_pre_norm(stack) else states
 
 
 def _is_pre_norm(stack: Any) -> bool:
