@@ -276,7 +276,12 @@ def measure_ratings(outputs: Sequence[AnalystOutput], values: Floats) -> list[di
         row: dict[str, Any] = {"aspect": aspect, "outputs": len(numbers)}
         for name, correlation in _CORRELATIONS.items():
             row[name] = correlate(human, own, correlation)
-        row["spearman_low"], row["spearman_high"] = _resample(items, human, own)
+        row["spearman_low"] = row["spearman_high"] = None
+        if len(items) > 1:
+            draws = [correlate(human[at], own[at]) for at in resample_groups(items, _DRAWS)]
+            value = np.array(row["spearman"], np.float64)
+            limits = interval(np.array(draws, np.float64), 0.95, len(items), float(value))
+            row["spearman_low"], row["spearman_high"] = map(none_if_nan, limits)
         # Items whose ratings or scores are all equal are left out.
         within = (correlate(human[at], own[at]) for at in items)
         row["spearman_within_items"] = _mean([value for value in within if value is not None])
@@ -295,16 +300,6 @@ def _measure_tasks(outputs: Sequence[AnalystOutput], values: Floats) -> dict[str
         known = [row["spearman"] for row in rows if row["spearman"] is not None]
         result[task] = {"outputs": len(numbers), "spearman": _mean(known)}
     return result
-
-
-def _resample(items: Sequence[Places], human: Floats, own: Floats) -> tuple[float | None, float | None]:
-    """The 95 % interval of Spearman's correlation, by resampling items."""
-    if len(items) < 2:
-        return None, None
-    draws = [correlate(human[at], own[at]) for at in resample_groups(items, _DRAWS)]
-    value = np.array(correlate(human, own), np.float64)
-    low, high = interval(np.array(draws, np.float64), 0.95, len(items), float(value))
-    return none_if_nan(low), none_if_nan(high)
 
 
 def measure_references(values: Floats) -> dict[str, Any] | None:

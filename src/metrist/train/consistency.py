@@ -110,8 +110,13 @@ def lay_out_examples(reader: SupportReader, examples: Sequence[SupportExample]) 
     for example in examples:
         for row in reader.lay_out(example.source, example.output):
             rows.append(row)
-            labels.append(_label_sentences(row.characters, example))
             by_sentence.append(example.errors is not None)
+            if example.errors is None:
+                labels.append(np.full(len(row.characters), example.label))
+                continue
+            places = example.errors
+            marked = [any(start < b and a < end for a, b in places) for start, end in row.characters]
+            labels.append(1.0 - np.array(marked, np.float64))
     return SupportRows(
         rows=rows,
         labels=labels,
@@ -119,13 +124,6 @@ def lay_out_examples(reader: SupportReader, examples: Sequence[SupportExample]) 
         lengths=np.array([len(row.sequence[0]) for row in rows], np.int64),
         weights=np.ones(len(rows)),
     )
-
-
-def _label_sentences(spans: Sequence[CharacterSpan], example: SupportExample) -> Floats:
-    if example.errors is None:
-        return np.full(len(spans), example.label)
-    marked = [any(start < end_ and begin < end for begin, end_ in example.errors) for start, end in spans]
-    return 1.0 - np.array(marked, np.float64)
 
 
 class SupportLoss:

@@ -280,10 +280,16 @@ class EncoderTask(TrainingTask):
     def publish(
         self, weights: Weights, data: Any, plan: TrainingPlan, trainer: Any, folder: TrainingFolder
     ) -> dict[str, Any]:
+        from safetensors.numpy import load_file, save_file
+
         def write(part: Path) -> None:
             trainer.model.export(weights.folder, part, self.bits)
             if self.frozen_words:
-                _restore_words(weights.folder / storage.WEIGHTS, part / storage.WEIGHTS)
+                # The stored vectors of words of the base, to the last bit.
+                stored, path = load_file(weights.folder / storage.WEIGHTS), part / storage.WEIGHTS
+                words = {name: array for name, array in stored.items() if name.startswith("words.weight")}
+                save_file({**load_file(path), **words}, path)
+                path.chmod(0o644)  # safetensors creates files that only their owner can read.
             copy_notices(weights.folder, part)
             for name in _SETTINGS:
                 if (weights.folder / name).is_file():
@@ -293,12 +299,3 @@ class EncoderTask(TrainingTask):
         facts = {"training_examples": len(plan.train), "development_examples": len(data[1])}
         choices = {"heads": ", ".join(self.heads), "bits": self.bits, "rounded": self.rounded}
         return {"metric": str(self.out), "data": facts, "choices": choices, "licence": INHERITED_LICENCE}
-
-
-def _restore_words(base: Path, path: Path) -> None:
-    """Give a model the stored vectors of words of its base, to the last bit."""
-    from safetensors.numpy import load_file, save_file
-
-    words = {name: array for name, array in load_file(base).items() if name.startswith("words.weight")}
-    save_file({**load_file(path), **words}, path)
-    path.chmod(0o644)  # safetensors creates files that only their owner can read.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from metrist.errors import InputError, ModelError, RunError, SpecError, agree, format_count
-from metrist.llm.messages import Turns
+from metrist.llm.messages import Turns, has_chat_template
 from metrist.models.devices import Options, Placement, import_torch
 from metrist.models.gguf_export import GGUF_FILE, check_architecture, write_gguf
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
@@ -24,7 +24,6 @@ from metrist.models.weights import Weights, find_adapter, find_weights
 from metrist.train.analyses import (
     Analysis,
     AnalysisData,
-    choose_turns,
     encode_analyses,
     load_analyses,
 )
@@ -114,7 +113,15 @@ class AnalysisLoss:
         import torch
 
         targets = batch["labels"] != IGNORED
-        inputs = self._arrange(model, batch)
+        inputs = {"input_ids": batch["input_ids"]}
+        if self._packed:
+            mask = make_packed_mask(batch["segments"])
+            if getattr(model.config, "_attn_implementation", "") == "eager":
+                # Eager attention adds its mask to the scores.
+                mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, torch.finfo(torch.float32).min)
+            inputs |= {"position_ids": batch["positions"], "attention_mask": mask}
+        else:
+            inputs["attention_mask"] = (batch["segments"] > 0).long()
         if self._layered:
             states = model.base_model(**inputs, use_cache=False).last_hidden_state[targets]
             logits = model.get_output_embeddings()(states)
@@ -123,17 +130,6 @@ class AnalysisLoss:
         labels = batch["labels"][targets][:, None]
         chosen: Tensor = torch.log_softmax(logits.float(), dim=-1).gather(1, labels)[:, 0]
         return chosen
-
-    def _arrange(self, model: Any, batch: Batch) -> dict[str, Tensor]:
-        if not self._packed:
-            return {"input_ids": batch["input_ids"], "attention_mask": (batch["segments"] > 0).long()}
-        mask = make_packed_mask(batch["segments"])
-        if getattr(model.config, "_attn_implementation", "") == "eager":
-            import torch
-
-            # Eager attention adds its mask to the scores.
-            mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, torch.finfo(torch.float32).min)
-        return {"input_ids": batch["input_ids"], "position_ids": batch["positions"], "attention_mask": mask}
 
 
 def make_packed_mask(segments: Tensor) -> Tensor:
@@ -307,7 +303,10 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
         if self.form == "gguf":
             check_architecture(weights.config)
         tokenizer = read_tokenizer(weights, self.base)
-        turns = choose_turns(tokenizer, self.turns)
+        # The chat template, if the model has one; otherwise the bare prompt, as the published checkpoints.
+        turns = self.turns or ("chat" if has_chat_template(tokenizer) else "none")
+        if turns == "chat" and not has_chat_template(tokenizer):
+            raise ModelError("the base model has no chat template: use the bare prompt (`turns='none'`)")
         settings: dict[str, Any] = {"turns": turns, "max_length": self.max_length, "packed": self.packing}
         train = encode_analyses(tokenizer, data.train, **settings)
         if not len(train):

@@ -53,7 +53,17 @@ class TrainingFolder:
     def check(self, settings: Settings) -> None:
         """Raise an error if the folder holds other files or a training with other settings; write nothing."""
         if self.is_begun:
-            differences = _find_differences(self._read_settings(), settings)
+            try:
+                stored = dict(json.loads((self.path / _SETTINGS).read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError) as fault:
+                raise RunError(
+                    f"{self.path / _SETTINGS} cannot be read ({fault}); give another `out`", code="unreadable"
+                ) from fault
+            differences = []
+            for name in dict.fromkeys([*stored, *settings]):
+                old, new = ("not set" if own.get(name) is None else str(own[name]) for own in (stored, settings))
+                if stored.get(name) != settings.get(name):
+                    differences.append(f"{name} is {old} there, {new} here")
             if differences:
                 raise RunError(
                     f"{self.path} holds a training with other settings: {'; '.join(differences)}. "
@@ -89,8 +99,15 @@ class TrainingFolder:
             part.mkdir()
             with translate_disk_errors():
                 write(part)
-            self._sync(part)
-            for path in sorted(part.iterdir(), key=_weights_last):
+            # Flushed to disk, with the same permissions as the rest of the folder.
+            mode = (self.path / _SETTINGS).stat().st_mode
+            for path in part.rglob("*"):
+                if path.is_file():
+                    path.chmod(mode)  # safetensors creates files that only their owner can read.
+                    with path.open("rb+") as file:
+                        os.fsync(file.fileno())
+            # The index of sharded weights comes after its shards.
+            for path in sorted(part.iterdir(), key=lambda path: (".safetensors" in path.name, path.suffix == ".json")):
                 os.replace(path, self.path / path.name)
             part.rmdir()
         except OSError as fault:
@@ -121,23 +138,6 @@ class TrainingFolder:
         with atomic_write(self.path / _CARD) as file:
             file.write(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
 
-    def _sync(self, part: Path) -> None:
-        """Flush the files to disk, with the same permissions as the rest of the folder."""
-        mode = (self.path / _SETTINGS).stat().st_mode
-        for path in part.rglob("*"):
-            if path.is_file():
-                path.chmod(mode)  # safetensors creates files that only their owner can read.
-                with path.open("rb+") as file:
-                    os.fsync(file.fileno())
-
-    def _read_settings(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads((self.path / _SETTINGS).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as fault:
-            raise RunError(
-                f"{self.path / _SETTINGS} cannot be read ({fault}); give another `out`", code="unreadable"
-            ) from fault
-
 
 def copy_notices(base: Path, target: Path) -> None:
     """Copy what the base says about itself, and its licences. Those of shipped models are in their distribution."""
@@ -153,21 +153,6 @@ def copy_notices(base: Path, target: Path) -> None:
     for path in notices:
         if path.is_file():
             shutil.copyfile(path, target / path.name)
-
-
-def _weights_last(path: Path) -> tuple[bool, bool]:
-    """Sort weights after other files, and the index of sharded weights after its shards."""
-    return ".safetensors" in path.name, path.suffix == ".json"
-
-
-def _find_differences(stored: Settings, settings: Settings) -> list[str]:
-    names = [*stored, *(name for name in settings if name not in stored)]
-    pairs = [(name, stored.get(name), settings.get(name)) for name in names]
-    return [f"{name} is {_format(old)} there, {_format(new)} here" for name, old, new in pairs if old != new]
-
-
-def _format(value: Any) -> str:
-    return "not set" if value is None else str(value)
 
 
 # ---- The lock

@@ -26,7 +26,7 @@ from metrist.models.batching import is_out_of_memory
 from metrist.models.devices import free_memory
 from metrist.train.batches import Indices, Sampler, sort_by_length, split_parts
 from metrist.train.checkpoints import Checkpoints, TrainingState, collect_weights
-from metrist.train.distributed import ProcessGroup, gather, is_sharded
+from metrist.train.distributed import ProcessGroup, gather
 from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Evaluation, Examples, NoCallback, Objective, TrainingCallback, TrainingProgress
 
@@ -134,7 +134,7 @@ class Trainer:
     def _prepare(self) -> None:
         """Move the model to the device, resume from a checkpoint or evaluate the untrained model, check disk space."""
         self._start_time = time.monotonic()
-        self._sharded = is_sharded(self.model)
+        self._sharded = any(hasattr(parameter, "full_tensor") for parameter in self.model.parameters())
         self.model.to(self.processes.device).train()
         self._optimizer = _make_optimizer(self.model, self.recipe, self.rates)
         resumed = self.checkpoints.resume(self.model, self._optimizer, self.callback.on_message)
@@ -174,7 +174,12 @@ class Trainer:
         own = sort_by_length(batch, spaces)[self.processes.rank :: self.processes.world]
 
         def accumulate() -> Tensor:
-            _seed_generators(self.recipe.seed, self.state.step, self.processes)
+            # The dropout of each step and process has its own seed, so that it does not depend on earlier draws.
+            entropy = np.random.SeedSequence([self.recipe.seed, self.state.step, self.processes.rank])
+            seed = int(entropy.generate_state(1, np.uint64)[0] >> np.uint64(1))
+            # Without a GPU, torch.manual_seed is slow: it records a stack trace for the lazy CUDA call.
+            on_cpu = self.processes.device == "cpu"
+            (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(seed)
             self._optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=self.processes.device)
             for part, counts in self._plan_passes(self.examples, own, batch):
@@ -230,22 +235,21 @@ class Trainer:
                 if not is_out_of_memory(fault) or self._sharded:  # Other processes would wait for this one.
                     raise
             # Outside the handler: the exception would keep the tensors of the failed attempt alive.
-            self._halve_token_budget(lengths)
-
-    def _halve_token_budget(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        longest = int(lengths.max())
-        at_once = min(self.state.max_tokens, longest * len(lengths))
-        if at_once < 2 * longest:
-            raise ModelError(
-                f"an example of {longest:,} tokens does not fit into memory; lower `max_length`, or use a smaller base",
-                code="out_of_memory",
+            longest = int(lengths.max())
+            at_once = min(self.state.max_tokens, longest * len(lengths))
+            if at_once < 2 * longest:
+                raise ModelError(
+                    f"an example of {longest:,} tokens does not fit into memory; lower `max_length`, or use a smaller "
+                    "base",
+                    code="out_of_memory",
+                )
+            self.state.max_tokens = at_once // 2
+            self._optimizer.zero_grad(set_to_none=True)
+            free_memory(torch.device(self.processes.device))
+            self.callback.on_message(
+                f"out of memory: computing {self.state.max_tokens:,} tokens at once from now on, with the same "
+                "gradients"
             )
-        self.state.max_tokens = at_once // 2
-        self._optimizer.zero_grad(set_to_none=True)
-        free_memory(torch.device(self.processes.device))
-        self.callback.on_message(
-            f"out of memory: computing {self.state.max_tokens:,} tokens at once from now on, with the same gradients"
-        )
 
     def _finish_step(self, stop_requested: Callable[[], bool]) -> None:
         """Read the losses, evaluate, write a checkpoint and stop, each if it is due after this step."""
@@ -331,14 +335,6 @@ def _make_optimizer(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> t
     ]
     fused = all(parameter.is_cuda for parameter in learned.values())
     return torch.optim.AdamW(param_groups, lr=recipe.lr, fused=fused or None)
-
-
-def _seed_generators(seed: int, step: int, processes: ProcessGroup) -> None:
-    """Give the dropout of each step and process its own seed, so that it does not depend on earlier draws."""
-    state = int(np.random.SeedSequence([seed, step, processes.rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    # Without a GPU, torch.manual_seed is slow: it records a stack trace for the lazy CUDA call.
-    set_seed = torch.default_generator.manual_seed if processes.device == "cpu" else torch.manual_seed
-    set_seed(state)
 
 
 @contextmanager

@@ -196,7 +196,16 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
 
     def plan(self, weights: Weights, data: PreferencePairs) -> PreferencePlan:
         train, dev = self._select_training_pairs(data), _without_ties(data.dev)
-        self._check(data, train, dev)
+        if not train:
+            reason = f": all {len(data.train):,} are ties; `ties='soft'` learns from ties" if data.train else ""
+            raise InputError(f"there are no pairs to train on{reason}", code="no_data")
+        if self.recipe.patience is not None and not dev:
+            raise RunError("early stopping (`patience`) needs development pairs; give `dev`")
+        rated = any(pair.good_rating is not None or pair.bad_rating is not None for pair in train)
+        if self.regression and not rated:
+            raise InputError(
+                "no pair has ratings ('good_rank', 'bad_rank') for `regression`; leave it out", code="conflict"
+            )
         heads: tuple[str, ...] = ()
         if _is_text_encoder(weights):
             encoder = load_text_encoder(str(weights.folder))
@@ -332,7 +341,10 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if is_preference_model(base):
             before = score_pairs(load_reward(Options(model=str(base.folder))), dev)
             gained, lost = int((after.won & ~before.won).sum()), int((before.won & ~after.won).sum())
-            stored |= {"gained": gained, "lost": lost, "sign_test_p": _sign_test(gained, lost)}
+            # The exact two-sided p that a fair coin decides which way a changed pair goes.
+            changed = gained + lost
+            tail = sum(math.comb(changed, count) for count in range(min(gained, lost) + 1))
+            stored |= {"gained": gained, "lost": lost, "sign_test_p": min(1.0, float(2 * tail / 2**changed))}
         return {"stored": stored, "by_criterion": by_criterion}
 
     def _make_scorer(self, weights: Weights, plan: PreferencePlan, trainer: Trainer, tokenizer: Any) -> TorchReward:
@@ -378,18 +390,6 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
     def _select_training_pairs(self, data: PreferencePairs) -> list[GoodBad]:
         return data.train if self.ties == "soft" else _without_ties(data.train)
 
-    def _check(self, data: PreferencePairs, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -> None:
-        if not train:
-            reason = f": all {len(data.train):,} are ties; `ties='soft'` learns from ties" if data.train else ""
-            raise InputError(f"there are no pairs to train on{reason}", code="no_data")
-        if self.recipe.patience is not None and not dev:
-            raise RunError("early stopping (`patience`) needs development pairs; give `dev`")
-        rated = any(pair.good_rating is not None or pair.bad_rating is not None for pair in train)
-        if self.regression and not rated:
-            raise InputError(
-                "no pair has ratings ('good_rank', 'bad_rank') for `regression`; leave it out", code="conflict"
-            )
-
 
 def read_reward_settings(weights: Weights) -> RewardSettings | None:
     """Read the settings of a base that is a preference model already; None for any other model."""
@@ -410,13 +410,6 @@ def _is_text_encoder(weights: Weights) -> bool:
 def base_instructions(options: Options) -> Mapping[str, str]:
     settings = read_reward_settings(find_weights(options))
     return settings.criteria if settings else {}
-
-
-def _sign_test(gained: int, lost: int) -> float:
-    """Return the exact two-sided p that a fair coin decides which way a changed pair goes."""
-    changed = gained + lost
-    tail = sum(math.comb(changed, count) for count in range(min(gained, lost) + 1))
-    return min(1.0, float(2 * tail / 2**changed))
 
 
 def _without_ties(pairs: Sequence[GoodBad]) -> list[GoodBad]:
