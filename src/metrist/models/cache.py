@@ -144,7 +144,18 @@ class CachedModel:
         stored."""
         # A connection must not cross a fork, so each process has its own.
         cache = _open_cache(self._folder, self._limit_gb, os.getpid())
-        keys = _hash_inputs(self._model, settings, inputs)
+        # The same weights can be loaded as different kinds of model.
+        facts = [__version__, type(self._model).__name__, sorted(self._model.facts.items()), settings]
+        head = hashlib.sha256(json.dumps(facts).encode())
+        keys = []
+        for texts in inputs:
+            digest = head.copy()
+            for text in (texts,) if isinstance(texts, str) else texts:
+                data = text.encode("utf-8", "surrogatepass")
+                # The length separates texts unambiguously.
+                digest.update(len(data).to_bytes(8, "big"))
+                digest.update(data)
+            keys.append(digest.digest())
         known = {key: layout.unpack(value) for key, value in cache.find(list(dict.fromkeys(keys))).items()}
         missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in known}
         failures: dict[bytes, str] = {}
@@ -186,24 +197,6 @@ class CachedEncoder(CachedModel):
         settings = [self._model.layers if layer is None else layer, long]
         entries, _ = self._look_up(_STATES, settings, texts, lambda new: self._model.states(new, layer, long))
         return States(**_STATES.join(entries))
-
-
-def _hash_inputs(
-    model: LikelihoodModel | TextModel | EncoderModel, settings: object, inputs: Sequence[str | tuple[str, ...]]
-) -> list[bytes]:
-    # The same weights can be loaded as different kinds of model.
-    facts = [__version__, type(model).__name__, sorted(model.facts.items()), settings]
-    head = hashlib.sha256(json.dumps(facts).encode())
-    keys = []
-    for texts in inputs:
-        digest = head.copy()
-        for text in (texts,) if isinstance(texts, str) else texts:
-            data = text.encode("utf-8", "surrogatepass")
-            # The length separates texts unambiguously.
-            digest.update(len(data).to_bytes(8, "big"))
-            digest.update(data)
-        keys.append(digest.digest())
-    return keys
 
 
 class _CachedText(NamedTuple):

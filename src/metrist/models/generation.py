@@ -268,18 +268,19 @@ class _TokenSampler(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         if self._sampling.temperature <= 0 and not self._sampling.logprobs:
             return scores
         logprobs = torch.log_softmax(scores.float(), dim=-1)
-        chosen = scores.argmax(dim=-1) if self._sampling.temperature <= 0 else self._draw(logprobs)
+        if self._sampling.temperature <= 0:
+            chosen = scores.argmax(dim=-1)
+        else:
+            probabilities = torch.softmax(logprobs / self._sampling.temperature, dim=-1).double().cpu().numpy()
+            rows = zip(probabilities, self._rngs, strict=True)
+            drawn = [_draw_token(row, self._sampling.top_p, rng) for row, rng in rows]
+            chosen = torch.tensor(drawn, device=logprobs.device)
         if self._sampling.logprobs:
             top = logprobs.topk(min(self._sampling.logprobs, logprobs.shape[1]), dim=-1)
             own = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
             for steps, *step in zip(self.steps, own, top.indices.tolist(), top.values.tolist(), strict=True):
                 steps.append(_SampledToken(*step))
         return torch.full_like(scores, -torch.inf).scatter_(1, chosen[:, None], 0.0)
-
-    def _draw(self, logprobs: torch.Tensor) -> torch.Tensor:
-        probabilities = torch.softmax(logprobs / self._sampling.temperature, dim=-1).double().cpu().numpy()
-        rows = zip(probabilities, self._rngs, strict=True)
-        return torch.tensor([_draw_token(row, self._sampling.top_p, rng) for row, rng in rows], device=logprobs.device)
 
 
 class _StopAtText(StoppingCriteria):  # type: ignore[misc, unused-ignore]

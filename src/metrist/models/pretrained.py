@@ -112,7 +112,14 @@ def quiet_transformers() -> Iterator[None]:
     """Silence warnings and progress bars of transformers inside; the last thread to leave restores the settings."""
     with _Quiet.lock:
         if not _Quiet.count:
-            _Quiet.restore.enter_context(_silence())
+            logging: Any = import_module("transformers.utils.logging")
+            _Quiet.restore.callback(logging.set_verbosity, logging.get_verbosity())
+            if logging.is_progress_bar_enabled():
+                _Quiet.restore.callback(logging.enable_progress_bar)
+            _Quiet.restore.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            logging.set_verbosity(logging.CRITICAL)
+            logging.disable_progress_bar()
         _Quiet.count += 1
     try:
         yield
@@ -121,22 +128,6 @@ def quiet_transformers() -> Iterator[None]:
             _Quiet.count -= 1
             if not _Quiet.count:
                 _Quiet.restore.close()
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    logging: Any = import_module("transformers.utils.logging")
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _class(kind: str) -> Any:
@@ -209,7 +200,15 @@ def convert_state_dict(path: Path, out: Path) -> None:
         raise ModelError(
             f"{path} is not a state dict: expected tensors by name, got {type(content).__name__}", code="invalid_value"
         )
-    _check_tensor_sizes(path, dict(content))
+    # A small file may claim tensors of any shape by repeating a value.
+    size, total = path.stat().st_size, 0
+    for name, tensor in content.items():
+        needed = tensor.numel() * tensor.element_size()
+        total += needed
+        if needed > tensor.untyped_storage().nbytes() or total > 8 * size:
+            raise ModelError(
+                f"{path} is refused: {name!r:.100} claims {needed:,} bytes, the file has {size:,}", code="damaged"
+            )
     # Tied tensors share memory, which safetensors does not store.
     save_file({name: tensor.detach().clone().contiguous() for name, tensor in content.items()}, out)
 
@@ -227,16 +226,3 @@ def _check_archive(path: Path) -> None:
         raise ModelError(
             f"{path} is refused: it is compressed, and would unpack to more than its own size", code="untrusted"
         )
-
-
-def _check_tensor_sizes(path: Path, tensors: dict[str, Any]) -> None:
-    """Refuse tensors that take more memory than the file has: a small one may claim any shape by repeating a value."""
-    size = path.stat().st_size
-    total = 0
-    for name, tensor in tensors.items():
-        needed = tensor.numel() * tensor.element_size()
-        total += needed
-        if needed > tensor.untyped_storage().nbytes() or total > 8 * size:
-            raise ModelError(
-                f"{path} is refused: {name!r:.100} claims {needed:,} bytes, the file has {size:,}", code="damaged"
-            )

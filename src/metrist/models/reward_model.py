@@ -84,19 +84,20 @@ class RewardModel(torch.nn.Module):
             arguments["use_cache"] = False
         states: Tensor = self.reader(**arguments)[0]
         with torch.autocast(states.device.type, enabled=False):
-            pooled = self._pool(states.float(), attention_mask, starts)
+            states = states.float()
+            if self.pooling == "first":
+                pooled = states[:, 0]
+            elif self.pooling == "last":
+                pooled = states[torch.arange(len(states), device=states.device), attention_mask.sum(1) - 1]
+            else:
+                counted = attention_mask
+                if self.pooling == "answer":
+                    positions = torch.arange(counted.shape[1], device=counted.device)
+                    counted = counted * (positions >= starts.unsqueeze(1))
+                counted = counted.unsqueeze(2).to(states)
+                pooled = (states * counted).sum(1) / counted.sum(1)
             rewards: Tensor = self.head(self.dropout(pooled).to(self.head.weight.device)).squeeze(1)
         return rewards
-
-    def _pool(self, states: Tensor, mask: Tensor, starts: Tensor) -> Tensor:
-        if self.pooling == "first":
-            return states[:, 0]
-        if self.pooling == "last":
-            return states[torch.arange(len(states), device=states.device), mask.sum(1) - 1]
-        if self.pooling == "answer":
-            mask = mask * (torch.arange(mask.shape[1], device=mask.device) >= starts.unsqueeze(1))
-        counted = mask.unsqueeze(2).to(states)
-        return (states * counted).sum(1) / counted.sum(1)
 
     @property
     def reader(self) -> Any:

@@ -31,7 +31,7 @@ from metrist.models.devices import Options, Placement
 from metrist.models.head import Head
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
 from metrist.models.protocols import Likelihoods
-from metrist.models.tokenization import BackgroundTokens, Ids, TokenizerSide, language_facts, set_languages
+from metrist.models.tokenization import BackgroundTokens, Ids, TokenizerSide, set_languages
 from metrist.models.varlen import Encoded, VarlenDecoder, VarlenEncoder, choose_attention, to_device
 from metrist.models.weights import Weights, find_weights
 from metrist.models.windows import split_text
@@ -55,11 +55,12 @@ class Seq2Seq:
         with torch.inference_mode():
             self._path = choose_path(model, weights.name, find_label_shift(model, weights.name), place)
         self._encoding, self._decoding = TokenBudget(place.tokens), TokenBudget(place.tokens)
+        languages = getattr(tokenizer, "src_lang", None), getattr(tokenizer, "tgt_lang", None)
         self.facts: Mapping[str, str] = {
             "weights": weights.fingerprint,
             "dtype": str(place.dtype).removeprefix("torch."),
             "model_type": str(model.config.model_type),
-            **language_facts(tokenizer),
+            **({"languages": f"{languages[0]}->{languages[1]}"} if all(languages) else {}),
         }
 
     @classmethod
@@ -391,7 +392,14 @@ class ScoringPath:
 def choose_path(model: Any, name: str, shift: Shift, place: Placement) -> ScoringPath:
     """Return the first path that agrees with the model's own forward pass on a few tokens."""
     head = Head(model, place)
-    expected = _score_by_reference(model, shift, place)
+    references = []
+    for owner, labels in zip(_OWNERS, _LABELS, strict=True):
+        condition = torch.from_numpy(_CONDITIONS[owner])[None].to(place.device)
+        inputs = torch.from_numpy(shift(labels))[None].to(place.device)
+        logits = model(input_ids=condition, decoder_input_ids=inputs, use_cache=False).logits[0].float()
+        columns = torch.from_numpy(labels).to(logits.device)[:, None]
+        references.append(logits.log_softmax(-1).gather(1, columns)[:, 0].cpu())
+    expected = torch.cat(references)
     faults: list[str] = []
     for make in _list_paths(model, place):
         try:
@@ -428,15 +436,3 @@ def _list_paths(model: Any, place: Placement) -> Iterator[Callable[[], _Coders]]
             yield lambda: (padded, VarlenDecoder(decoder, attention))
     yield lambda: (padded, PaddedDecoder(model, place.device, share=True))
     yield lambda: (padded, PaddedDecoder(model, place.device, share=False))
-
-
-def _score_by_reference(model: Any, shift: Shift, place: Placement) -> Tensor:
-    """Return the log-probabilities of the model's own forward pass, one pair at a time."""
-    logprobs = []
-    for owner, labels in zip(_OWNERS, _LABELS, strict=True):
-        condition = torch.from_numpy(_CONDITIONS[owner])[None].to(place.device)
-        inputs = torch.from_numpy(shift(labels))[None].to(place.device)
-        logits = model(input_ids=condition, decoder_input_ids=inputs, use_cache=False).logits[0].float()
-        columns = torch.from_numpy(labels).to(logits.device)[:, None]
-        logprobs.append(logits.log_softmax(-1).gather(1, columns)[:, 0].cpu())
-    return torch.cat(logprobs)

@@ -159,9 +159,3 @@ def set_languages(tokenizer: Any, options: Options) -> Any:
             raise ModelError(f"{options.model} has no language {code!r}{hint}", code="unknown_name")
     tokenizer.src_lang, tokenizer.tgt_lang = options.languages
     return tokenizer
-
-
-def language_facts(tokenizer: Any) -> dict[str, str]:
-    """Return the languages as facts for the signature, if the tokenizer has any."""
-    both = getattr(tokenizer, "src_lang", None), getattr(tokenizer, "tgt_lang", None)
-    return {"languages": f"{both[0]}->{both[1]}"} if all(both) else {}

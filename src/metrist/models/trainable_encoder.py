@@ -90,8 +90,18 @@ class TrainableEncoder(torch.nn.Module):
             turns = angles.cos(), angles.sin()
         states = self._normalize(states, "norm")
         allowed = mask[:, None, None, :].bool()
-        for number in range(layers or sizes.layers):
-            states = self._layer(states, f"blocks.{number}.", allowed, turns)
+        texts, tokens, width = states.shape
+        for name in (f"blocks.{number}." for number in range(layers or sizes.layers)):
+            joined = self._linear(states, f"{name}qkv").view(texts, tokens, 3, sizes.attention_heads, -1)
+            query, key, value = joined.permute(2, 0, 3, 1, 4)
+            if turns is not None:
+                query, key = _rotate(query, turns), _rotate(key, turns)
+            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
+            mixed = mixed.transpose(1, 2).reshape(texts, tokens, width)
+            states = self._normalize(states + self._linear(mixed, f"{name}out"), f"{name}norm1")
+            inner = self._linear(states, f"{name}up")
+            inner = functional.gelu(inner) if bert else inner * functional.silu(self._linear(states, f"{name}gate"))
+            states = self._normalize(states + self._linear(inner, f"{name}down"), f"{name}norm2")
         return states
 
     def score_spans(self, head: str, states: Tensor, rows: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
@@ -100,23 +110,6 @@ class TrainableEncoder(torch.nn.Module):
             sums = functional.pad(states.float().cumsum(1), (0, 0, 1, 0))
             means = (sums[rows, ends] - sums[rows, starts]) / (ends - starts)[:, None]
             return self._linear(means, f"{HEAD}{head}")[:, 0]
-
-    def _layer(self, states: Tensor, name: str, allowed: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
-        texts, tokens, width = states.shape
-        heads = self.sizes.attention_heads
-        joined = self._linear(states, f"{name}qkv").view(texts, tokens, 3, heads, width // heads)
-        query, key, value = joined.permute(2, 0, 3, 1, 4)
-        if turns is not None:
-            query, key = _rotate(query, turns), _rotate(key, turns)
-        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
-        mixed = mixed.transpose(1, 2).reshape(texts, tokens, width)
-        states = self._normalize(states + self._linear(mixed, f"{name}out"), f"{name}norm1")
-        inner = self._linear(states, f"{name}up")
-        if self.sizes.kind == "bert":
-            inner = functional.gelu(inner)
-        else:
-            inner = inner * functional.silu(self._linear(states, f"{name}gate"))
-        return self._normalize(states + self._linear(inner, f"{name}down"), f"{name}norm2")
 
     def _array(self, name: str) -> Tensor:
         return self.get_parameter(self._names[name])

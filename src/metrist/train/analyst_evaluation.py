@@ -164,6 +164,13 @@ def measure_analyses(data: EvaluationSet, scores: Scores) -> dict[str, Any]:
     partial = np.nan_to_num(scores.parts.get(PARTIAL, np.zeros(len(outputs))))
     judged = [number for number, output in enumerate(outputs) if not output.is_reference]
     golden = [number for number, output in enumerate(outputs) if output.is_reference]
+    by_task: dict[str, dict[str, Any]] = {}
+    for task in dict.fromkeys(outputs[n].record.task or "not stated" for n in judged):
+        numbers = [n for n in judged if (outputs[n].record.task or "not stated") == task]
+        rows = measure_ratings([outputs[n] for n in numbers], values[numbers])
+        # The mean over aspects.
+        spearman = _mean([row["spearman"] for row in rows if row["spearman"] is not None])
+        by_task[task] = {"outputs": len(numbers), "spearman": spearman}
     return {
         "set": data.name,
         "outputs": len(judged),
@@ -176,7 +183,7 @@ def measure_analyses(data: EvaluationSet, scores: Scores) -> dict[str, Any]:
         "spans": measure_spans(outputs, scores),
         "severity": measure_severities(outputs, scores),
         "ratings": measure_ratings([outputs[n] for n in judged], values[judged]),
-        "by_task": _measure_tasks([outputs[n] for n in judged], values[judged]),
+        "by_task": by_task,
         "gold": measure_references(values[golden]),
         "gold_by_task": {
             task: measure_references(values[[n for n in golden if outputs[n].record.task == task]])
@@ -288,18 +295,6 @@ def measure_ratings(outputs: Sequence[AnalystOutput], values: Floats) -> list[di
         row["length"] = correlate(human, lengths)
         rows.append(row)
     return rows
-
-
-def _measure_tasks(outputs: Sequence[AnalystOutput], values: Floats) -> dict[str, dict[str, Any]]:
-    """The mean over aspects of Spearman's correlation, by task."""
-    tasks = dict.fromkeys(output.record.task or "not stated" for output in outputs)
-    result: dict[str, dict[str, Any]] = {}
-    for task in tasks:
-        numbers = [n for n, output in enumerate(outputs) if (output.record.task or "not stated") == task]
-        rows = measure_ratings([outputs[n] for n in numbers], values[numbers])
-        known = [row["spearman"] for row in rows if row["spearman"] is not None]
-        result[task] = {"outputs": len(numbers), "spearman": _mean(known)}
-    return result
 
 
 def measure_references(values: Floats) -> dict[str, Any] | None:

@@ -187,10 +187,7 @@ class ConsistencyTask(TrainingTask):
         return SupportData(self.train, self.dev)
 
     def own_identity(self, weights: Weights, data: SupportData) -> dict[str, Any]:  # noqa: ARG002
-        def hash_examples(examples: Sequence[SupportExample]) -> str:
-            return hash_rows((example.source, example.output, example.label, example.errors) for example in examples)
-
-        train, dev = map(hash_examples, data)
+        train, dev = (hash_rows((e.source, e.output, e.label, e.errors) for e in examples) for examples in data)
         return {"data": train, "dev": dev, "window": self.window, "bits": self.bits}
 
     def plan(self, weights: Weights, data: SupportData) -> TrainingPlan:

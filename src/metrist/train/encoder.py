@@ -206,18 +206,16 @@ class EncoderLoss:
         for table, each in parts:
             weight = table[:, 6] if table is units else table[:, -1]
             losses = losses.index_add(0, table[:, 0].long(), each * weight)
-        return losses if self.teacher is None else losses + self._keep(values, batch)
-
-    def _keep(self, values: Tensor, batch: Batch) -> Tensor:
-        """The distance of the outputs from those of the frozen copy, in standard deviations."""
-        assert self.teacher is not None
-        owners = batch["units"][:, 0].long()
+        if self.teacher is None:
+            return losses
+        # The distance of the outputs from those of the frozen copy, in standard deviations.
+        owners = units[:, 0].long()
         with torch.no_grad():
-            old = mean_units(self.teacher.to(values.device).score(batch, self.heads), batch["units"])
+            old = mean_units(self.teacher.to(values.device).score(batch, self.heads), units)
         spread = old.std().clamp_min(0.1) if len(old) > 1 else old.new_ones(())
         each = functional.smooth_l1_loss(values / spread, old / spread, reduction="none")
-        sums = torch.zeros(int(batch["count"]), device=values.device).index_add(0, owners, each)
-        return sums / torch.bincount(owners, minlength=len(sums)).clamp_min(1)
+        sums = torch.zeros(len(losses), device=values.device).index_add(0, owners, each)
+        return losses + sums / torch.bincount(owners, minlength=len(sums)).clamp_min(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -90,11 +90,8 @@ class AnalysisLoss:
 
     def __init__(self, model: Any, *, packed: bool) -> None:
         self._packed = packed
-        self._layered = _has_plain_head(model)
-
-    def use_whole_model(self) -> None:
-        """Compute all logits: a sharded model gathers its weights only for a pass through all of it."""
-        self._layered = False
+        #: Whether only the target tokens go through the output layer.
+        self.layered = _has_plain_head(model)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return -self.log_probabilities(model, batch).sum()
@@ -115,14 +112,18 @@ class AnalysisLoss:
         targets = batch["labels"] != IGNORED
         inputs = {"input_ids": batch["input_ids"]}
         if self._packed:
-            mask = make_packed_mask(batch["segments"])
+            # Whether the token in a column may be seen from a row (batch × 1 × row × column): it comes before it, in
+            # the same example. Padding sees itself, since a token that sees nothing has no defined attention.
+            segments = batch["segments"]
+            earlier = torch.ones(segments.shape[1:] * 2, dtype=torch.bool, device=segments.device).tril()
+            mask = ((segments[:, :, None] == segments[:, None, :]) & earlier)[:, None]
             if getattr(model.config, "_attn_implementation", "") == "eager":
                 # Eager attention adds its mask to the scores.
                 mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, torch.finfo(torch.float32).min)
             inputs |= {"position_ids": batch["positions"], "attention_mask": mask}
         else:
             inputs["attention_mask"] = (batch["segments"] > 0).long()
-        if self._layered:
+        if self.layered:
             states = model.base_model(**inputs, use_cache=False).last_hidden_state[targets]
             logits = model.get_output_embeddings()(states)
         else:
@@ -130,16 +131,6 @@ class AnalysisLoss:
         labels = batch["labels"][targets][:, None]
         chosen: Tensor = torch.log_softmax(logits.float(), dim=-1).gather(1, labels)[:, 0]
         return chosen
-
-
-def make_packed_mask(segments: Tensor) -> Tensor:
-    """Whether the token in a column may be seen from a row (batch × 1 × row × column): it comes before it, in the same
-    example. Padding sees itself, since a token that sees nothing has no defined attention."""
-    import torch
-
-    same = segments[:, :, None] == segments[:, None, :]
-    length = segments.shape[1]
-    return (same & torch.ones(length, length, dtype=torch.bool, device=segments.device).tril())[:, None]
 
 
 def _has_plain_head(model: Any) -> bool:
@@ -357,7 +348,8 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             else:
                 model.gradient_checkpointing_enable({"use_reentrant": False})
         if self.sharded and shard_model(model, placement.device):
-            objective.use_whole_model()
+            # A sharded model gathers its weights only for a pass through all of it.
+            objective.layered = False
         return Learner(model, objective)
 
     def publish(

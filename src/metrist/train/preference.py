@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import mode
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,7 +33,7 @@ from metrist.train.answer_pairs import (
     fill_instructions,
     score_pairs,
 )
-from metrist.train.batches import Balanced, Sampler, split_parts
+from metrist.train.batches import Balanced, split_parts
 from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
 from metrist.train.recipe import PreferenceSettings, Recipe
 from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
@@ -217,12 +218,16 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
             settings, encode, pad = self._read_base(weights)
         examples = encode_answer_pairs(encode, settings, pad, train)
         sampler = self.make_sampler(examples, None if self.balance == 1 else examples.criteria, self.balance)
+        batches = sampler.batches(0)
+        most = self.recipe.max_tokens or int(examples.spaces.sum())
+        parts = [part for batch in batches for part in split_parts(batch, examples.spaces, most)]
+        tokens = float(examples.lengths[np.concatenate(batches)].sum())
         return PreferencePlan(
             settings=settings,
             train=examples,
             dev=encode_answer_pairs(encode, settings, pad, dev) if dev else None,
             sampler=sampler,
-            padding=_measure_padding(examples, sampler, self.recipe),
+            padding=1 - tokens / sum(map(examples.padded_tokens, parts)),
             ties=(len(data.train) - len(train), len(data.dev) - len(dev)),
             left_out_heads=heads,
         )
@@ -369,7 +374,7 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         by_criterion: dict[str, list[GoodBad]] = {}
         for pair in data.train:
             by_criterion.setdefault(pair.criterion, []).append(pair)
-        learned = {name: _most_common(pair.instruction for pair in pairs) for name, pairs in by_criterion.items()}
+        learned = {name: mode(pair.instruction for pair in pairs) for name, pairs in by_criterion.items()}
         fields = {name: _common_fields(pairs) for name, pairs in by_criterion.items()}
         return replace(
             reward.settings,
@@ -416,23 +421,11 @@ def _without_ties(pairs: Sequence[GoodBad]) -> list[GoodBad]:
     return [pair for pair in pairs if pair.certainty != 0.5]
 
 
-def _most_common(values: Iterable[_T]) -> _T:
-    return Counter(values).most_common(1)[0][0]
-
-
 def _common_fields(pairs: Iterable[GoodBad]) -> tuple[str, ...]:
     """Return the labels of the most common context, and the most common label of answers in it."""
     labels = [tuple(label for label, _ in pair.good) for pair in pairs]
-    context = _most_common(row[:-1] for row in labels)
-    return (*context, _most_common(row[-1] for row in labels if row[:-1] == context))
-
-
-def _measure_padding(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
-    batches = sampler.batches(0)
-    max_tokens = recipe.max_tokens or int(examples.spaces.sum())
-    parts = [part for batch in batches for part in split_parts(batch, examples.spaces, max_tokens)]
-    computed = sum(map(examples.padded_tokens, parts))
-    return 1 - float(examples.lengths[np.concatenate(batches)].sum()) / computed
+    context = mode(row[:-1] for row in labels)
+    return (*context, mode(row[-1] for row in labels if row[:-1] == context))
 
 
 def _describe_data(plan: PreferencePlan, settings: RewardSettings) -> dict[str, Any]:
