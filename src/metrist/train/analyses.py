@@ -24,8 +24,7 @@ from metrist.llm.messages import Message, Turns, encode_prompt
 from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.models.weights import file_digest
 from metrist.ratings import Error, Side
-from metrist.train.task import Examples
-from metrist.train.text_pairs import IGNORED
+from metrist.train.task import IGNORED, Examples
 
 if TYPE_CHECKING:
     from torch import Tensor

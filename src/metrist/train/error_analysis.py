@@ -31,8 +31,7 @@ from metrist.train.checkpoints import load_weights
 from metrist.train.distributed import shard_model
 from metrist.train.folder import TrainingFolder, copy_notices
 from metrist.train.recipe import AnalystSettings, Recipe, Stored
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, hash_rows
-from metrist.train.text_pairs import IGNORED
+from metrist.train.task import IGNORED, Batch, Learner, TrainingPlan, TrainingTask, hash_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
