@@ -93,10 +93,6 @@ class CacheFile:
 
         self._attempt(delete)
 
-    def close(self) -> None:
-        """Close the connection; the next use opens it again."""
-        self._store.close()
-
     def _attempt(self, work: Callable[[], _T]) -> _T | None:
         """Work on the file; an error ends the use of the file in this process."""
         if not self._usable:

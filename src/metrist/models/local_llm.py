@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from metrist.errors import ModelError, SpecError
@@ -186,7 +187,21 @@ class VLLM(LLM):
 
     def complete_batch(self, conversations: Sequence[Conversation], sampling: Sampling, call: Call) -> list[Completion]:
         engine = _load_engine(replace(self, turns="chat"), call.runtime.device)
-        params, structured = _build_params(sampling)
+        options: dict[str, Any] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "seed": None if sampling.seed is None else sampling.seed + sampling.sample,
+            "stop": list(sampling.stop) or None,
+            "logprobs": sampling.logprobs or None,
+        }
+        schema: dict[str, Any] = {}
+        if sampling.schema is not None:
+            module: Any = importlib.import_module("vllm.sampling_params")
+            names = ((name, argument) for name, argument in _SCHEMA_CLASSES if hasattr(module, name))
+            for name, argument in islice(names, 1):
+                schema = {argument: getattr(module, name)(json=dict(sampling.schema))}
+        params, structured = _import_vllm().SamplingParams(**options, **schema), bool(schema)
         completions: list[Completion] = []
         for start in range(0, len(conversations), _CALL_SIZE):
             some = conversations[start : start + _CALL_SIZE]
@@ -254,25 +269,6 @@ def _call_engine(
         ]
     seconds = (time.perf_counter() - started) / len(conversations)
     return [_parse_output(output, structured, seconds) for output in outputs]
-
-
-def _build_params(sampling: Sampling) -> tuple[Any, bool]:
-    options: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "seed": None if sampling.seed is None else sampling.seed + sampling.sample,
-        "stop": list(sampling.stop) or None,
-        "logprobs": sampling.logprobs or None,
-    }
-    structured: dict[str, Any] = {}
-    if sampling.schema is not None:
-        module: Any = importlib.import_module("vllm.sampling_params")
-        for name, argument in _SCHEMA_CLASSES:
-            if hasattr(module, name):
-                structured = {argument: getattr(module, name)(json=dict(sampling.schema))}
-                break
-    return _import_vllm().SamplingParams(**options, **structured), bool(structured)
 
 
 def _parse_output(output: Any, structured: bool, seconds: float) -> Completion:

@@ -8,10 +8,11 @@ fastest way to run the model whose values match that forward pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -135,7 +136,8 @@ class _PairScorer:
         # The targets in the order in which the conditions need them.
         needed = list(dict.fromkeys(self._pairs[pair][1] for pair in self._select(self._order)))
         self._target_positions = {target: at for at, target in enumerate(needed)}
-        with BackgroundTokens(engine._targets, [self._targets[target] for target in needed]) as self._target_ids:
+        self._target_ids = BackgroundTokens(engine._targets, [self._targets[target] for target in needed])
+        with closing(self._target_ids):
             failures = run_in_batches(
                 [lengths[condition] for condition in self._order],
                 engine._encoding,
@@ -262,17 +264,17 @@ def _shift_with_last(labels: Ids) -> Ids:
 # transformers cache; otherwise only the encoder's states are shared.
 
 
+@dataclass(eq=False)
 class PaddedEncoder:
     """The model's encoder over conditions padded to the longest."""
 
-    padded = True
-
-    def __init__(self, model: Any, device: torch.device) -> None:
-        self._encoder, self._device = model.get_encoder(), device
+    model: Any
+    device: torch.device
+    padded: ClassVar[bool] = True
 
     def encode(self, conditions: Sequence[Ids]) -> Encoded:
-        ids, mask, real = _pad(conditions, self._device)
-        states = self._encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        ids, mask, real = _pad(conditions, self.device)
+        states = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
         # Some encoders round the length up to their window size.
         states = states[:, : ids.shape[1]].reshape(-1, states.shape[-1])
         return Encoded(states=states[real.to(states.device)], lengths=[len(ids) for ids in conditions])
@@ -287,13 +289,14 @@ class PaddedMemory:
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class PaddedDecoder:
     """The model's decoder over targets padded to the longest, up to the head's input."""
 
-    padded = True
-
-    def __init__(self, model: Any, device: torch.device, *, share: bool) -> None:
-        self._model, self._device, self._share = model, device, share
+    model: Any
+    device: torch.device
+    share: bool
+    padded: ClassVar[bool] = True
 
     def make_memory(self, encoded: Encoded) -> PaddedMemory:
         """Pad the states; compute keys and values by one step of the decoder if they are shared."""
@@ -302,11 +305,11 @@ class PaddedDecoder:
         for row, part in zip(states, torch.split(encoded.states, lengths), strict=True):
             row[: len(part)] = part
         real = np.arange(longest)[None] < np.array(lengths)[:, None]
-        mask = to_device(real.astype(np.int64), self._device)
-        if not self._share:
+        mask = to_device(real.astype(np.int64), self.device)
+        if not self.share:
             return PaddedMemory(states=states, mask=mask)
-        step = torch.zeros((len(lengths), 1), dtype=torch.int64, device=self._device)
-        cache = self._model.get_decoder()(
+        step = torch.zeros((len(lengths), 1), dtype=torch.int64, device=self.device)
+        cache = self.model.get_decoder()(
             input_ids=step, encoder_hidden_states=states, encoder_attention_mask=mask, use_cache=True
         ).past_key_values.cross_attention_cache
         return PaddedMemory(states=states, mask=mask, layers=[(layer.keys, layer.values) for layer in cache.layers])
@@ -315,8 +318,8 @@ class PaddedDecoder:
         """Return the head's inputs for all tokens of the inputs; input i belongs to condition `owners[i]`."""
         from transformers.modeling_outputs import BaseModelOutput
 
-        ids, _, real = _pad(inputs, self._device)
-        rows = torch.tensor(owners, device=self._device)
+        ids, _, real = _pad(inputs, self.device)
+        rows = torch.tensor(owners, device=self.device)
         arguments: dict[str, Any] = {"use_cache": False}
         if memory.layers:
             arguments = {"use_cache": True, "past_key_values": _expand_cache(memory, rows)}
@@ -329,9 +332,9 @@ class PaddedDecoder:
             captured.append(inputs[0])
             return (inputs[0][:, :1], *inputs[1:])
 
-        hook = self._model.get_output_embeddings().register_forward_pre_hook(shorten)
+        hook = self.model.get_output_embeddings().register_forward_pre_hook(shorten)
         try:
-            self._model(
+            self.model(
                 attention_mask=memory.mask[rows],
                 encoder_outputs=BaseModelOutput(last_hidden_state=states),
                 decoder_input_ids=ids,

@@ -88,22 +88,13 @@ class TextEncoder:
         tokenizer.encode_special_tokens = True
         self.tokenizer: Any = tokenizer
         self.folder = files.folder
-        self.fingerprint = files.fingerprint
+        self.max_tokens = self.sizes.max_tokens
+        self.heads = tuple(self._heads)
+        #: Facts for the signature; the folder's hash covers weights, tokenizer and configuration.
+        self.facts: Mapping[str, str] = {"weights": files.fingerprint, "dtype": "int8"}
+        if self._is_float:
+            self.facts = {**self.facts, "dtype": "float32", "runs_on": "numpy"}
         self._batch_tokens = runtime.batch_tokens if runtime else None
-
-    @property
-    def max_tokens(self) -> int:
-        return self.sizes.max_tokens
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        return tuple(self._heads)
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """Facts for the signature; the folder's hash covers weights, tokenizer and configuration."""
-        precision = {"dtype": "float32", "runs_on": "numpy"} if self._is_float else {"dtype": "int8"}
-        return {"weights": self.fingerprint, **precision}
 
     # ---- Inputs
 
@@ -253,12 +244,9 @@ class EncoderReward:
             path, repair = files.folder / REWARD_SETTINGS, storage.suggest_repair(files.folder)
             raise ModelError(f"{path}: {fault}; {repair}") from None
         self.settings = settings.within(encoder.max_tokens)
+        self.facts: Mapping[str, str] = encoder.facts
         self._encoder = encoder
         self._encode, self._unknown = token_encoder(encoder.tokenizer), unknown_id(encoder.tokenizer)
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        return self._encoder.facts
 
     def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
         """Return one reward per input, in order. In float32, the rest of the batch changes a reward by less than

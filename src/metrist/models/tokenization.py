@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -94,10 +93,7 @@ class BackgroundTokens:
         part, at = self._positions[text]
         return self._parts[part].result()[at]
 
-    def __enter__(self) -> BackgroundTokens:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
 
 

@@ -177,7 +177,11 @@ def extra_name(name: str) -> str:
 def _hub(options: Options) -> Path:
     """Return a hub model's folder in the hub's cache, which also serves offline."""
     # Checked before gigabytes are downloaded.
-    if downloads_allowed() and not (_installed("torch") and _installed("transformers")):
+    try:
+        missing = [module for module in ("torch", "transformers") if util.find_spec(module) is None]
+    except ValueError:  # sys.modules holds None for one of them
+        missing = ["torch"]
+    if downloads_allowed() and missing:
         raise MissingExtra(f"the hub model {options.model!r}", "neural")
     try:
         from huggingface_hub import snapshot_download
@@ -202,13 +206,6 @@ def _hub(options: Options) -> Path:
         if shows_bars:
             bars.enable_progress_bars()
     return Path(str(folder))
-
-
-def _installed(module: str) -> bool:
-    try:
-        return util.find_spec(module) is not None
-    except ValueError:  # sys.modules holds None for it
-        return False
 
 
 def _explain_hub_error(options: Options, error: Exception) -> str:
@@ -376,28 +373,24 @@ def _check_folder(name: str, folder: Path) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise ModelError(f"{name}: {path.name} is a named pipe or a device, expected a file", code="unreadable")
         if path.name.endswith(".safetensors"):
-            with path.open("rb") as file:
-                head = file.read(64)
+            with path.open("rb") as stream:
+                head = stream.read(64)
             for beginning, kind in _BEGINNINGS.items():
                 # The first 8 bytes of safetensors are the length of its header, the next one opens that.
                 if head.startswith(beginning) and head[8:9] != b"{":
                     raise ModelError(f"{path} is not safetensors: it is {kind}")
         elif path.name.endswith(_INDEX):
-            _check_index(path)
+            content = read_json(path, ModelError)
+            named = content.get("weight_map") if isinstance(content, dict) else None
+            if not isinstance(named, dict):
+                raise ModelError(f"{path} must hold an object with a 'weight_map'", code="invalid_value")
+            for file in named.values():
+                if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.safetensors", file):
+                    raise ModelError(
+                        f"{path}: weights must be safetensors files of the same folder, got {file!r:.100}",
+                        code="invalid_value",
+                    )
         elif path.suffix in (".json", ".txt", ".model", ".spm", ".tiktoken") and status.st_size > _LARGEST_TEXT:
             raise ModelError(
                 f"{path} has {status.st_size:,} bytes, which is too large: at most {_LARGEST_TEXT:,}", code="too_large"
-            )
-
-
-def _check_index(path: Path) -> None:
-    """Refuse an index that names files elsewhere."""
-    content = read_json(path, ModelError)
-    files = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(files, dict):
-        raise ModelError(f"{path} must hold an object with a 'weight_map'", code="invalid_value")
-    for file in files.values():
-        if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.safetensors", file):
-            raise ModelError(
-                f"{path}: weights must be safetensors files of the same folder, got {file!r:.100}", code="invalid_value"
             )

@@ -93,7 +93,8 @@ class Trainer:
 
     def run(self) -> TrainingOutcome:
         """Train to the end, from the latest checkpoint if there is one, and give the model its best weights."""
-        with _catch_signals() as stop_requested, torch.random.fork_rng(self._cuda_devices()):
+        cuda_devices = [self.processes.device] if self._device_type == "cuda" else []
+        with _catch_signals() as stop_requested, torch.random.fork_rng(cuda_devices):
             self._prepare()
             patience = self.recipe.patience or math.inf
             while self.state.step < self.steps and self.state.evaluations_since_best < patience:
@@ -119,17 +120,14 @@ class Trainer:
         """Free the device's memory after the training, so that the written model can be loaded there."""
         self._optimizer.zero_grad(set_to_none=True)
         self._optimizer.state.clear()
-        if self._on_gpu:
+        if self._device_type != "cpu":
             if not self._sharded:  # Each process has only a part of it.
                 self.model.to("cpu")
             free_memory(torch.device(self.processes.device))
 
     @property
-    def _on_gpu(self) -> bool:
-        return torch.device(self.processes.device).type != "cpu"
-
-    def _cuda_devices(self) -> list[str]:
-        return [self.processes.device] if torch.device(self.processes.device).type == "cuda" else []
+    def _device_type(self) -> str:
+        return torch.device(self.processes.device).type
 
     def _prepare(self) -> None:
         """Move the model to the device, resume from a checkpoint or evaluate the untrained model, check disk space."""
@@ -254,7 +252,7 @@ class Trainer:
     def _finish_step(self, stop_requested: Callable[[], bool]) -> None:
         """Read the losses, evaluate, write a checkpoint and stop, each if it is due after this step."""
         step, at_end = self.state.step, self.state.step == self.steps
-        reading = at_end or not self._on_gpu or step % _READ_EVERY == 0
+        reading = at_end or self._device_type == "cpu" or step % _READ_EVERY == 0
         # Several processes must stop after the same step. They agree on it only when losses are read, to save time.
         stop = stop_requested() if self.processes.world == 1 else reading and self.processes.any(stop_requested())
         checkpoint_due = stop or self._is_checkpoint_due(step)
@@ -311,14 +309,13 @@ class Trainer:
 
     def _collate(self, examples: Examples, part: Indices) -> Batch:
         tensors = examples.collate(part).items()
-        if not self._cuda_devices():
+        if self._device_type != "cuda":
             return {name: tensor.to(self.processes.device) for name, tensor in tensors}
         # Copies from pinned memory overlap with computation on the GPU.
         return {name: tensor.pin_memory().to(self.processes.device, non_blocking=True) for name, tensor in tensors}
 
     def _autocast(self) -> torch.autocast:
-        kind = torch.device(self.processes.device).type
-        return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.recipe.dtype == "bfloat16")
+        return torch.autocast(self._device_type, dtype=torch.bfloat16, enabled=self.recipe.dtype == "bfloat16")
 
 
 def _make_optimizer(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> torch.optim.AdamW:
