@@ -121,11 +121,11 @@ def test_neither_batches_nor_order_change_an_answer(folder, monkeypatch, tokens,
 def test_a_model_that_heeds_its_padding_gets_conversations_of_one_length(folder, monkeypatch):
     groups = []
 
-    def complete_group(self, group, sampling, completions, call):
+    def complete_group(_self, group, _sampling, completions, _call):
         groups.append([prompt.number for prompt in group])
         completions |= dict.fromkeys(groups[-1])
 
-    def encode(self, number, conversation, sampling):
+    def encode(_self, number, conversation, _sampling):
         return generation._EncodedPrompt(number, [0] * len(conversation), 5)
 
     monkeypatch.setattr(generation.Generator, "_complete_group", complete_group)
