@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.models.batching import split_batches
+
 Indices = NDArray[np.int64]
 
 
@@ -110,17 +112,4 @@ def split_parts(
     """Split examples into parts of similar length, each at most `max_tokens` after padding, or without padding if
     examples are `packed` into shared rows. An example longer than that forms a part alone."""
     order = sort_by_length(indices, lengths)
-    parts, start = [], 0
-    if packed:
-        ends = np.cumsum(lengths[order])
-        while start < len(order):
-            before = int(ends[start] - lengths[order[start]])
-            end = max(start + 1, int(np.searchsorted(ends, before + max_tokens, side="right")))
-            parts.append(order[start:end])
-            start = end
-        return parts
-    while start < len(order):
-        size = max(1, max_tokens // max(1, int(lengths[order[start]])))
-        parts.append(order[start : start + size])
-        start += size
-    return parts
+    return [order[part] for part in split_batches(lengths[order].tolist(), max_tokens, padded=not packed)]
