@@ -87,11 +87,8 @@ class CacheFile:
         return CacheContents(entries=count or 0, size=self._store.size())
 
     def clear(self) -> None:
-        def delete() -> None:
-            self._store.write(lambda connection: connection.execute("DELETE FROM entries"))
-            self._store.compact()
-
-        self._attempt(delete)
+        self._attempt(lambda: self._store.write(lambda connection: connection.execute("DELETE FROM entries")))
+        self._attempt(self._store.compact)
 
     def _attempt(self, work: Callable[[], _T]) -> _T | None:
         """Work on the file; an error ends the use of the file in this process."""

@@ -3,7 +3,6 @@ names."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,11 +64,7 @@ class TrainableEncoder(torch.nn.Module):
             before = stored.get(name)
             if isinstance(before, storage.Quantized) and (name == "words.weight" or before.bits == bits):
                 arrays[name] = before.requantize(array, rng)
-        exported = out / "exported"
-        export_text_encoder(arrays, facts, base / storage.TOKENIZER, exported, bits=bits)
-        for path in exported.iterdir():
-            shutil.move(path, out / path.name)
-        exported.rmdir()
+        export_text_encoder(arrays, facts, base / storage.TOKENIZER, out, bits=bits)
 
     def forward(self, ids: Tensor, mask: Tensor, second: Tensor, layers: int | None = None) -> Tensor:
         """The states after so many layers (None: all), [texts, tokens, width]. Padding is on the right; `second` marks
