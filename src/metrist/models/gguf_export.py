@@ -20,7 +20,7 @@ from metrist.documents import read_json_object
 from metrist.errors import ModelError, SpecError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 Precision = Literal["f16", "q8_0"]
 #: The file beside a merged model.
@@ -203,9 +203,13 @@ def _name_splitting(tokenizer: Mapping[str, Any], config: Mapping[str, Any]) -> 
 
 
 def _read_weights(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """The weights with GGUF's names, in float32."""
+    """The weights with GGUF's names, in float32. GGUF's Llama rotates pairs of neighbours, and transformers' the two
+    halves of a head."""
     from safetensors import safe_open
 
+    heads = {"q_proj": int(config["num_attention_heads"])}
+    heads["k_proj"] = int(config.get("num_key_value_heads") or heads["q_proj"])
+    rotates_neighbours = _ARCHITECTURES[str(config["model_type"])] == "llama"
     tied = bool(config.get("tie_word_embeddings"))
     seen = set()
     for path in sorted(folder.glob("*.safetensors")):
@@ -215,7 +219,12 @@ def _read_weights(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str
                     continue
                 own = rename_weight(name)
                 seen.add(own)
-                yield own, _arrange(name, file.get_tensor(name), config)
+                array: NDArray[np.float32] = file.get_tensor(name).float().numpy()
+                part = name.split(".")[-2]
+                if rotates_neighbours and part in heads:
+                    halves = array.reshape(heads[part], 2, -1, *array.shape[1:])
+                    array = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
+                yield own, array
     if "token_embd.weight" not in seen:
         raise ModelError(f"{folder} has no weights of a causal model")
 
@@ -228,17 +237,3 @@ def rename_weight(name: str) -> str:
     if match is None or match[2] not in _PARTS:
         raise ModelError(f"the weight {name!r} cannot be written as GGUF", code="cannot_write")
     return f"blk.{match[1]}.{_PARTS[match[2]]}.{kind}"
-
-
-def _arrange(name: str, weight: Tensor, config: Mapping[str, Any]) -> NDArray[np.float32]:
-    """The weight; GGUF's Llama rotates pairs of neighbours, and transformers' the two halves of a head."""
-    array: NDArray[np.float32] = weight.float().numpy()
-    heads = {
-        "q_proj": config["num_attention_heads"],
-        "k_proj": config.get("num_key_value_heads") or config["num_attention_heads"],
-    }.get(name.split(".")[-2])
-    if heads is None or _ARCHITECTURES[str(config["model_type"])] != "llama":
-        return array
-    rows = array.shape[0] // int(heads)
-    parts = array.reshape(int(heads), 2, rows // 2, *array.shape[1:])
-    return np.ascontiguousarray(parts.swapaxes(1, 2).reshape(array.shape))

@@ -148,20 +148,19 @@ def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
                 f"{weights.name} does not fit into the device's memory; `device='{MAP}'` spreads it over all GPUs",
                 code="out_of_memory",
             ) from error
-        raise ModelError(_explain_read_error(kind, weights, error)) from error
-
-
-def _explain_read_error(kind: str, weights: Weights, error: Exception) -> str:
-    if weights.runs_on_numpy:
-        return f"{weights.name} is in metrist's own format, which {kind} does not read: name one of the hub or a folder"
-    if "trust_remote_code" in str(error):
-        return f"{weights.name} contains Python code that must run; if you trust it, set trust_remote_code=True"
-    if isinstance(error, ImportError) and "sentencepiece" in str(error).lower():
-        return f"{weights.name}'s tokenizer needs sentencepiece: {install_command('neural')}"
-    if kind in _KINDS and "Unrecognized configuration class" in str(error):
-        return f"{weights.name} is a {weights.config.get('model_type')} model; expected {_KINDS[kind]}"
-    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return f"{weights.name} cannot be read as {kind} ({weights.config.get('model_type', 'no model_type')}): {first}"
+        name, model_type = weights.name, weights.config.get("model_type", "no model_type")
+        if weights.runs_on_numpy:
+            message = f"{name} is in metrist's own format, which {kind} does not read: name one of the hub or a folder"
+        elif "trust_remote_code" in str(error):
+            message = f"{name} contains Python code that must run; if you trust it, set trust_remote_code=True"
+        elif isinstance(error, ImportError) and "sentencepiece" in str(error).lower():
+            message = f"{name}'s tokenizer needs sentencepiece: {install_command('neural')}"
+        elif kind in _KINDS and "Unrecognized configuration class" in str(error):
+            message = f"{name} is a {model_type} model; expected {_KINDS[kind]}"
+        else:
+            first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            message = f"{name} cannot be read as {kind} ({model_type}): {first}"
+        raise ModelError(message) from error
 
 
 # ---- Pickled weights

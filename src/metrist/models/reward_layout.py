@@ -157,7 +157,16 @@ def _build_row(
                 code="invalid_value",
             )
         answer = answer[:room]
-        context = _cut_context(context, room - len(answer), separator, layout)
+        room -= len(answer)
+        if len(context) > room:
+            # As much as fits, with the separator at its end.
+            if room <= len(separator):
+                context = []
+            elif layout.keep == "start":
+                context = [*context[: room - len(separator)], *separator]
+            else:
+                first = room // 2 if layout.keep == "both" else 0
+                context = [*context[:first], *context[first - room :]]
     before = [*instruction, *context, *answer_label]
     # A model cannot read an empty row.
     row = [*frame.prefix, *before, *answer, *frame.suffix] or separator
@@ -169,18 +178,6 @@ def _build_row(
 def _join(parts: Sequence[list[int]], separator: list[int]) -> list[int]:
     """Concatenate the parts that have tokens, each followed by the separator."""
     return [token for part in parts if part for token in (*part, *separator)]
-
-
-def _cut_context(context: list[int], room: int, separator: list[int], layout: RewardLayout) -> list[int]:
-    """Return as much of a context as fits, with the separator at its end."""
-    if len(context) <= room:
-        return context
-    if room <= len(separator):
-        return []
-    if layout.keep == "start":
-        return [*context[: room - len(separator)], *separator]
-    first = room // 2 if layout.keep == "both" else 0
-    return [*context[:first], *context[first - room :]]
 
 
 # ---- Tokenizers

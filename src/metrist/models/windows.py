@@ -66,7 +66,17 @@ class TokenizedText:
     @classmethod
     def read(cls, texts: Sequence[str], encoder: TextEncoder) -> list[Self]:
         """Tokenize texts of any length, some characters at a time: encodings take far more memory than their texts."""
-        parts = [(number, *span) for number, text in enumerate(texts) for span in _cut_text(text)]
+        parts: list[tuple[int, int, int]] = []
+        for number, text in enumerate(texts):
+            start = 0
+            while len(text) - start > _CHARACTERS:
+                end = start + _CHARACTERS
+                # At white space if there is any.
+                space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
+                end = space if space > start else end
+                parts.append((number, start, end))
+                start = end
+            parts.append((number, start, len(text)))
         columns: list[list[Ids]] = [[np.empty((0, 3), np.int32)] for _ in texts]
         for batch in batching.split_batches([end - start for _, start, end in parts], _CHARACTERS, padded=False):
             chosen = [parts[at] for at in batch]
@@ -100,18 +110,6 @@ class TokenizedText:
             ends = [*(int(self.ends[cut - 1]) for cut in cuts[1:-1]), end]
             pieces += map(SentencePart, places, ends, cuts[:-1], cuts[1:])
         return pieces
-
-
-def _cut_text(text: str) -> Iterator[CharacterSpan]:
-    """Parts of a text that can be tokenized one by one: they end at white space if there is any."""
-    start = 0
-    while len(text) - start > _CHARACTERS:
-        end = start + _CHARACTERS
-        space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
-        end = space if space > start else end
-        yield start, end
-        start = end
-    yield start, len(text)
 
 
 # ---- Reading with the heads of a text encoder

@@ -120,7 +120,12 @@ class LikelihoodTask(TrainingTask):
         }
 
     def plan(self, weights: Weights, data: TextPairData) -> LikelihoodPlan:
-        tokenizer, config = _read_tokenizer(weights, self.base), _read_config(weights, self.base)
+        tokenizer, config = _read_tokenizer(weights, self.base), read_shape(weights, self.base).config
+        if not config.is_encoder_decoder:
+            raise ModelError(
+                f"{weights.name} is a {config.model_type!r} model; a likelihood metric is trained from a "
+                "sequence-to-sequence model, such as BART or T5"
+            )
         train = encode_text_pairs(tokenizer, config, data.train, self.max_length)
         dev = encode_text_pairs(tokenizer, config, data.dev, self.max_length) if data.dev else None
         return LikelihoodPlan(data=data, train=train, dev=dev, sampler=self.make_sampler(train))
@@ -188,16 +193,6 @@ class LikelihoodTask(TrainingTask):
 
 def _read_tokenizer(weights: Weights, options: Options) -> Any:
     return set_languages(read_tokenizer(weights, options), options)
-
-
-def _read_config(weights: Weights, options: Options) -> Any:
-    config = read_shape(weights, options).config
-    if not config.is_encoder_decoder:
-        raise ModelError(
-            f"{weights.name} is a {config.model_type!r} model; a likelihood metric is trained from a "
-            "sequence-to-sequence model, such as BART or T5"
-        )
-    return config
 
 
 # ---- Pairs of texts from files

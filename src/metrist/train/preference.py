@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import mode
@@ -375,7 +375,12 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         for pair in data.train:
             by_criterion.setdefault(pair.criterion, []).append(pair)
         learned = {name: mode(pair.instruction for pair in pairs) for name, pairs in by_criterion.items()}
-        fields = {name: _common_fields(pairs) for name, pairs in by_criterion.items()}
+        fields = {}
+        for name, pairs in by_criterion.items():
+            # The labels of the most common context, and the most common label of answers in it.
+            labels = [tuple(label for label, _ in pair.good) for pair in pairs]
+            context = mode(row[:-1] for row in labels)
+            fields[name] = (*context, mode(row[-1] for row in labels if row[:-1] == context))
         return replace(
             reward.settings,
             # Those of a model that was tuned come first: it knows its other criteria still.
@@ -419,13 +424,6 @@ def base_instructions(options: Options) -> Mapping[str, str]:
 
 def _without_ties(pairs: Sequence[GoodBad]) -> list[GoodBad]:
     return [pair for pair in pairs if pair.certainty != 0.5]
-
-
-def _common_fields(pairs: Iterable[GoodBad]) -> tuple[str, ...]:
-    """Return the labels of the most common context, and the most common label of answers in it."""
-    labels = [tuple(label for label, _ in pair.good) for pair in pairs]
-    context = mode(row[:-1] for row in labels)
-    return (*context, mode(row[-1] for row in labels if row[:-1] == context))
 
 
 def _describe_data(plan: PreferencePlan, settings: RewardSettings) -> dict[str, Any]:
