@@ -181,21 +181,15 @@ class TrainingProgress:
 class TrainingCallback(Protocol):
     """Receives the events of a training, in the training process."""
 
-    def on_progress(self, progress: TrainingProgress) -> None: ...
-
-    def on_evaluation(self, evaluation: Evaluation, name: str) -> None: ...
-
-    def on_message(self, text: str) -> None: ...
-
-
-class NoCallback:
-    """Ignores all events."""
-
     def on_progress(self, progress: TrainingProgress) -> None:
-        pass
+        return
 
     def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
-        pass
+        return
 
     def on_message(self, text: str) -> None:
-        pass
+        return
+
+
+class NoCallback(TrainingCallback):
+    """Ignores all events."""
