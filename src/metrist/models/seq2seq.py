@@ -33,7 +33,16 @@ from metrist.models.head import Head
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
 from metrist.models.protocols import Likelihoods
 from metrist.models.tokenization import BackgroundTokens, Ids, TokenizerSide, set_languages
-from metrist.models.varlen import Encoded, VarlenDecoder, VarlenEncoder, choose_attention, to_device
+from metrist.models.varlen import (
+    DECODER_LAYER,
+    ENCODER_LAYER,
+    Encoded,
+    VarlenDecoder,
+    VarlenEncoder,
+    choose_attention,
+    has_parts,
+    to_device,
+)
 from metrist.models.weights import Weights, find_weights
 from metrist.models.windows import split_text
 from metrist.runtime import Runtime
@@ -433,8 +442,8 @@ def _list_paths(model: Any, place: Placement) -> Iterator[Callable[[], _Coders]]
     if not place.spread:
         attention = choose_attention(place.device, place.dtype)
         encoder, decoder = model.get_encoder(), model.get_decoder()
-        if VarlenDecoder.fits(decoder):
-            if VarlenEncoder.fits(encoder):
+        if has_parts(decoder, DECODER_LAYER):
+            if has_parts(encoder, ENCODER_LAYER):
                 yield lambda: (VarlenEncoder(encoder, attention), VarlenDecoder(decoder, attention))
             yield lambda: (padded, VarlenDecoder(decoder, attention))
     yield lambda: (padded, PaddedDecoder(model, place.device, share=True))

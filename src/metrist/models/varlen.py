@@ -108,8 +108,8 @@ def _starts(lengths: Sequence[int]) -> NDArray[np.int64]:
 # comparing its values with the model's own.
 
 
-_ENCODER_LAYER = {"self_attn", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm", "activation_fn"}
-_DECODER_LAYER = _ENCODER_LAYER | {"encoder_attn", "encoder_attn_layer_norm"}
+ENCODER_LAYER = {"self_attn", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm", "activation_fn"}
+DECODER_LAYER = ENCODER_LAYER | {"encoder_attn", "encoder_attn_layer_norm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "out_proj"}
 _STACK = {"embed_tokens", "embed_positions", "layers", "layernorm_embedding", "layer_norm"}
 
@@ -132,11 +132,6 @@ class VarlenEncoder:
         self._inputs = [
             _join_linear([a.q_proj, a.k_proj, a.v_proj]) for a in (layer.self_attn for layer in stack.layers)
         ]
-
-    @staticmethod
-    def fits(stack: Any) -> bool:
-        """Whether the encoder has exactly the supported parts."""
-        return _has_parts(stack, _ENCODER_LAYER)
 
     def encode(self, conditions: Sequence[Ids]) -> Encoded:
         lengths = [len(ids) for ids in conditions]
@@ -176,11 +171,6 @@ class VarlenDecoder:
         ]
         cross_attentions = [layer.encoder_attn for layer in stack.layers]
         self._memory = _join_linear([part for a in cross_attentions for part in (a.k_proj, a.v_proj)])
-
-    @staticmethod
-    def fits(stack: Any) -> bool:
-        """Whether the decoder has exactly the supported parts."""
-        return _has_parts(stack, _DECODER_LAYER) and all(_is_plain(layer.encoder_attn) for layer in stack.layers)
 
     def make_memory(self, encoded: Encoded) -> VarlenMemory:
         """Compute the keys and values of every layer by one matrix product."""
@@ -263,18 +253,19 @@ def _is_pre_norm(stack: Any) -> bool:
     return getattr(stack, "layer_norm", None) is not None
 
 
-def _has_parts(stack: Any, parts: set[str]) -> bool:
+def has_parts(stack: Any, parts: set[str]) -> bool:
+    """Whether an encoder or a decoder has exactly the supported parts, with these in each layer."""
     if not {name for name, _ in stack.named_children()} <= _STACK or not hasattr(stack, "embed_positions"):
         return False
     if not isinstance(getattr(stack.embed_positions, "weight", None), Tensor):
         return False
     layers = list(getattr(stack, "layers", ()))
-    return bool(layers) and all(
-        {name for name, _ in layer.named_children()} | {"activation_fn"} == parts and _is_plain(layer.self_attn)
-        for layer in layers
-    )
-
-
-def _is_plain(part: Any) -> bool:
-    children = {name for name, _ in part.named_children()}
-    return children == _ATTENTION and all(hasattr(part, name) for name in ("num_heads", "head_dim", "scaling"))
+    for layer in layers:
+        if {name for name, _ in layer.named_children()} | {"activation_fn"} != parts:
+            return False
+        for attention in (getattr(layer, name) for name in ("self_attn", "encoder_attn") if name in parts):
+            if {name for name, _ in attention.named_children()} != _ATTENTION:
+                return False
+            if not all(hasattr(attention, name) for name in ("num_heads", "head_dim", "scaling")):
+                return False
+    return bool(layers)

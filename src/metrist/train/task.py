@@ -181,15 +181,21 @@ class TrainingProgress:
 class TrainingCallback(Protocol):
     """Receives the events of a training, in the training process."""
 
+    def on_progress(self, progress: TrainingProgress) -> None: ...
+
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None: ...
+
+    def on_message(self, text: str) -> None: ...
+
+
+class NoCallback:
+    """Ignores all events."""
+
     def on_progress(self, progress: TrainingProgress) -> None:
-        return
+        pass
 
     def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
-        return
+        pass
 
     def on_message(self, text: str) -> None:
-        return
-
-
-class NoCallback(TrainingCallback):
-    """Ignores all events."""
+        pass
