@@ -246,25 +246,21 @@ def find_label_shift(model: Any, name: str) -> Shift:
                 f"{name}: its config.json must set decoder_start_token_id, the decoder's first input",
                 code="invalid_value",
             )
-        return _shift_with_start(start)
+        return partial(_shift, start=start)
     probes = [np.array(ids, dtype=np.int64) for ids in ((5, 6, 7, 8), (9, 5, 4), (3,))]
     try:
         shifted = [own_shift(torch.from_numpy(ids)[None])[0].numpy() for ids in probes]
     except (ValueError, TypeError) as fault:
         raise ModelError(f"{name}: its labels cannot be shifted ({fault})", code="unsupported") from None
-    for shift in (_shift_with_start(int(shifted[0][0])), _shift_with_last):
+    for shift in (partial(_shift, start=int(shifted[0][0])), _shift):
         if all(np.array_equal(shift(ids), expected) for ids, expected in zip(probes, shifted, strict=True)):
             return shift
     return lambda labels: own_shift(torch.from_numpy(labels)[None])[0].numpy().astype(np.int64)
 
 
-def _shift_with_start(start: int) -> Shift:
-    first = np.array([start], dtype=np.int64)
-    return lambda labels: np.concatenate([first, labels[:-1]])
-
-
-def _shift_with_last(labels: Ids) -> Ids:
-    return np.concatenate([labels[-1:], labels[:-1]])
+def _shift(labels: Ids, start: int | None = None) -> Ids:
+    """Put the start token, or else the last label, before all labels but the last."""
+    return np.concatenate([labels[-1:] if start is None else np.array([start], np.int64), labels[:-1]])
 
 
 # ---- The padded path: any encoder-decoder through its own modules

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
@@ -161,40 +161,29 @@ def copy_notices(base: Path, target: Path) -> None:
 @contextmanager
 def lock_folder(path: Path, processes: ProcessGroup) -> Iterator[None]:
     """Create the folder if necessary and lock it. The first process of a group holds the lock for all of them."""
-    with _hold_lock(path / LOCK) if processes.is_first else nullcontext(True) as is_ours:
-        if processes.any(not is_ours):
+    file = _open_locked(path / LOCK) if processes.is_first else None
+    try:
+        if processes.any(processes.is_first and file is None):
             raise RunError(f"another process is training in {path}; wait until it ends, or give another `out`")
         yield
-
-
-@contextmanager
-def _hold_lock(path: Path) -> Iterator[bool]:
-    """Yield whether this process holds the lock on the file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = _open_locked(path)
-    except OSError as fault:
-        raise RunError(f"{path.parent}: cannot be written to: {fault.strerror}", code="cannot_write") from fault
-    try:
-        yield file is not None
     finally:
         if file is not None:
             with suppress(OSError):
-                path.unlink()  # While still locked: a process that opened the file meanwhile sees that it is gone.
+                (path / LOCK).unlink()  # While still locked: a process that opened it meanwhile sees that it is gone.
             file.close()
 
 
 def _open_locked(path: Path) -> IO[bytes] | None:
     """Return the locked file, or None if another process has the lock."""
-    while True:
-        file = path.open("ab")
-        try:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            file = path.open("ab")
             if try_lock(file) is False:
                 file.close()
                 return None
             if is_at(file, path):
                 return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()  # The previous holder removed the file after we opened it: try again.
+            file.close()  # The previous holder removed the file after we opened it: try again.
+    except OSError as fault:
+        raise RunError(f"{path.parent}: cannot be written to: {fault.strerror}", code="cannot_write") from fault

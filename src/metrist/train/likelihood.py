@@ -506,12 +506,18 @@ def encode_text_pairs(
     tokenizer: Any, config: Any, pairs: Sequence[TextPair], max_length: int | None = None
 ) -> TokenPairs:
     """Tokenize both sides as scoring does."""
-    condition_limit, target_limit = _length_limits(config, tokenizer, max_length)
+    # The limits that scoring uses: a position table is a hard limit, other values are recommendations.
+    positions = getattr(config, "max_position_embeddings", None)
+    recommended = max_length or token_limit(tokenizer) or getattr(config, "n_positions", None)
+    limits = []
+    for name in ("max_encoder_position_embeddings", "max_decoder_position_embeddings"):
+        table = getattr(config, name, positions)
+        limits.append(min(recommended or table or _DEFAULT_MAX_LENGTH, table or sys.maxsize))
     conditions, cut_conditions, removed = _encode_side(
-        TokenizerSide(tokenizer), [condition for condition, _ in pairs], condition_limit
+        TokenizerSide(tokenizer), [condition for condition, _ in pairs], limits[0]
     )
     targets, cut_targets, removed_from_targets = _encode_side(
-        TokenizerSide(tokenizer, target=True), [target for _, target in pairs], target_limit
+        TokenizerSide(tokenizer, target=True), [target for _, target in pairs], limits[1]
     )
     weights = np.array([len(target) for target in targets], np.float64)
     pad = getattr(config, "pad_token_id", None) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
@@ -528,18 +534,6 @@ def encode_text_pairs(
         pad=int(pad),
         cut=TokenCut(cut_conditions, cut_targets, removed + removed_from_targets),
     )
-
-
-def _length_limits(config: Any, tokenizer: Any, max_length: int | None) -> Iterator[int]:
-    """Return the limits of conditions and targets that scoring uses. A position table is a hard limit; other values are
-    recommendations."""
-    positions = getattr(config, "max_position_embeddings", None)
-    tables = (
-        getattr(config, "max_encoder_position_embeddings", positions),
-        getattr(config, "max_decoder_position_embeddings", positions),
-    )
-    limit = max_length or token_limit(tokenizer) or getattr(config, "n_positions", None)
-    return (min(limit or table or _DEFAULT_MAX_LENGTH, table or sys.maxsize) for table in tables)
 
 
 def _encode_side(side: TokenizerSide, texts: Sequence[str], limit: int) -> tuple[list[Row], int, int]:
