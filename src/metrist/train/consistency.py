@@ -30,7 +30,7 @@ from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.train.agreement import correlate, describe_length, group_places, resample_groups
-from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
 from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Examples, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
 
@@ -230,9 +230,8 @@ class ConsistencyTask(TrainingTask):
             # The rows of this training had as many sentences as those of the base.
             settings = SupportSettings.read(weights.folder)
             msgspec.structs.replace(settings, window=self.window, scale=1.0, shift=0.0).write(part)
-            copy_notices(weights.folder, part)
 
-        folder.put_model(write)
+        folder.put_model(write, weights.folder)
         return {
             "metric": f"consistency(model={str(self.out)!r})",
             "data": {

@@ -24,7 +24,7 @@ from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.encoder_network import HEAD, EncoderSizes, TokenSequence
 from metrist.models.trainable_encoder import TrainableEncoder, collate_sequences
 from metrist.models.weights import Weights
-from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
 from metrist.train.task import Batch, Examples, Learner, TrainingPlan, TrainingTask, hash_rows
 
 #: What the label of a unit is.
@@ -288,12 +288,11 @@ class EncoderTask(TrainingTask):
                 words = {name: array for name, array in stored.items() if name.startswith("words.weight")}
                 save_file({**load_file(path), **words}, path)
                 path.chmod(0o644)  # safetensors creates files that only their owner can read.
-            copy_notices(weights.folder, part)
             for name in _SETTINGS:
                 if (weights.folder / name).is_file():
                     shutil.copyfile(weights.folder / name, part / name)
 
-        folder.put_model(write)
+        folder.put_model(write, weights.folder)
         facts = {"training_examples": len(plan.train), "development_examples": len(data[1])}
         choices = {"heads": ", ".join(self.heads), "bits": self.bits, "rounded": self.rounded}
         return {"metric": str(self.out), "data": facts, "choices": choices, "licence": INHERITED_LICENCE}

@@ -29,7 +29,7 @@ from metrist.train.analyses import (
 )
 from metrist.train.checkpoints import load_weights
 from metrist.train.distributed import shard_model
-from metrist.train.folder import TrainingFolder, copy_notices
+from metrist.train.folder import TrainingFolder
 from metrist.train.recipe import AnalystSettings, Recipe, Stored
 from metrist.train.task import IGNORED, Batch, Learner, TrainingPlan, TrainingTask, hash_rows
 
@@ -362,7 +362,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             place = Placement(device=torch.device("cpu"), dtype=torch.float32, tokens=1)
             model = read_model("AutoModelForCausalLM", weights, self.base, place)
             load_weights(model, trainer.whole_weights)
-        folder.put_model(lambda part: self._write(weights, model, part))
+        folder.put_model(lambda part: self._write(weights, model, part), weights.folder)
         trainer.release()
         facts = {
             "files": list(data.files),
@@ -421,7 +421,6 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
 
         if self.method == "lora" and self.form == "adapter":
             save_adapter(model, self._adapter_settings(), self.base.model, part)
-            copy_notices(weights.folder, part)
             return
         if self.method == "lora":
             merge_adapter(model)
@@ -430,7 +429,6 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             read_tokenizer(weights, self.base).save_pretrained(part)
         if self.form == "gguf":
             write_gguf(part, part / GGUF_FILE)
-        copy_notices(weights.folder, part)
 
 
 def format_metric(base: Options, *, adapter: str | None, turns: Turns, dtype: str) -> str:

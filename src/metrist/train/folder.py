@@ -90,15 +90,17 @@ class TrainingFolder:
         path = self.path / _CARD
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
-    def put_model(self, write: Callable[[Path], None]) -> None:
+    def put_model(self, write: Callable[[Path], None], base: Path | None = None) -> None:
         """Let `write` fill a temporary folder, then move its files here, weights last: a folder with weights is
-        complete."""
+        complete. What the base says about itself comes along."""
         part = self.path / _PART
         shutil.rmtree(part, ignore_errors=True)
         try:
             part.mkdir()
             with translate_disk_errors():
                 write(part)
+            if base is not None:
+                _copy_notices(base, part)
             # Flushed to disk, with the same permissions as the rest of the folder.
             mode = (self.path / _SETTINGS).stat().st_mode
             for path in part.rglob("*"):
@@ -128,9 +130,8 @@ class TrainingFolder:
             shutil.copyfile(base / storage.TOKENIZER, trained / storage.TOKENIZER)
             export(trained, part)
             shutil.rmtree(trained)
-            copy_notices(base, part)
 
-        self.put_model(write)
+        self.put_model(write, base)
 
     def put_card(self, card: Mapping[str, Any], page: str) -> None:
         with atomic_write(self.path / _PAGE) as file:
@@ -139,7 +140,7 @@ class TrainingFolder:
             file.write(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
 
 
-def copy_notices(base: Path, target: Path) -> None:
+def _copy_notices(base: Path, target: Path) -> None:
     """Copy what the base says about itself, and its licences. Those of shipped models are in their distribution."""
     cards = [base / name for name in (_PAGE, BASE_CARD) if (base / name).is_file()]
     if cards:

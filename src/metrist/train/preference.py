@@ -34,7 +34,7 @@ from metrist.train.answer_pairs import (
     score_pairs,
 )
 from metrist.train.batches import Balanced, split_parts
-from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
 from metrist.train.recipe import PreferenceSettings, Recipe
 from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
 
@@ -301,10 +301,9 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         def export_encoder(path: Path) -> None:
             model.encoder.export(weights.folder, path, bits)
             settings.write(path)
-            copy_notices(weights.folder, path)
 
         if is_encoder:
-            folder.put_model(export_encoder)
+            folder.put_model(export_encoder, weights.folder)
             figures = self._compare_stored(weights, dev)
         elif weights.runs_on_numpy:
             base, group = find_weights(self.base), default_group(weights.config)
