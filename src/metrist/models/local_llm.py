@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from metrist.errors import ModelError, SpecError
@@ -198,9 +197,10 @@ class VLLM(LLM):
         schema: dict[str, Any] = {}
         if sampling.schema is not None:
             module: Any = importlib.import_module("vllm.sampling_params")
-            names = ((name, argument) for name, argument in _SCHEMA_CLASSES if hasattr(module, name))
-            for name, argument in islice(names, 1):
-                schema = {argument: getattr(module, name)(json=dict(sampling.schema))}
+            for name, argument in _SCHEMA_CLASSES:
+                if hasattr(module, name):
+                    schema = {argument: getattr(module, name)(json=dict(sampling.schema))}
+                    break
         params, structured = _import_vllm().SamplingParams(**options, **schema), bool(schema)
         completions: list[Completion] = []
         for start in range(0, len(conversations), _CALL_SIZE):

@@ -176,8 +176,8 @@ class Trainer:
             entropy = np.random.SeedSequence([self.recipe.seed, self.state.step, self.processes.rank])
             seed = int(entropy.generate_state(1, np.uint64)[0] >> np.uint64(1))
             # Without a GPU, torch.manual_seed is slow: it records a stack trace for the lazy CUDA call.
-            on_cpu = self.processes.device == "cpu"
-            (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(seed)
+            set_seed = torch.default_generator.manual_seed if self.processes.device == "cpu" else torch.manual_seed
+            set_seed(seed)
             self._optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=self.processes.device)
             for part, counts in self._plan_passes(self.examples, own, batch):
