@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from metrist.documents import read_json_object
 from metrist.errors import ModelError
 from metrist.models.numpy_inference import storage
-from metrist.models.tokenization import replace_surrogates
+from metrist.models.tokenization import PROBES, replace_surrogates
 
 #: (label, text) of each field; the last one is the answer.
 Fields = tuple[tuple[str, str], ...]
@@ -39,7 +39,6 @@ KEY = "metrist_reward"
 HEAD = "reward_head.safetensors"
 
 _TokenIds = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
-_PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – ", ""]
 _CHUNK = 1_000
 
 
@@ -202,7 +201,7 @@ def token_encoder(tokenizer: Any) -> Encode:
 
     if not hasattr(backend, "encode_batch_fast"):
         return encode
-    return encode_fast if backend is tokenizer or encode_fast(_PROBES) == encode(_PROBES) else encode
+    return encode_fast if backend is tokenizer or encode_fast(PROBES) == encode(PROBES) else encode
 
 
 def unknown_id(tokenizer: Any) -> int | None:

@@ -14,7 +14,8 @@ from metrist.models.devices import Options
 
 Ids = NDArray[np.int64]
 
-_PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – ", ""]
+#: Texts on which two ways to tokenize are compared.
+PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – ", ""]
 #: Tokenizers without a limit report a larger number than this.
 _NO_LIMIT = 1_000_000
 #: Prefixes of tokens that begin a word, in byte-level and sentencepiece vocabularies.
@@ -29,11 +30,11 @@ class TokenizerSide:
         self._name = "text_target" if target and hasattr(tokenizer, "_switch_to_target_mode") else "text"
         # The compiled tokenizer alone is faster, as it builds no unused lists; it must give the same ids.
         self._direct = hasattr(getattr(tokenizer, "backend_tokenizer", None), "encode_batch_fast") and all(
-            map(np.array_equal, self._encode_fast(_PROBES), self._call_tokenizer(_PROBES))
+            map(np.array_equal, self._encode_fast(PROBES), self._call_tokenizer(PROBES))
         )
         #: The numbers of special tokens before and after a text.
-        bare = tokenizer(**{self._name: _PROBES[:1]}, add_special_tokens=False, verbose=False)["input_ids"][0]
-        full = self.ids(_PROBES[:1])[0].tolist()
+        bare = tokenizer(**{self._name: PROBES[:1]}, add_special_tokens=False, verbose=False)["input_ids"][0]
+        full = self.ids(PROBES[:1])[0].tolist()
         self.before = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), 0)
         self.after = len(full) - len(bare) - self.before
 
