@@ -423,13 +423,14 @@ def load_text_pairs(
             "nothing is left to train on after the development split; give more pairs", code="too_little_data"
         )
     drawn = sample_pairs(pairs, count, seed)
+    seen = {text for pair in drawn for text in pair}
     return TextPairData(
         files=files,
         train=tuple(drawn),
         dev=tuple(dev_pairs),
         dev_file=dev_file,
         not_drawn=len(pairs) - len(drawn),
-        shared=count_shared_texts(drawn, dev_pairs),
+        shared=sum(bool(seen.intersection(pair)) for pair in dev_pairs),
     )
 
 
@@ -446,12 +447,6 @@ def split_text_pairs(pairs: Sequence[TextPair], share: float, seed: int) -> tupl
         )
     train = [pair for number, pair in enumerate(pairs) if number not in chosen]
     return train, [pairs[number] for number in sorted(chosen)]
-
-
-def count_shared_texts(pairs: Sequence[TextPair], dev: Sequence[TextPair]) -> int:
-    """Count the development pairs that have a text in common with the training pairs."""
-    seen = {text for pair in pairs for text in pair}
-    return sum(bool(seen.intersection(pair)) for pair in dev)
 
 
 def sample_pairs(pairs: Sequence[TextPair], count: int, seed: int) -> list[TextPair]:
