@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from metrist.errors import ModelError
 from metrist.models import devices, tokenization
@@ -305,11 +306,9 @@ class PaddedDecoder:
 
     def make_memory(self, encoded: Encoded) -> PaddedMemory:
         """Pad the states; compute keys and values by one step of the decoder if they are shared."""
-        longest, lengths = max(encoded.lengths), encoded.lengths
-        states = encoded.states.new_zeros((len(lengths), longest, encoded.states.shape[-1]))
-        for row, part in zip(states, torch.split(encoded.states, lengths), strict=True):
-            row[: len(part)] = part
-        real = np.arange(longest)[None] < np.array(lengths)[:, None]
+        lengths = encoded.lengths
+        states = pad_sequence(list(torch.split(encoded.states, lengths)), batch_first=True)
+        real = np.arange(max(lengths))[None] < np.array(lengths)[:, None]
         mask = to_device(real.astype(np.int64), self.device)
         if not self.share:
             return PaddedMemory(states=states, mask=mask)
