@@ -29,7 +29,7 @@ from metrist.llm.messages import (
     has_chat_template,
 )
 from metrist.models import devices, tokenization, weights
-from metrist.models.batching import TokenBudget, run_in_batches
+from metrist.models.batching import TokenBudget, pad_rows, run_in_batches
 from metrist.models.devices import Options
 from metrist.models.lora import load_adapter
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
@@ -221,14 +221,11 @@ class Generator:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        longest = max(map(len, sequences))
-        ids = np.full((len(sequences), longest), self._padding_id, dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for row, row_mask, sequence in zip(ids, mask, sequences, strict=True):
-            row[longest - len(sequence) :] = sequence
-            row_mask[longest - len(sequence) :] = 1
+        # Padded on the left, so that new tokens follow the prompts.
+        tables = pad_rows([sequence[::-1] for sequence in sequences], self._padding_id)
+        ids, mask = (torch.from_numpy(np.ascontiguousarray(table[:, ::-1])) for table in tables)
         device = self._model.get_input_embeddings().weight.device
-        return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+        return ids.to(device), mask.to(device)
 
     def _second_token_logprobs(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probabilities of the second new token, which depends on the prefill and on one decoding step."""
