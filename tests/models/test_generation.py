@@ -119,15 +119,27 @@ def test_neither_batches_nor_order_change_an_answer(folder, monkeypatch, tokens,
 
 
 def test_a_model_that_heeds_its_padding_gets_conversations_of_one_length(folder, monkeypatch):
+    groups = []
+
+    def complete_group(_self, group, _sampling, completions, _call):
+        groups.append([prompt.number for prompt in group])
+        completions |= dict.fromkeys(groups[-1])
+
+    def encode(_self, number, conversation, _sampling):
+        return generation._EncodedPrompt(number, [0] * len(conversation), 5)
+
+    monkeypatch.setattr(generation.Generator, "_complete_group", complete_group)
+    monkeypatch.setattr(generation.Generator, "_encode", encode)
+    conversations = [[None] * length for length in (3, 4, 3)]
     generator = generation.Generator.load(Options(model=str(folder("llama"))))
     assert not generator._depends_on_padding
-    prompts = [generation._EncodedPrompt(n, [0] * length, 5) for n, length in enumerate([3, 4, 3])]
-    assert [[prompt.number for prompt in group] for group in generator._group(prompts)] == [[0, 1, 2]]
+    generator.complete(conversations, None, None)
     monkeypatch.setattr(
         generation.Generator, "_second_token_logprobs", lambda _, some: torch.full((len(some), 3), float(len(some)))
     )
     heeding = generation.Generator.load(Options(model=str(folder("llama"))))
-    assert [[prompt.number for prompt in group] for group in heeding._group(prompts)] == [[0, 2], [1]]
+    heeding.complete(conversations, None, None)
+    assert groups == [[0, 1, 2], [0, 2], [1]]
 
 
 def test_logprobs_are_those_of_a_plain_pass(folder):

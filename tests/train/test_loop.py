@@ -353,7 +353,7 @@ def test_progress_is_reported_after_every_step_on_a_cpu_and_every_ten_on_a_gpu(
     toy(tmp_path / "cpu", callback=notes, dev=False, every=1000).run()
     assert [progress.step for progress in notes.progress] == list(range(1, 49))
     notes = Notes()
-    monkeypatch.setattr(loop.Trainer, "_on_gpu", True)
+    monkeypatch.setattr(loop.Trainer, "_device_type", "mps")
     toy(tmp_path / "gpu", callback=notes, dev=False, every=1000).run()
     assert [progress.step for progress in notes.progress] == [*range(loop._READ_EVERY, 48, loop._READ_EVERY), 48]
 

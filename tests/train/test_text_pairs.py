@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from error_codes import raises_code
 from metrist.errors import InputError
-from metrist.train.text_pairs import count_shared_texts, load_text_pairs, read_pairs, sample_pairs, split_text_pairs
+from metrist.train.likelihood import load_text_pairs, read_pairs, sample_pairs, split_text_pairs
 
 
 def write_rows(path: Path, *rows: Any) -> Path:
@@ -126,7 +126,7 @@ def test_no_text_is_on_both_sides_and_no_pair_is_lost(pairs: list, share: float,
     except InputError:
         return
     assert sorted(train + dev) == sorted(pairs)
-    assert count_shared_texts(train, dev) == 0
+    assert not {text for pair in train for text in pair} & {text for pair in dev for text in pair}
     assert 1 <= len(dev) <= max(1, round(share * len(pairs)))
     assert (train, dev) == split_text_pairs(pairs, share, seed)
 
@@ -147,8 +147,10 @@ def test_a_chain_of_shared_texts_is_a_group() -> None:
         split_text_pairs(chain, 0.25, 0)
 
 
-def test_shared_texts_are_counted_on_either_side() -> None:
-    assert count_shared_texts([("a", "b")], [("b", "c"), ("d", "a"), ("e", "f")]) == 2
+def test_shared_texts_are_counted_on_either_side(tmp_path: Path) -> None:
+    train = write_pairs(tmp_path / "train.jsonl", ("a", "b"))
+    dev = write_pairs(tmp_path / "dev.jsonl", ("b", "c"), ("d", "a"), ("e", "f"))
+    assert load_text_pairs([train], str(dev), count=0, seed=0, skip_bad=False).shared == 2
 
 
 def test_a_sample_is_drawn_by_its_seed_and_keeps_the_order() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,12 @@ _OOM_PHRASES = ("out of memory", "not enough memory", "can't allocate memory", "
 class MemoryShortage(RuntimeError):
     """An item would fit if fewer other items were in memory: the caller should hold less and try again."""
 
-    def __init__(self) -> None:
-        super().__init__("out of memory because of what is stored for other items")
 
-
+@dataclass(eq=False)
 class TokenBudget:
     """The number of tokens computed at once. It shrinks when memory runs out and stays small for later calls."""
 
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
-
-    def halve(self, used: int) -> None:
-        """Halve what was tried last, which may be less than the budget."""
-        self.tokens = max(1, min(self.tokens, used) // 2)
+    tokens: int
 
 
 def longest_first(lengths: Sequence[int]) -> list[int]:
@@ -64,10 +58,20 @@ def run_in_batches(
     start = 0
     while start < len(order):
         stop = _batch_end(sizes, start, budget.tokens, padded)
-        if not _try_batch(work, order[start:stop]):
+        is_full = False
+        try:
+            work(order[start:stop])
+        except Exception as fault:
+            if not is_out_of_memory(fault):
+                raise
+            is_full = True
+        # Memory is freed after the except clause: in it, the traceback would keep the batch's tensors alive.
+        if is_full:
             free()
             if stop - start > 1:
-                budget.halve(sizes[start] * (stop - start) if padded else sum(sizes[start:stop]))
+                # What was tried last may be less than the budget.
+                used = sizes[start] * (stop - start) if padded else sum(sizes[start:stop])
+                budget.tokens = max(1, min(budget.tokens, used) // 2)
                 continue
             failures[order[start]] = TOO_LARGE.format(tokens=f"{sizes[start]:,}")
         start = stop
@@ -85,20 +89,9 @@ def pad_rows(rows: Sequence[Any], fill: int) -> tuple[NDArray[np.int64], NDArray
 
 def is_out_of_memory(fault: BaseException) -> bool:
     """Whether an exception means that the device's memory is full."""
-    return type(fault).__name__ == "OutOfMemoryError" or (
-        isinstance(fault, RuntimeError) and any(phrase in str(fault).lower() for phrase in _OOM_PHRASES)
-    )
-
-
-def _try_batch(work: Callable[[list[int]], None], batch: list[int]) -> bool:
-    # The caller frees memory: in the except clause, the traceback would keep the batch's tensors alive.
-    try:
-        work(batch)
-    except Exception as fault:
-        if not is_out_of_memory(fault):
-            raise
-        return False
-    return True
+    if isinstance(fault, MemoryShortage) or type(fault).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(fault, RuntimeError) and any(phrase in str(fault).lower() for phrase in _OOM_PHRASES)
 
 
 def _batch_end(lengths: Sequence[int], start: int, tokens: int, padded: bool) -> int:

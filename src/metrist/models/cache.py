@@ -13,7 +13,7 @@ import math
 import os
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -70,10 +70,16 @@ class CacheFile:
         return {key: value for key, stored in rows if (value := strip_checksum(stored)) is not None}
 
     def keep(self, entries: Mapping[bytes, bytes]) -> None:
-        """Store the entries; each group of them is stored whole or not at all."""
-        for group in _group_entries(entries):
-            if self._growing:
-                self._attempt(partial(self._store.write, partial(self._insert, group=group)))
+        """Store the entries in groups of some megabytes; each group is stored whole or not at all."""
+        group: list[tuple[bytes, bytes]] = []
+        size = 0
+        for number, (key, value) in enumerate(entries.items(), 1):
+            group.append((key, value))
+            size += len(value)
+            if size > _BYTES_PER_WRITE or number == len(entries):
+                if self._growing:
+                    self._attempt(partial(self._store.write, partial(self._insert, group=group)))
+                group, size = [], 0
 
     def contents(self) -> CacheContents:
         query = "SELECT count(*) FROM entries"
@@ -81,15 +87,8 @@ class CacheFile:
         return CacheContents(entries=count or 0, size=self._store.size())
 
     def clear(self) -> None:
-        def delete() -> None:
-            self._store.write(lambda connection: connection.execute("DELETE FROM entries"))
-            self._store.compact()
-
-        self._attempt(delete)
-
-    def close(self) -> None:
-        """Close the connection; the next use opens it again."""
-        self._store.close()
+        self._attempt(lambda: self._store.write(lambda connection: connection.execute("DELETE FROM entries")))
+        self._attempt(self._store.compact)
 
     def _attempt(self, work: Callable[[], _T]) -> _T | None:
         """Work on the file; an error ends the use of the file in this process."""
@@ -116,19 +115,6 @@ class CacheFile:
         connection.executemany("INSERT OR REPLACE INTO entries (key, value) VALUES (?, ?)", rows)
 
 
-def _group_entries(entries: Mapping[bytes, bytes]) -> Iterator[list[tuple[bytes, bytes]]]:
-    group: list[tuple[bytes, bytes]] = []
-    size = 0
-    for key, value in entries.items():
-        group.append((key, value))
-        size += len(value)
-        if size > _BYTES_PER_WRITE:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
-
-
 class CachedModel:
     """A model and the folder of its cache. All but the cached method is the model's own."""
 
@@ -151,7 +137,18 @@ class CachedModel:
         stored."""
         # A connection must not cross a fork, so each process has its own.
         cache = _open_cache(self._folder, self._limit_gb, os.getpid())
-        keys = _hash_inputs(self._model, settings, inputs)
+        # The same weights can be loaded as different kinds of model.
+        facts = [__version__, type(self._model).__name__, sorted(self._model.facts.items()), settings]
+        head = hashlib.sha256(json.dumps(facts).encode())
+        keys = []
+        for texts in inputs:
+            digest = head.copy()
+            for text in (texts,) if isinstance(texts, str) else texts:
+                data = text.encode("utf-8", "surrogatepass")
+                # The length separates texts unambiguously.
+                digest.update(len(data).to_bytes(8, "big"))
+                digest.update(data)
+            keys.append(digest.digest())
         known = {key: layout.unpack(value) for key, value in cache.find(list(dict.fromkeys(keys))).items()}
         missing = {key: value for key, value in zip(keys, inputs, strict=True) if key not in known}
         failures: dict[bytes, str] = {}
@@ -193,24 +190,6 @@ class CachedEncoder(CachedModel):
         settings = [self._model.layers if layer is None else layer, long]
         entries, _ = self._look_up(_STATES, settings, texts, lambda new: self._model.states(new, layer, long))
         return States(**_STATES.join(entries))
-
-
-def _hash_inputs(
-    model: LikelihoodModel | TextModel | EncoderModel, settings: object, inputs: Sequence[str | tuple[str, ...]]
-) -> list[bytes]:
-    # The same weights can be loaded as different kinds of model.
-    facts = [__version__, type(model).__name__, sorted(model.facts.items()), settings]
-    head = hashlib.sha256(json.dumps(facts).encode())
-    keys = []
-    for texts in inputs:
-        digest = head.copy()
-        for text in (texts,) if isinstance(texts, str) else texts:
-            data = text.encode("utf-8", "surrogatepass")
-            # The length separates texts unambiguously.
-            digest.update(len(data).to_bytes(8, "big"))
-            digest.update(data)
-        keys.append(digest.digest())
-    return keys
 
 
 class _CachedText(NamedTuple):

@@ -60,6 +60,7 @@ class Causal:
         self._tokenizer = tokenizer
         self._side = tokenization.TokenizerSide(tokenizer)
         self._context = tokenization.context_length(tokenizer, config)
+        self._target_limit = None if self._context is None else max(1, self._context * 3 // 4)
         #: The tokens before every text, and those before a text that would have none otherwise.
         self._opening = tuple(self._side.ids(["a"])[0][: self._side.before].tolist())
         self._least_opening = self._opening
@@ -73,8 +74,10 @@ class Causal:
     @classmethod
     def load(cls, options: Options, runtime: Runtime | None = None) -> Causal:
         files = weights.find_weights(options)
+        name = f"{files.name} ({files.config.get('model_type', 'no model_type')})"
+        expected = "expected a causal language model such as GPT-2 or Llama"
         if files.runs_on_numpy or files.config.get("is_encoder_decoder"):
-            raise ModelError(_explain_not_causal(files, "is a sequence-to-sequence model"))
+            raise ModelError(f"{name} is a sequence-to-sequence model; {expected}")
         place = devices.resolve_placement(options, runtime)
         model = read_model("AutoModelForCausalLM", files, options, place)
         tokenizer = read_tokenizer(files, options)
@@ -83,7 +86,7 @@ class Causal:
                 passes = probe_passes(model, place)
         except NotCausal:
             raise ModelError(
-                _explain_not_causal(files, "uses later tokens of the text that it scores, as an encoder does")
+                f"{name} uses later tokens of the text that it scores, as an encoder does; {expected}"
             ) from None
         return cls(
             schedule=Schedule(passes, TokenBudget(place.tokens), partial(devices.free_memory, place.device)),
@@ -95,7 +98,23 @@ class Causal:
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
         distinct = list(dict.fromkeys(pairs))
         ids = self._ids({text for pair in distinct for text in pair})
-        token_pairs = {pair: self._make_pair(ids[pair[0]], ids[pair[1]], max_tokens) for pair in distinct}
+        token_pairs = {}
+        for pair in distinct:
+            condition, target = (ids[text] for text in pair)
+            cut_target = target[: _minimum(max_tokens, self._target_limit)]
+            limit = max_tokens
+            if self._context is not None:
+                step = max(1, self._context // _CONTEXT_STEPS)
+                limit = _minimum(max_tokens, max(1, self._context - -(-len(cut_target) // step) * step))
+            cut_condition = condition
+            room = None if limit is None else max(0, limit - len(self._opening))
+            if room is not None and len(condition) > room:
+                first = room // 2
+                cut_condition = (*condition[:first], *condition[len(condition) - (room - first) :])
+            before = (*self._opening, *cut_condition) or self._least_opening
+            row, failure = _make_row(before, cut_target)
+            cuts = len(condition) - len(cut_condition), len(target) - len(cut_target)
+            token_pairs[pair] = _TokenPair(row, failure, *cuts)
         return self._score([[token_pairs[pair]] for pair in pairs])
 
     def running(self, texts: Sequence[str], max_tokens: int | None = None) -> Likelihoods:
@@ -119,10 +138,6 @@ class Causal:
     def in_windows(self, text: str, max_tokens: int | None = None) -> int:
         return max(1, len(self._make_windows(self._ids({text})[text], max_tokens)))
 
-    @property
-    def _target_limit(self) -> int | None:
-        return None if self._context is None else max(1, self._context * 3 // 4)
-
     def _ids(self, texts: set[str]) -> dict[str, _TokenIds]:
         ordered = sorted(texts)
         before, after = self._side.before, self._side.after
@@ -130,22 +145,6 @@ class Causal:
             text: tuple(ids[before : len(ids) - after].tolist())
             for text, ids in zip(ordered, self._side.ids(ordered), strict=True)
         }
-
-    def _make_pair(self, condition: _TokenIds, target: _TokenIds, max_tokens: int | None) -> _TokenPair:
-        cut_target = target[: _minimum(max_tokens, self._target_limit)]
-        limit = max_tokens
-        if self._context is not None:
-            step = max(1, self._context // _CONTEXT_STEPS)
-            limit = _minimum(max_tokens, max(1, self._context - -(-len(cut_target) // step) * step))
-        cut_condition = condition
-        if limit is not None:
-            room = max(0, limit - len(self._opening))
-            if len(condition) > room:
-                first = room // 2
-                cut_condition = (*condition[:first], *condition[len(condition) - (room - first) :])
-        before = (*self._opening, *cut_condition) or self._least_opening
-        row, failure = _make_row(before, cut_target)
-        return _TokenPair(row, failure, len(condition) - len(cut_condition), len(target) - len(cut_target))
 
     def _make_windows(self, text: _TokenIds, max_tokens: int | None) -> list[_TokenPair]:
         opening = self._least_opening
@@ -165,7 +164,11 @@ class Causal:
         with quiet_transformers(), torch.inference_mode():
             logprobs, failed = self._schedule.log_probs(rows)
         number = {row: n for n, row in enumerate(rows)}
-        failures = {i: reason for i, parts in enumerate(texts) if (reason := _find_failure(parts, number, failed))}
+        failures: dict[int, str] = {}
+        for i, parts in enumerate(texts):
+            reasons = (pair.failure if pair.row is None else failed.get(number[pair.row], "") for pair in parts)
+            if reason := next(filter(None, reasons), ""):
+                failures[i] = reason
         scored = [
             [pair.row for pair in parts if pair.row] if i not in failures else [] for i, parts in enumerate(texts)
         ]
@@ -190,22 +193,8 @@ def _make_row(before: _TokenIds, target: _TokenIds) -> tuple[Row | None, str]:
     return Row(target[:1], target[1:]), ""
 
 
-def _find_failure(parts: Sequence[_TokenPair], number: Mapping[Row, int], failed: Mapping[int, str]) -> str:
-    for pair in parts:
-        if pair.row is None:
-            return pair.failure
-        if number[pair.row] in failed:
-            return failed[number[pair.row]]
-    return ""
-
-
 def _minimum(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _explain_not_causal(files: weights.Weights, reason: str) -> str:
-    kind = files.config.get("model_type", "no model_type")
-    return f"{files.name} ({kind}) {reason}; expected a causal language model such as GPT-2 or Llama"
 
 
 # ---- Passes: log-probabilities without computing shared tokens twice
@@ -303,18 +292,19 @@ class Passes:
         outputs = self._run(past_key_values=_SharedCache(beginnings.cache, selected), **arguments)
         return self._score(outputs, rows, [0] * len(rows))
 
-    def reference(self, ids: Sequence[int]) -> torch.Tensor:
+    def read_shared(self, rows: Sequence[Row]) -> list[Floats]:
+        """Read the beginnings of the rows, each once, and then their rests."""
+        distinct = list(dict.fromkeys(row.beginning for row in rows))
+        return self.read_rests(self.read_beginnings(distinct), rows, [distinct.index(row.beginning) for row in rows])
+
+    def reference(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """Return the log-probabilities at every position of one text by the model's own forward pass."""
-        return torch.log_softmax(self.model(self._pad([ids])).logits[0].float(), dim=-1)
+        logprobs = torch.log_softmax(self.model(self._pad([ids])).logits[0].float(), dim=-1)
+        return logprobs.cpu().numpy()  # type: ignore[no-any-return, unused-ignore]
 
     @property
     def vocabulary(self) -> int:
         return int(self.model.get_input_embeddings().weight.shape[0])
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the model computes in float32, which allows tighter tolerances."""
-        return bool(self.model.dtype == torch.float32)
 
     @property
     def _device(self) -> torch.device:
@@ -360,37 +350,32 @@ def probe_passes(model: Any, place: Placement) -> Passes:
         head = Head(model, place) if model.get_output_embeddings() is not None else None
         passes = Passes(model, head, shares=False)
         ids = [int(n) % passes.vocabulary for n in np.random.default_rng(5).integers(5, 1 << 30, size=13)]
-        alone, within = passes.reference(ids[:6]), passes.reference(ids)[:6]
+        is_exact = model.dtype == torch.float32
         # The tolerance is wide: a model that looks ahead is far off, and large models round.
-        if not np.allclose(alone.cpu().numpy(), within.cpu().numpy(), rtol=0.1, atol=0.1 if passes.is_exact else 0.5):
+        atol = 0.1 if is_exact else 0.5
+        if not np.allclose(passes.reference(ids[:6]), passes.reference(ids)[:6], rtol=0.1, atol=atol):
             raise NotCausal
         rows = [Row(tuple(ids[:7]), tuple(ids[7:10])), Row(tuple(ids[2:5]), tuple(ids[8:13]))]
         rows.append(Row(rows[0].condition, rows[1].target))
-        expected = [_score_by_reference(passes, row) for row in rows]
-        if not _reproduces(expected, lambda: passes.read(rows), passes.is_exact):
+        expected = []
+        for row in rows:
+            table = passes.reference((*row.condition, *row.target))[len(row.condition) - 1 :]
+            expected.append(table[np.arange(len(row.target)), list(row.target)])
+        tolerance = 2e-5 if is_exact else 5e-2
+        if not _reproduces(passes.read, rows, expected, tolerance):
             passes = replace(passes, head=None)
-        return replace(passes, shares=_reproduces(expected, lambda: _read_shared(passes, rows), passes.is_exact))
+        return replace(passes, shares=_reproduces(passes.read_shared, rows, expected, tolerance))
 
 
-def _score_by_reference(passes: Passes, row: Row) -> Floats:
-    table = passes.reference((*row.condition, *row.target))
-    at = torch.arange(len(row.target), device=table.device) + len(row.condition) - 1
-    logprobs: Floats = table[at, torch.tensor(row.target, device=table.device)].cpu().numpy()
-    return logprobs
-
-
-def _read_shared(passes: Passes, rows: Sequence[Row]) -> list[Floats]:
-    distinct = list(dict.fromkeys(row.beginning for row in rows))
-    return passes.read_rests(passes.read_beginnings(distinct), rows, [distinct.index(row.beginning) for row in rows])
-
-
-def _reproduces(expected: Sequence[Floats], compute: Callable[[], list[Floats]], is_exact: bool) -> bool:
-    """Whether `compute` returns the expected values. Unsupported models raise different errors: any error means no."""
+def _reproduces(
+    read: Callable[[Sequence[Row]], list[Floats]], rows: Sequence[Row], expected: Sequence[Floats], tolerance: float
+) -> bool:
+    """Whether a way to read rows gives the expected values. Unsupported models raise different errors: any error means
+    no."""
     try:
-        results = compute()
+        results = read(rows)
     except Exception:
         return False
-    tolerance = 2e-5 if is_exact else 5e-2
     return all(
         np.allclose(result, values, rtol=tolerance, atol=tolerance)
         for result, values in zip(results, expected, strict=True)
@@ -459,5 +444,5 @@ class Schedule:
         lengths = [len(rows[number].rest) + cached for number, _ in numbers]
         failed = run_in_batches(lengths, self.budget, work, self.free)
         if failed and len(groups) > 1:
-            raise MemoryShortage
+            raise MemoryShortage("out of memory because of what is stored for other texts")
         return {numbers[at][0]: reason for at, reason in failed.items()}

@@ -98,7 +98,21 @@ class Encoder:
     budget: batching.TokenBudget
     facts: Mapping[str, str]
     name: str
+    layers: int = field(init=False)
+    #: The largest number of tokens at once, special tokens included.
+    limit: int = field(init=False)
+    #: What to put before a text so that its first word is tokenized as elsewhere.
+    word_start: str = field(init=False)
     _lock: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        with quiet_transformers():
+            marks = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+        opening = next((at for at, mark in enumerate(marks) if not mark), 0)
+        closing = next((at for at, mark in enumerate(reversed(marks)) if not mark), 0)
+        self._format = SequenceFormat(opening, closing, token_limit(self.model, self.tokenizer))
+        self.layers, self.limit = self.stack.size, self._format.limit
+        self.word_start = " " if self.model.config.model_type in _SPACE_SENSITIVE else ""
 
     @staticmethod
     def load(options: Options, runtime: Runtime | None = None) -> Encoder:
@@ -115,18 +129,6 @@ class Encoder:
             name=files.name,
         )
 
-    @property
-    def layers(self) -> int:
-        return self.stack.size
-
-    @property
-    def limit(self) -> int:
-        return self._format.limit
-
-    @property
-    def word_start(self) -> str:
-        return " " if self.model.config.model_type in _SPACE_SENSITIVE else ""
-
     def states(self, texts: Sequence[str], layer: int | None = None, long: Long = "windows") -> States:
         """Return each text's vectors after a layer (None: the last; 0: the embeddings). A text longer than the model's
         limit is read in overlapping windows, or truncated."""
@@ -136,7 +138,7 @@ class Encoder:
                 f"{self.name} has layers 0 (the embeddings) to {self.layers}, got layer={layer}", code="unsupported"
             )
         distinct = list(dict.fromkeys(texts))
-        all_ids = self._ids(distinct)
+        all_ids = self.token_ids(distinct)
         ids = [self._format.truncate(full, long) for full in all_ids]
         cut = np.array([len(full) - len(read) for full, read in zip(all_ids, ids, strict=True)], np.int64)
         vectors = self._compute_vectors(ids, layer)
@@ -158,7 +160,12 @@ class Encoder:
         )
 
     def token_ids(self, texts: Sequence[str], long: Long = "windows") -> list[list[int]]:
-        return [self._format.truncate(ids, long) for ids in self._ids(list(texts))]
+        if not texts:
+            return []
+        with quiet_transformers():
+            clean = [replace_surrogates(text) for text in texts]
+            encoded = self.tokenizer(clean, truncation=False, padding=False, return_attention_mask=False)
+        return [self._format.truncate(list(ids), long) for ids in encoded["input_ids"]]
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Return tokens as text. A piece that continues a word starts with ##, whatever the tokenizer."""
@@ -179,22 +186,6 @@ class Encoder:
         mark = max(marked, key=marked.__getitem__)
         # A WordPiece vocabulary may contain these characters too, by themselves.
         return mark if marked[mark] > 1 and marked[mark] > len(vocabulary) // 100 else None
-
-    @cached_property
-    def _format(self) -> SequenceFormat:
-        with quiet_transformers():
-            marks = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
-        opening = next((at for at, mark in enumerate(marks) if not mark), 0)
-        closing = next((at for at, mark in enumerate(reversed(marks)) if not mark), 0)
-        return SequenceFormat(opening, closing, token_limit(self.model, self.tokenizer))
-
-    def _ids(self, texts: list[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        with quiet_transformers():
-            clean = [replace_surrogates(text) for text in texts]
-            encoded = self.tokenizer(clean, truncation=False, padding=False, return_attention_mask=False)
-        return [list(ids) for ids in encoded["input_ids"]]
 
     def _compute_vectors(self, ids: list[list[int]], layer: int) -> NDArray[np.float32]:
         starts = np.cumsum([0, *map(len, ids)])

@@ -29,7 +29,7 @@ from metrist.llm.messages import (
     has_chat_template,
 )
 from metrist.models import devices, tokenization, weights
-from metrist.models.batching import TokenBudget, run_in_batches
+from metrist.models.batching import TokenBudget, pad_rows, run_in_batches
 from metrist.models.devices import Options
 from metrist.models.lora import load_adapter
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
@@ -72,7 +72,12 @@ class Generator:
         # Any token will do, since the attention mask hides it.
         padding = tokenizer.pad_token_id
         self._padding_id = int(padding) if padding is not None else min(self._end_ids, default=0)
-        self._depends_on_padding = self._check_padding(place)
+        # Whether a short prompt continues differently in a batch with a longer one than alone.
+        size = int(model.get_input_embeddings().weight.shape[0])
+        long = [int(number) % size for number in np.random.default_rng(5).integers(5, 1 << 30, size=11)]
+        alone, padded = self._second_token_logprobs([long[:4]]), self._second_token_logprobs([long[:4], long])
+        tolerance = 1e-4 if place.dtype == torch.float32 else 0.1
+        self._depends_on_padding = not torch.allclose(alone[0], padded[0], rtol=tolerance, atol=tolerance)
 
     @classmethod
     def load(
@@ -105,7 +110,14 @@ class Generator:
             if prompt.max_new <= 0:
                 completions[prompt.number] = self._too_long(prompt)
                 call.deliver(prompt.number, completions[prompt.number])
-        for group in self._group([prompt for prompt in prompts if prompt.max_new > 0]):
+        # A row that has ended is still computed, so the prompts of a batch share the limit on the length of answers;
+        # where the output depends on padding, they have the same length.
+        groups: dict[tuple[int, int], list[_EncodedPrompt]] = {}
+        for prompt in prompts:
+            if prompt.max_new > 0:
+                length = len(prompt.ids) if self._depends_on_padding else 0
+                groups.setdefault((prompt.max_new, length), []).append(prompt)
+        for group in groups.values():
             self._complete_group(group, sampling, completions, call)
         return [completions[number] for number in range(len(conversations))]
 
@@ -124,15 +136,6 @@ class Generator:
         message = f"the conversation takes {len(prompt.ids):,} tokens; the model's context has {self._context:,}"
         usage = Usage(prompt_tokens=len(prompt.ids), completion_tokens=0)
         return Completion(failure=Failure(FailureKind.too_long, message), usage=usage)
-
-    def _group(self, prompts: Sequence[_EncodedPrompt]) -> list[list[_EncodedPrompt]]:
-        """Prompts that may share a batch. A row that has ended is still computed, so they share the limit on the length
-        of answers; where the output depends on padding, they have the same length."""
-        groups: dict[tuple[int, int], list[_EncodedPrompt]] = {}
-        for prompt in prompts:
-            length = len(prompt.ids) if self._depends_on_padding else 0
-            groups.setdefault((prompt.max_new, length), []).append(prompt)
-        return list(groups.values())
 
     def _complete_group(
         self, group: Sequence[_EncodedPrompt], sampling: Sampling, completions: dict[int, Completion], call: Call
@@ -160,7 +163,10 @@ class Generator:
         inputs, mask = self._pad([prompt.ids for prompt in prompts])
         stops = sampling.stop if self._stops_by_itself else (*sampling.stop, *PLAIN_STOPS)
         criteria = _StopAtText(self._tokenizer, inputs.shape[1], stops, report)
-        sampler = _TokenSampler(sampling, [_derive_seed(prompt.ids, sampling) for prompt in prompts])
+        # The seed of an answer depends on its own prompt only.
+        seeds = [f"{sampling.seed} {sampling.sample} {list(prompt.ids)}" for prompt in prompts]
+        digests = (hashlib.sha256(seed.encode("ascii")).digest()[:8] for seed in seeds)
+        sampler = _TokenSampler(sampling, [int.from_bytes(digest, "big") for digest in digests])
         with quiet_transformers(), torch.inference_mode():
             output = self._model.generate(
                 input_ids=inputs,
@@ -194,7 +200,10 @@ class Generator:
         text = self._decode(ids)
         start, stop = min(((text.find(stop), stop) for stop in stops if stop in text), default=(-1, ""))
         if stop:
-            ids, text = ids[: self._count_tokens_before(ids, start)], text[:start]
+            text, count = text[:start], len(ids)
+            while count > 0 and len(self._decode(ids[: count - 1])) >= start:
+                count -= 1
+            ids = ids[:count]
         is_cut_off = end == len(row) and not stop
         # `steps` also holds the steps after the end of a row that ended before the others.
         tokens = []
@@ -208,32 +217,15 @@ class Generator:
             usage=Usage(prompt_tokens=len(prompt.ids), completion_tokens=len(ids), seconds=seconds),
         )
 
-    def _count_tokens_before(self, ids: list[int], position: int) -> int:
-        count = len(ids)
-        while count > 0 and len(self._decode(ids[: count - 1])) >= position:
-            count -= 1
-        return count
-
     def _decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def _pad(self, sequences: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        longest = max(map(len, sequences))
-        ids = np.full((len(sequences), longest), self._padding_id, dtype=np.int64)
-        mask = np.zeros_like(ids)
-        for row, row_mask, sequence in zip(ids, mask, sequences, strict=True):
-            row[longest - len(sequence) :] = sequence
-            row_mask[longest - len(sequence) :] = 1
+        # Padded on the left, so that new tokens follow the prompts.
+        tables = pad_rows([sequence[::-1] for sequence in sequences], self._padding_id)
+        ids, mask = (torch.from_numpy(np.ascontiguousarray(table[:, ::-1])) for table in tables)
         device = self._model.get_input_embeddings().weight.device
-        return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
-
-    def _check_padding(self, place: devices.Placement) -> bool:
-        """Whether a short prompt continues differently in a batch with a longer one than alone."""
-        size = int(self._model.get_input_embeddings().weight.shape[0])
-        long = [int(number) % size for number in np.random.default_rng(5).integers(5, 1 << 30, size=11)]
-        alone, padded = self._second_token_logprobs([long[:4]]), self._second_token_logprobs([long[:4], long])
-        tolerance = 1e-4 if place.dtype == torch.float32 else 0.1
-        return not torch.allclose(alone[0], padded[0], rtol=tolerance, atol=tolerance)
+        return ids.to(device), mask.to(device)
 
     def _second_token_logprobs(self, sequences: Sequence[Sequence[int]]) -> torch.Tensor:
         """Log-probabilities of the second new token, which depends on the prefill and on one decoding step."""
@@ -273,21 +265,19 @@ class _TokenSampler(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         if self._sampling.temperature <= 0 and not self._sampling.logprobs:
             return scores
         logprobs = torch.log_softmax(scores.float(), dim=-1)
-        chosen = scores.argmax(dim=-1) if self._sampling.temperature <= 0 else self._draw(logprobs)
+        if self._sampling.temperature <= 0:
+            chosen = scores.argmax(dim=-1)
+        else:
+            probabilities = torch.softmax(logprobs / self._sampling.temperature, dim=-1).double().cpu().numpy()
+            rows = zip(probabilities, self._rngs, strict=True)
+            drawn = [_draw_token(row, self._sampling.top_p, rng) for row, rng in rows]
+            chosen = torch.tensor(drawn, device=logprobs.device)
         if self._sampling.logprobs:
-            self._record(logprobs, chosen)
+            top = logprobs.topk(min(self._sampling.logprobs, logprobs.shape[1]), dim=-1)
+            own = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
+            for steps, *step in zip(self.steps, own, top.indices.tolist(), top.values.tolist(), strict=True):
+                steps.append(_SampledToken(*step))
         return torch.full_like(scores, -torch.inf).scatter_(1, chosen[:, None], 0.0)
-
-    def _draw(self, logprobs: torch.Tensor) -> torch.Tensor:
-        probabilities = torch.softmax(logprobs / self._sampling.temperature, dim=-1).double().cpu().numpy()
-        rows = zip(probabilities, self._rngs, strict=True)
-        return torch.tensor([_draw_token(row, self._sampling.top_p, rng) for row, rng in rows], device=logprobs.device)
-
-    def _record(self, logprobs: torch.Tensor, chosen: torch.Tensor) -> None:
-        top = logprobs.topk(min(self._sampling.logprobs, logprobs.shape[1]), dim=-1)
-        own = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
-        for steps, *step in zip(self.steps, own, top.indices.tolist(), top.values.tolist(), strict=True):
-            steps.append(_SampledToken(*step))
 
 
 class _StopAtText(StoppingCriteria):  # type: ignore[misc, unused-ignore]
@@ -319,11 +309,6 @@ def _draw_token(probabilities: Any, top_p: float, rng: np.random.Generator) -> i
     nucleus = order[: int(np.searchsorted(cumulative, top_p * cumulative[-1])) + 1]
     total = np.cumsum(probabilities[nucleus])
     return int(nucleus[min(int(np.searchsorted(total, rng.random() * total[-1], side="right")), len(nucleus) - 1)])
-
-
-def _derive_seed(ids: Sequence[int], sampling: Sampling) -> int:
-    text = f"{sampling.seed} {sampling.sample} {list(ids)}"
-    return int.from_bytes(hashlib.sha256(text.encode("ascii")).digest()[:8], "big")
 
 
 def stream_results(work: Callable[[Callable[[str], None]], str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from metrist.documents import read_json_object
 from metrist.errors import ModelError, SpecError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 Precision = Literal["f16", "q8_0"]
 #: The file beside a merged model.
@@ -86,7 +86,13 @@ def write_gguf(folder: Path, out: Path, precision: Precision = "f16") -> None:
         _add_settings(writer, config, gguf, precision)
         _add_tokenizer(writer, folder, tokenizer, config)
         for name, weight in _read_weights(folder, config):
-            _add_tensor(writer, name, weight, gguf, precision)
+            if weight.ndim == 1:
+                writer.add_tensor(name, weight)  # Scales and biases stay in float32.
+            elif precision == "q8_0" and weight.shape[-1] % _BLOCK == 0:
+                kind = gguf.GGMLQuantizationType.Q8_0
+                writer.add_tensor(name, gguf.quants.quantize(weight, kind), raw_dtype=kind)
+            else:
+                writer.add_tensor(name, weight.astype(np.float16))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -197,9 +203,13 @@ def _name_splitting(tokenizer: Mapping[str, Any], config: Mapping[str, Any]) -> 
 
 
 def _read_weights(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """The weights with GGUF's names, in float32."""
+    """The weights with GGUF's names, in float32. GGUF's Llama rotates pairs of neighbours, and transformers' the two
+    halves of a head."""
     from safetensors import safe_open
 
+    heads = {"q_proj": int(config["num_attention_heads"])}
+    heads["k_proj"] = int(config.get("num_key_value_heads") or heads["q_proj"])
+    rotates_neighbours = _ARCHITECTURES[str(config["model_type"])] == "llama"
     tied = bool(config.get("tie_word_embeddings"))
     seen = set()
     for path in sorted(folder.glob("*.safetensors")):
@@ -209,7 +219,12 @@ def _read_weights(folder: Path, config: Mapping[str, Any]) -> Iterator[tuple[str
                     continue
                 own = rename_weight(name)
                 seen.add(own)
-                yield own, _arrange(name, file.get_tensor(name), config)
+                array: NDArray[np.float32] = file.get_tensor(name).float().numpy()
+                part = name.split(".")[-2]
+                if rotates_neighbours and part in heads:
+                    halves = array.reshape(heads[part], 2, -1, *array.shape[1:])
+                    array = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
+                yield own, array
     if "token_embd.weight" not in seen:
         raise ModelError(f"{folder} has no weights of a causal model")
 
@@ -222,27 +237,3 @@ def rename_weight(name: str) -> str:
     if match is None or match[2] not in _PARTS:
         raise ModelError(f"the weight {name!r} cannot be written as GGUF", code="cannot_write")
     return f"blk.{match[1]}.{_PARTS[match[2]]}.{kind}"
-
-
-def _arrange(name: str, weight: Tensor, config: Mapping[str, Any]) -> NDArray[np.float32]:
-    """The weight; GGUF's Llama rotates pairs of neighbours, and transformers' the two halves of a head."""
-    array: NDArray[np.float32] = weight.float().numpy()
-    heads = {
-        "q_proj": config["num_attention_heads"],
-        "k_proj": config.get("num_key_value_heads") or config["num_attention_heads"],
-    }.get(name.split(".")[-2])
-    if heads is None or _ARCHITECTURES[str(config["model_type"])] != "llama":
-        return array
-    rows = array.shape[0] // int(heads)
-    parts = array.reshape(int(heads), 2, rows // 2, *array.shape[1:])
-    return np.ascontiguousarray(parts.swapaxes(1, 2).reshape(array.shape))
-
-
-def _add_tensor(writer: Any, name: str, weight: NDArray[np.float32], gguf: Any, precision: Precision) -> None:
-    if weight.ndim == 1:
-        writer.add_tensor(name, weight)  # Scales and biases stay in float32.
-    elif precision == "q8_0" and weight.shape[-1] % _BLOCK == 0:
-        kind = gguf.GGMLQuantizationType.Q8_0
-        writer.add_tensor(name, gguf.quants.quantize(weight, kind), raw_dtype=kind)
-    else:
-        writer.add_tensor(name, weight.astype(np.float16))

@@ -65,7 +65,13 @@ class _AlignedLinear:
         missing = -len(linear.weight) % _ALIGNMENT
         self.weight = pad(linear.weight, (0, 0, 0, missing))
         self._bias = None if linear.bias is None else pad(linear.bias, (0, missing)).float()
-        self._float32_output = _supports_float32_output(self.weight)
+        # Whether torch can multiply half-precision matrices into a float32 one, which keeps all digits of the sums.
+        self._float32_output = self.weight.dtype != torch.float32
+        if self._float32_output:
+            try:
+                torch.mm(self.weight[:_ALIGNMENT], self.weight[:_ALIGNMENT].t(), out_dtype=torch.float32)
+            except (RuntimeError, TypeError):
+                self._float32_output = False
 
     def __call__(self, states: Tensor) -> Tensor:
         if self._float32_output:
@@ -73,17 +79,6 @@ class _AlignedLinear:
         else:
             logits = torch.mm(states, self.weight.t()).float()
         return logits if self._bias is None else logits.add_(self._bias)
-
-
-def _supports_float32_output(weight: Tensor) -> bool:
-    """Whether torch can multiply half-precision matrices into a float32 one, which keeps all digits of the sums."""
-    if weight.dtype == torch.float32:
-        return False
-    try:
-        torch.mm(weight[:_ALIGNMENT], weight[:_ALIGNMENT].t(), out_dtype=torch.float32)
-    except (RuntimeError, TypeError):
-        return False
-    return True
 
 
 def _choose_reduction(device: torch.device) -> Reduction:

@@ -78,7 +78,23 @@ _text_encoders = _LoadedModels(4)
 def load_seq2seq(options: Options, *, runtime: Runtime | None = None) -> LikelihoodModel:
     """Load a sequence-to-sequence model: its encoder reads the condition, its decoder scores the target."""
     runtime = runtime or Runtime.current()
-    model: LikelihoodModel = _seq2seq_models.get(model_key(options, runtime), lambda: _load_seq2seq(options, runtime))
+
+    def load() -> LikelihoodModel:
+        files = weights.find_weights(options)
+        if not files.runs_on_numpy:
+            from metrist.models.seq2seq import Seq2Seq
+
+            return Seq2Seq.load(options, runtime)
+        from metrist.models.numpy_inference.t5 import NumpySeq2Seq
+
+        if options.languages:
+            raise ModelError(
+                f"{options.model} takes no language; leave language={options.languages[1]!r} out", code="unsupported"
+            )
+        _check_dtype(options)
+        return NumpySeq2Seq(files, runtime)
+
+    model: LikelihoodModel = _seq2seq_models.get(model_key(options, runtime), load)
     return _add_cache(model, runtime, CachedLikelihoodModel)
 
 
@@ -111,7 +127,23 @@ def load_reward(options: Options, *, runtime: Runtime | None = None) -> RewardSc
     """Load a reward model, which turns an instruction, a context and an answer into a number, higher for better
     answers. Only numbers of the same model compare; their zero and unit have no meaning."""
     runtime = runtime or Runtime.current()
-    model: RewardScorer = _reward_models.get(model_key(options, runtime), lambda: _load_reward(options, runtime))
+
+    def load() -> RewardScorer:
+        files = weights.find_weights(options)
+        if not files.runs_on_numpy:
+            import_torch(f"the preference model {options.model!r}")
+            from metrist.models.reward_model import TorchReward
+
+            return TorchReward.load(options, runtime)
+        from metrist.models.text_encoder import EncoderReward, TextEncoder
+
+        _check_dtype(options)
+        # Other metrics use the same text encoder.
+        shared = files.config.get("architecture") == storage.TEXT_ENCODER
+        encoder = load_text_encoder(options.model, runtime=runtime) if shared else TextEncoder(files, runtime)
+        return EncoderReward(encoder, files)
+
+    model: RewardScorer = _reward_models.get(model_key(options, runtime), load)
     return model
 
 
@@ -147,23 +179,6 @@ def _add_cache(model: _Model, runtime: Runtime, kind: type[CachedModel]) -> _Mod
     return cast(_Model, cached)
 
 
-def _load_seq2seq(options: Options, runtime: Runtime) -> LikelihoodModel:
-    files = weights.find_weights(options)
-    if not files.runs_on_numpy:
-        from metrist.models.seq2seq import Seq2Seq
-
-        return Seq2Seq.load(options, runtime)
-    from metrist.models.numpy_inference.t5 import NumpySeq2Seq
-
-    if options.languages:
-        raise ModelError(
-            f"{options.model} takes no language; leave language={options.languages[1]!r} out", code="unsupported"
-        )
-    if options.dtype != "float32":
-        raise _fixed_format(options)
-    return NumpySeq2Seq(files, runtime)
-
-
 def _load_causal(options: Options, runtime: Runtime) -> Causal:
     def load() -> Causal:
         import_torch(f"the model {options.model!r}")
@@ -175,22 +190,7 @@ def _load_causal(options: Options, runtime: Runtime) -> Causal:
     return model
 
 
-def _load_reward(options: Options, runtime: Runtime) -> RewardScorer:
-    files = weights.find_weights(options)
-    if files.runs_on_numpy:
-        if options.dtype != "float32":
-            raise _fixed_format(options)
-        from metrist.models.text_encoder import EncoderReward, TextEncoder
-
-        if files.config.get("architecture") == storage.TEXT_ENCODER:
-            # Other metrics use the same encoder.
-            return EncoderReward(load_text_encoder(options.model, runtime=runtime), files)
-        return EncoderReward(TextEncoder(files, runtime), files)
-    import_torch(f"the preference model {options.model!r}")
-    from metrist.models.reward_model import TorchReward
-
-    return TorchReward.load(options, runtime)
-
-
-def _fixed_format(options: Options) -> ModelError:
-    return ModelError(f"{options.model} has a fixed number format; leave dtype={options.dtype!r} out")
+def _check_dtype(options: Options) -> None:
+    """Refuse a number format for a model in metrist's own format."""
+    if options.dtype != "float32":
+        raise ModelError(f"{options.model} has a fixed number format; leave dtype={options.dtype!r} out")

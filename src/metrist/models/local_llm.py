@@ -186,7 +186,22 @@ class VLLM(LLM):
 
     def complete_batch(self, conversations: Sequence[Conversation], sampling: Sampling, call: Call) -> list[Completion]:
         engine = _load_engine(replace(self, turns="chat"), call.runtime.device)
-        params, structured = _build_params(sampling)
+        options: dict[str, Any] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+            "seed": None if sampling.seed is None else sampling.seed + sampling.sample,
+            "stop": list(sampling.stop) or None,
+            "logprobs": sampling.logprobs or None,
+        }
+        schema: dict[str, Any] = {}
+        if sampling.schema is not None:
+            module: Any = importlib.import_module("vllm.sampling_params")
+            for name, argument in _SCHEMA_CLASSES:
+                if hasattr(module, name):
+                    schema = {argument: getattr(module, name)(json=dict(sampling.schema))}
+                    break
+        params, structured = _import_vllm().SamplingParams(**options, **schema), bool(schema)
         completions: list[Completion] = []
         for start in range(0, len(conversations), _CALL_SIZE):
             some = conversations[start : start + _CALL_SIZE]
@@ -256,31 +271,18 @@ def _call_engine(
     return [_parse_output(output, structured, seconds) for output in outputs]
 
 
-def _build_params(sampling: Sampling) -> tuple[Any, bool]:
-    options: dict[str, Any] = {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_tokens": sampling.max_tokens,
-        "seed": None if sampling.seed is None else sampling.seed + sampling.sample,
-        "stop": list(sampling.stop) or None,
-        "logprobs": sampling.logprobs or None,
-    }
-    structured: dict[str, Any] = {}
-    if sampling.schema is not None:
-        module: Any = importlib.import_module("vllm.sampling_params")
-        for name, argument in _SCHEMA_CLASSES:
-            if hasattr(module, name):
-                structured = {argument: getattr(module, name)(json=dict(sampling.schema))}
-                break
-    return _import_vllm().SamplingParams(**options, **structured), bool(structured)
-
-
 def _parse_output(output: Any, structured: bool, seconds: float) -> Completion:
     (answer,) = output.outputs
     tokens = None
     if answer.logprobs is not None:
-        pairs = zip(answer.token_ids, answer.logprobs, strict=True)
-        tokens = tuple(_parse_choice(token, candidates) for token, candidates in pairs)
+        choices = []
+        for token, candidates in zip(answer.token_ids, answer.logprobs, strict=True):
+            # vLLM lists the chosen token even if it is not among the likeliest.
+            ranked = sorted(candidates.values(), key=lambda candidate: -candidate.logprob)
+            alternatives = tuple((str(candidate.decoded_token), float(candidate.logprob)) for candidate in ranked)
+            chosen = candidates[token]
+            choices.append(TokenChoice(str(chosen.decoded_token), float(chosen.logprob), alternatives))
+        tokens = tuple(choices)
     return Completion(
         text=answer.text,
         finish={"stop": "stop", "length": "length"}.get(str(answer.finish_reason), "other"),  # type: ignore[arg-type]
@@ -290,10 +292,3 @@ def _parse_output(output: Any, structured: bool, seconds: float) -> Completion:
             prompt_tokens=len(output.prompt_token_ids or ()), completion_tokens=len(answer.token_ids), seconds=seconds
         ),
     )
-
-
-def _parse_choice(token: int, candidates: Mapping[int, Any]) -> TokenChoice:
-    """vLLM lists the chosen token even if it is not among the likeliest."""
-    ranked = sorted(candidates.values(), key=lambda candidate: -candidate.logprob)
-    alternatives = tuple((str(candidate.decoded_token), float(candidate.logprob)) for candidate in ranked)
-    return TokenChoice(str(candidates[token].decoded_token), float(candidates[token].logprob), alternatives)

@@ -8,7 +8,7 @@ import os
 import threading
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -42,7 +42,16 @@ def read_model(kind: str, weights: Weights, options: Options, place: Placement, 
             raise MissingExtra(f"device={MAP!r}", "train") from None
         settings["device_map"] = "auto"
     if options.bits is not None:
-        settings = {"device_map": {"": place.device}, **settings, "quantization_config": _make_quantization(options)}
+        # As `load_in_4bit=True` of the authors of TIGERScore.
+        for package in ("accelerate", "bitsandbytes"):
+            if importlib.util.find_spec(package) is None:
+                raise ModelError(
+                    f"{options.model}: bits={options.bits} needs accelerate and bitsandbytes: pip install accelerate "
+                    "bitsandbytes",
+                    code="missing_dependency",
+                )
+        quantization = _class("BitsAndBytesConfig")(**{f"load_in_{options.bits}bit": True})
+        settings = {"device_map": {"": place.device}, **settings, "quantization_config": quantization}
     with _loading, quiet_transformers(), _translate_errors(kind, weights):
         model, info = _class(kind).from_pretrained(
             weights.folder,
@@ -53,21 +62,18 @@ def read_model(kind: str, weights: Weights, options: Options, place: Placement, 
             trust_remote_code=options.trust_remote_code,
             **settings,
         )
-        _check_complete(kind, weights, model, info["missing_keys"])
+        # transformers initializes missing weights at random. No score uses a pooler, and some position embeddings are
+        # computed.
+        missing = info["missing_keys"]
+        owners = {name: type(model.get_submodule(name.rpartition(".")[0])).__name__ for name in missing}
+        lacking = sorted(name for name, owner in owners.items() if "pooler" not in name and "Sinusoidal" not in owner)
+        if lacking:
+            raise ModelError(
+                f"{weights.name} lacks {len(lacking)} of the weights that {kind} needs ({', '.join(lacking[:3])}), so "
+                "its numbers would be random; give a model that was trained for it"
+            )
         placed = model if place.spread or options.bits is not None else model.to(place.device)
         return placed.eval().requires_grad_(False)
-
-
-def _make_quantization(options: Options) -> Any:
-    """What from_pretrained makes of `load_in_4bit=True`, as the authors of TIGERScore give it."""
-    for package in ("accelerate", "bitsandbytes"):
-        if importlib.util.find_spec(package) is None:
-            raise ModelError(
-                f"{options.model}: bits={options.bits} needs accelerate and bitsandbytes: pip install accelerate "
-                "bitsandbytes",
-                code="missing_dependency",
-            )
-    return _class("BitsAndBytesConfig")(**{f"load_in_{options.bits}bit": True})
 
 
 def read_shape(weights: Weights, options: Options) -> Any:
@@ -78,18 +84,6 @@ def read_shape(weights: Weights, options: Options) -> Any:
         config = _class("AutoConfig").from_pretrained(weights.folder, local_files_only=True, **trusted)
         with torch.device("meta"):
             return _class("AutoModel").from_config(config, **trusted)
-
-
-def _check_complete(kind: str, weights: Weights, model: Any, missing: Iterable[str]) -> None:
-    """Refuse a model that lacks weights: transformers would initialize them at random."""
-    # No score uses a pooler, and some position embeddings are computed.
-    owners = {name: type(model.get_submodule(name.rpartition(".")[0])).__name__ for name in missing}
-    lacking = sorted(name for name, owner in owners.items() if "pooler" not in name and "Sinusoidal" not in owner)
-    if lacking:
-        raise ModelError(
-            f"{weights.name} lacks {len(lacking)} of the weights that {kind} needs ({', '.join(lacking[:3])}), so its "
-            "numbers would be random; give a model that was trained for it"
-        )
 
 
 def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
@@ -106,7 +100,7 @@ def read_tokenizer(weights: Weights, options: Options, **settings: Any) -> Any:
 
 
 class _Quiet:
-    """What transformers and `warnings` were set to before the first of several threads silenced them."""
+    """The number of threads that silence transformers and `warnings`, and what restores the settings after them."""
 
     lock = threading.Lock()
     count = 0
@@ -118,7 +112,14 @@ def quiet_transformers() -> Iterator[None]:
     """Silence warnings and progress bars of transformers inside; the last thread to leave restores the settings."""
     with _Quiet.lock:
         if not _Quiet.count:
-            _Quiet.restore.enter_context(_silence())
+            logging: Any = import_module("transformers.utils.logging")
+            _Quiet.restore.callback(logging.set_verbosity, logging.get_verbosity())
+            if logging.is_progress_bar_enabled():
+                _Quiet.restore.callback(logging.enable_progress_bar)
+            _Quiet.restore.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            logging.set_verbosity(logging.CRITICAL)
+            logging.disable_progress_bar()
         _Quiet.count += 1
     try:
         yield
@@ -127,22 +128,6 @@ def quiet_transformers() -> Iterator[None]:
             _Quiet.count -= 1
             if not _Quiet.count:
                 _Quiet.restore.close()
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    logging: Any = import_module("transformers.utils.logging")
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _class(kind: str) -> Any:
@@ -163,20 +148,19 @@ def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
                 f"{weights.name} does not fit into the device's memory; `device='{MAP}'` spreads it over all GPUs",
                 code="out_of_memory",
             ) from error
-        raise ModelError(_explain_read_error(kind, weights, error)) from error
-
-
-def _explain_read_error(kind: str, weights: Weights, error: Exception) -> str:
-    if weights.runs_on_numpy:
-        return f"{weights.name} is in metrist's own format, which {kind} does not read: name one of the hub or a folder"
-    if "trust_remote_code" in str(error):
-        return f"{weights.name} contains Python code that must run; if you trust it, set trust_remote_code=True"
-    if isinstance(error, ImportError) and "sentencepiece" in str(error).lower():
-        return f"{weights.name}'s tokenizer needs sentencepiece: {install_command('neural')}"
-    if kind in _KINDS and "Unrecognized configuration class" in str(error):
-        return f"{weights.name} is a {weights.config.get('model_type')} model; expected {_KINDS[kind]}"
-    first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return f"{weights.name} cannot be read as {kind} ({weights.config.get('model_type', 'no model_type')}): {first}"
+        name, model_type = weights.name, weights.config.get("model_type", "no model_type")
+        if weights.runs_on_numpy:
+            message = f"{name} is in metrist's own format, which {kind} does not read: name one of the hub or a folder"
+        elif "trust_remote_code" in str(error):
+            message = f"{name} contains Python code that must run; if you trust it, set trust_remote_code=True"
+        elif isinstance(error, ImportError) and "sentencepiece" in str(error).lower():
+            message = f"{name}'s tokenizer needs sentencepiece: {install_command('neural')}"
+        elif kind in _KINDS and "Unrecognized configuration class" in str(error):
+            message = f"{name} is a {model_type} model; expected {_KINDS[kind]}"
+        else:
+            first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            message = f"{name} cannot be read as {kind} ({model_type}): {first}"
+        raise ModelError(message) from error
 
 
 # ---- Pickled weights
@@ -215,7 +199,15 @@ def convert_state_dict(path: Path, out: Path) -> None:
         raise ModelError(
             f"{path} is not a state dict: expected tensors by name, got {type(content).__name__}", code="invalid_value"
         )
-    _check_tensor_sizes(path, dict(content))
+    # A small file may claim tensors of any shape by repeating a value.
+    size, total = path.stat().st_size, 0
+    for name, tensor in content.items():
+        needed = tensor.numel() * tensor.element_size()
+        total += needed
+        if needed > tensor.untyped_storage().nbytes() or total > 8 * size:
+            raise ModelError(
+                f"{path} is refused: {name!r:.100} claims {needed:,} bytes, the file has {size:,}", code="damaged"
+            )
     # Tied tensors share memory, which safetensors does not store.
     save_file({name: tensor.detach().clone().contiguous() for name, tensor in content.items()}, out)
 
@@ -233,16 +225,3 @@ def _check_archive(path: Path) -> None:
         raise ModelError(
             f"{path} is refused: it is compressed, and would unpack to more than its own size", code="untrusted"
         )
-
-
-def _check_tensor_sizes(path: Path, tensors: dict[str, Any]) -> None:
-    """Refuse tensors that take more memory than the file has: a small one may claim any shape by repeating a value."""
-    size = path.stat().st_size
-    total = 0
-    for name, tensor in tensors.items():
-        needed = tensor.numel() * tensor.element_size()
-        total += needed
-        if needed > tensor.untyped_storage().nbytes() or total > 8 * size:
-            raise ModelError(
-                f"{path} is refused: {name!r:.100} claims {needed:,} bytes, the file has {size:,}", code="damaged"
-            )

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from metrist.documents import read_json_object
 from metrist.errors import ModelError
 from metrist.models.numpy_inference import storage
-from metrist.models.tokenization import replace_surrogates
+from metrist.models.tokenization import PROBES, replace_surrogates
 
 #: (label, text) of each field; the last one is the answer.
 Fields = tuple[tuple[str, str], ...]
@@ -39,7 +39,6 @@ KEY = "metrist_reward"
 HEAD = "reward_head.safetensors"
 
 _TokenIds = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
-_PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – ", ""]
 _CHUNK = 1_000
 
 
@@ -135,12 +134,6 @@ def score_rows(
     return Rewards(values[order], np.array(rows.cut, np.int64)[order], np.array(rows.read, np.int64)[order])
 
 
-def pooled_span(pooling: Pooling, length: int, start: int) -> tuple[int, int]:
-    """Return the span of tokens that represents a row whose answer begins at `start`."""
-    spans = {"answer": (start, length), "mean": (0, length), "first": (0, 1), "last": (length - 1, length)}
-    return spans[pooling]
-
-
 def _build_row(
     item: RewardInput, ids: dict[str, list[int]], frame: RewardFrame, layout: RewardLayout
 ) -> tuple[list[int], int, int]:
@@ -163,7 +156,16 @@ def _build_row(
                 code="invalid_value",
             )
         answer = answer[:room]
-        context = _cut_context(context, room - len(answer), separator, layout)
+        room -= len(answer)
+        if len(context) > room:
+            # As much as fits, with the separator at its end.
+            if room <= len(separator):
+                context = []
+            elif layout.keep == "start":
+                context = [*context[: room - len(separator)], *separator]
+            else:
+                first = room // 2 if layout.keep == "both" else 0
+                context = [*context[:first], *context[first - room :]]
     before = [*instruction, *context, *answer_label]
     # A model cannot read an empty row.
     row = [*frame.prefix, *before, *answer, *frame.suffix] or separator
@@ -177,18 +179,6 @@ def _join(parts: Sequence[list[int]], separator: list[int]) -> list[int]:
     return [token for part in parts if part for token in (*part, *separator)]
 
 
-def _cut_context(context: list[int], room: int, separator: list[int], layout: RewardLayout) -> list[int]:
-    """Return as much of a context as fits, with the separator at its end."""
-    if len(context) <= room:
-        return context
-    if room <= len(separator):
-        return []
-    if layout.keep == "start":
-        return [*context[: room - len(separator)], *separator]
-    first = room // 2 if layout.keep == "both" else 0
-    return [*context[:first], *context[first - room :]]
-
-
 # ---- Tokenizers
 
 
@@ -196,32 +186,22 @@ def token_encoder(tokenizer: Any) -> Encode:
     """Return a function that encodes texts without special tokens, from a transformers tokenizer or a
     tokenizers.Tokenizer. A text that spells a special token, such as '[SEP]', is read as ordinary characters."""
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    if not hasattr(backend, "encode_batch_fast"):
-        return _tokenizer_encoder(tokenizer)
-    fast = _backend_encoder(backend)
-    if backend is tokenizer or fast(_PROBES) == _tokenizer_encoder(tokenizer)(_PROBES):
-        return fast
-    return _tokenizer_encoder(tokenizer)
 
-
-def _tokenizer_encoder(tokenizer: Any) -> Encode:
     def encode(texts: Sequence[str]) -> list[list[int]]:
         clean = [replace_surrogates(text) for text in texts]
         settings = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
         return [list(row) for row in tokenizer(clean, **settings)["input_ids"]] if clean else []
 
-    return encode
-
-
-def _backend_encoder(backend: Any) -> Encode:
-    def encode(texts: Sequence[str]) -> list[list[int]]:
+    def encode_fast(texts: Sequence[str]) -> list[list[int]]:
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True
         clean = [replace_surrogates(text) for text in texts]
         return [list(encoding.ids) for encoding in backend.encode_batch_fast(clean, add_special_tokens=False)]
 
-    return encode
+    if not hasattr(backend, "encode_batch_fast"):
+        return encode
+    return encode_fast if backend is tokenizer or encode_fast(PROBES) == encode(PROBES) else encode
 
 
 def unknown_id(tokenizer: Any) -> int | None:

@@ -74,13 +74,6 @@ class RewardModel(torch.nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, starts: Tensor) -> Tensor:
         """Return the reward of each row; padding is on the right, and the answers begin at `starts`."""
-        states = self._read(input_ids, attention_mask)
-        with torch.autocast(states.device.type, enabled=False):
-            pooled = self._pool(states.float(), attention_mask, starts)
-            rewards: Tensor = self.head(self.dropout(pooled).to(self.head.weight.device)).squeeze(1)
-        return rewards
-
-    def _read(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         arguments: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask}
         if self._decodes:
             # The decoder cannot look ahead, so padding on the right needs no mask.
@@ -90,17 +83,21 @@ class RewardModel(torch.nn.Module):
         if self._caches:
             arguments["use_cache"] = False
         states: Tensor = self.reader(**arguments)[0]
-        return states
-
-    def _pool(self, states: Tensor, mask: Tensor, starts: Tensor) -> Tensor:
-        if self.pooling == "first":
-            return states[:, 0]
-        if self.pooling == "last":
-            return states[torch.arange(len(states), device=states.device), mask.sum(1) - 1]
-        if self.pooling == "answer":
-            mask = mask * (torch.arange(mask.shape[1], device=mask.device) >= starts.unsqueeze(1))
-        counted = mask.unsqueeze(2).to(states)
-        return (states * counted).sum(1) / counted.sum(1)
+        with torch.autocast(states.device.type, enabled=False):
+            states = states.float()
+            if self.pooling == "first":
+                pooled = states[:, 0]
+            elif self.pooling == "last":
+                pooled = states[torch.arange(len(states), device=states.device), attention_mask.sum(1) - 1]
+            else:
+                counted = attention_mask
+                if self.pooling == "answer":
+                    positions = torch.arange(counted.shape[1], device=counted.device)
+                    counted = counted * (positions >= starts.unsqueeze(1))
+                counted = counted.unsqueeze(2).to(states)
+                pooled = (states * counted).sum(1) / counted.sum(1)
+            rewards: Tensor = self.head(self.dropout(pooled).to(self.head.weight.device)).squeeze(1)
+        return rewards
 
     @property
     def reader(self) -> Any:

@@ -8,13 +8,16 @@ fastest way to run the model whose values match that forward pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from metrist.errors import ModelError
 from metrist.models import devices, tokenization
@@ -30,8 +33,17 @@ from metrist.models.devices import Options, Placement
 from metrist.models.head import Head
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
 from metrist.models.protocols import Likelihoods
-from metrist.models.tokenization import BackgroundTokens, Ids, TokenizerSide, language_facts, set_languages
-from metrist.models.varlen import Encoded, VarlenDecoder, VarlenEncoder, choose_attention, to_device
+from metrist.models.tokenization import BackgroundTokens, Ids, TokenizerSide, set_languages
+from metrist.models.varlen import (
+    DECODER_LAYER,
+    ENCODER_LAYER,
+    Encoded,
+    VarlenDecoder,
+    VarlenEncoder,
+    choose_attention,
+    has_parts,
+    to_device,
+)
 from metrist.models.weights import Weights, find_weights
 from metrist.models.windows import split_text
 from metrist.runtime import Runtime
@@ -54,11 +66,12 @@ class Seq2Seq:
         with torch.inference_mode():
             self._path = choose_path(model, weights.name, find_label_shift(model, weights.name), place)
         self._encoding, self._decoding = TokenBudget(place.tokens), TokenBudget(place.tokens)
+        languages = getattr(tokenizer, "src_lang", None), getattr(tokenizer, "tgt_lang", None)
         self.facts: Mapping[str, str] = {
             "weights": weights.fingerprint,
             "dtype": str(place.dtype).removeprefix("torch."),
             "model_type": str(model.config.model_type),
-            **language_facts(tokenizer),
+            **({"languages": f"{languages[0]}->{languages[1]}"} if all(languages) else {}),
         }
 
     @classmethod
@@ -74,20 +87,16 @@ class Seq2Seq:
             return _PairScorer(self, pairs, max_tokens).run()
 
     def windows(self, text: str, max_tokens: int | None = None) -> list[str]:
-        return split_text(self._conditions, text, self.condition_limit(max_tokens))
+        return split_text(self._conditions, text, self.limit(self.model.get_encoder(), max_tokens))
 
     def pieces(self, target: str, max_tokens: int | None = None) -> list[str]:
-        ids = self._targets.cut(self._targets.ids([target])[0], self.target_limit(max_tokens))
+        limit = self.limit(self.model.get_decoder(), max_tokens)
+        ids = self._targets.cut(self._targets.ids([target])[0], limit)
         return tokenization.readable_tokens(self.tokenizer, ids.tolist())
 
-    def condition_limit(self, max_tokens: int | None) -> int:
-        return self._limit(self.model.get_encoder(), max_tokens)
-
-    def target_limit(self, max_tokens: int | None) -> int:
-        return self._limit(self.model.get_decoder(), max_tokens)
-
-    def _limit(self, stack: Any, max_tokens: int | None) -> int:
-        """A position table is a hard limit; other values are recommendations."""
+    def limit(self, stack: Any, max_tokens: int | None) -> int:
+        """Return how many tokens the encoder or the decoder reads. A position table is a hard limit; other values are
+        recommendations."""
         embedding = getattr(stack, "embed_positions", None)
         table = getattr(embedding, "weight", None)
         if table is None:
@@ -116,17 +125,18 @@ class _PairScorer:
         self._by_condition: list[list[int]] = [[] for _ in conditions]
         for pair, (number, _) in enumerate(self._pairs):
             self._by_condition[number].append(pair)
-        side, limit = engine._conditions, engine.condition_limit(max_tokens)
+        side, limit = engine._conditions, engine.limit(engine.model.get_encoder(), max_tokens)
         full = side.ids(list(conditions))
         self._ids = [side.cut(ids, limit) for ids in full]
         self._condition_cut = np.array([len(a) - len(b) for a, b in zip(full, self._ids, strict=True)], np.int64)
-        self._target_limit = engine.target_limit(max_tokens)
+        self._target_limit = engine.limit(engine.model.get_decoder(), max_tokens)
         self._target_cut = np.zeros(len(targets), np.int64)
         self._labels: list[Ids] = [_NO_TOKENS] * len(self._pairs)
         self._failures: dict[int, str] = {}
         #: Log-probabilities on the device, and the distinct pairs in their order.
         self._logprobs: list[Tensor] = []
         self._scored: list[int] = []
+        self._free = partial(devices.free_memory, engine._place.device)
 
     def run(self) -> Likelihoods:
         """Compute all pairs; wait for the device once, at the end."""
@@ -136,7 +146,8 @@ class _PairScorer:
         # The targets in the order in which the conditions need them.
         needed = list(dict.fromkeys(self._pairs[pair][1] for pair in self._select(self._order)))
         self._target_positions = {target: at for at, target in enumerate(needed)}
-        with BackgroundTokens(engine._targets, [self._targets[target] for target in needed]) as self._target_ids:
+        self._target_ids = BackgroundTokens(engine._targets, [self._targets[target] for target in needed])
+        with closing(self._target_ids):
             failures = run_in_batches(
                 [lengths[condition] for condition in self._order],
                 engine._encoding,
@@ -146,7 +157,20 @@ class _PairScorer:
             )
             for at, reason in failures.items():
                 self._fail(self._select([self._order[at]]), f"the conditioning text {reason}")
-            return self._collect_likelihoods()
+        # In the order of the input pairs.
+        computed = torch.cat(self._logprobs).cpu().numpy() if self._logprobs else np.empty(0, np.float32)
+        ends = np.cumsum([0, *(len(self._labels[pair]) for pair in self._scored)]).tolist()
+        parts = {pair: computed[a:b] for pair, (a, b) in zip(self._scored, pairwise(ends), strict=True)}
+        labels = [self._labels[pair] for pair in self._numbers]
+        texts = np.array([self._pairs[pair] for pair in self._numbers], np.int64).reshape(-1, 2)
+        return Likelihoods(
+            logprobs=np.concatenate([computed[:0], *(parts[pair] for pair in self._numbers if pair in parts)]),
+            tokens=np.concatenate([_NO_TOKENS, *labels]),
+            starts=np.cumsum([0, *map(len, labels)], dtype=np.int64),
+            condition_cut=self._condition_cut[texts[:, 0]],
+            target_cut=self._target_cut[texts[:, 1]],
+            failures={at: self._failures[pair] for at, pair in enumerate(self._numbers) if pair in self._failures},
+        )
 
     def _select(self, conditions: Sequence[int]) -> list[int]:
         """Return the pairs of some conditions, condition by condition."""
@@ -161,40 +185,34 @@ class _PairScorer:
             return
         memory = self._engine._path.encode([self._ids[condition] for condition in conditions])
         position = {condition: at for at, condition in enumerate(conditions)}
-        computed, scored = len(self._logprobs), len(self._scored)
-        try:
-            for run in self._split_runs(self._select(conditions)):
-                self._score_run(memory, position, self._add_labels(run))
-        except MemoryShortage:
-            del self._logprobs[computed:], self._scored[scored:]
-            raise
-
-    def _split_runs(self, pairs: list[int]) -> list[list[int]]:
-        """Split pairs where the next part of the targets' tokens is needed, so that the device need not wait for
-        all."""
+        # The pairs are scored in runs, which end where the next part of the targets' tokens is needed: the device need
+        # not wait for all.
         runs: list[list[int]] = []
         latest = -1
-        for pair in pairs:
+        for pair in self._select(conditions):
             part = self._target_ids.part(self._target_positions[self._pairs[pair][1]])
             if part > latest:
                 runs.append([])
                 latest = part
             runs[-1].append(pair)
-        return runs
+        computed, scored = len(self._logprobs), len(self._scored)
+        try:
+            for run in runs:
+                self._score_run(memory, position, run)
+        except MemoryShortage:
+            del self._logprobs[computed:], self._scored[scored:]
+            raise
 
-    def _add_labels(self, pairs: list[int]) -> list[int]:
-        """Set the labels of pairs; return the pairs whose target has tokens."""
+    def _score_run(self, memory: Any, position: Mapping[int, int], pairs: list[int]) -> None:
+        """Score targets of encoded conditions, batch by batch."""
+        path = self._engine._path
         for pair in pairs:
             target = self._pairs[pair][1]
             ids = self._target_ids[self._target_positions[target]]
             self._labels[pair] = self._engine._targets.cut(ids, self._target_limit)
             self._target_cut[target] = len(ids) - len(self._labels[pair])
         self._fail([pair for pair in pairs if not len(self._labels[pair])], _NO_TARGET)
-        return [pair for pair in pairs if len(self._labels[pair])]
-
-    def _score_run(self, memory: Any, position: Mapping[int, int], pairs: list[int]) -> None:
-        """Score targets of encoded conditions, batch by batch."""
-        path = self._engine._path
+        pairs = [pair for pair in pairs if len(self._labels[pair])]
 
         def work(batch: list[int]) -> None:
             selected = [pairs[at] for at in batch]
@@ -205,7 +223,7 @@ class _PairScorer:
         lengths = [len(self._labels[pair]) for pair in pairs]
         failures = run_in_batches(lengths, self._engine._decoding, work, self._free, padded=path.decoder.padded)
         if failures and len(position) > 1:
-            raise MemoryShortage
+            raise MemoryShortage("out of memory because of what is stored for other texts")
         for at, reason in failures.items():
             self._fail([pairs[at]], f"the target {reason}")
 
@@ -213,25 +231,6 @@ class _PairScorer:
         for pair in pairs:
             self._failures[pair] = reason
             self._labels[pair] = _NO_TOKENS
-
-    def _free(self) -> None:
-        devices.free_memory(self._engine._place.device)
-
-    def _collect_likelihoods(self) -> Likelihoods:
-        """Arrange the results in the order of the input pairs."""
-        computed = torch.cat(self._logprobs).cpu().numpy() if self._logprobs else np.empty(0, np.float32)
-        ends = np.cumsum([0, *(len(self._labels[pair]) for pair in self._scored)]).tolist()
-        parts = {pair: computed[a:b] for pair, (a, b) in zip(self._scored, pairwise(ends), strict=True)}
-        labels = [self._labels[pair] for pair in self._numbers]
-        texts = np.array([self._pairs[pair] for pair in self._numbers], np.int64).reshape(-1, 2)
-        return Likelihoods(
-            logprobs=np.concatenate([computed[:0], *(parts[pair] for pair in self._numbers if pair in parts)]),
-            tokens=np.concatenate([_NO_TOKENS, *labels]),
-            starts=np.cumsum([0, *map(len, labels)], dtype=np.int64),
-            condition_cut=self._condition_cut[texts[:, 0]],
-            target_cut=self._target_cut[texts[:, 1]],
-            failures={at: self._failures[pair] for at, pair in enumerate(self._numbers) if pair in self._failures},
-        )
 
 
 # ---- How the model shifts labels
@@ -248,25 +247,21 @@ def find_label_shift(model: Any, name: str) -> Shift:
                 f"{name}: its config.json must set decoder_start_token_id, the decoder's first input",
                 code="invalid_value",
             )
-        return _shift_with_start(start)
+        return partial(_shift, start=start)
     probes = [np.array(ids, dtype=np.int64) for ids in ((5, 6, 7, 8), (9, 5, 4), (3,))]
     try:
         shifted = [own_shift(torch.from_numpy(ids)[None])[0].numpy() for ids in probes]
     except (ValueError, TypeError) as fault:
         raise ModelError(f"{name}: its labels cannot be shifted ({fault})", code="unsupported") from None
-    for shift in (_shift_with_start(int(shifted[0][0])), _shift_with_last):
+    for shift in (partial(_shift, start=int(shifted[0][0])), _shift):
         if all(np.array_equal(shift(ids), expected) for ids, expected in zip(probes, shifted, strict=True)):
             return shift
     return lambda labels: own_shift(torch.from_numpy(labels)[None])[0].numpy().astype(np.int64)
 
 
-def _shift_with_start(start: int) -> Shift:
-    first = np.array([start], dtype=np.int64)
-    return lambda labels: np.concatenate([first, labels[:-1]])
-
-
-def _shift_with_last(labels: Ids) -> Ids:
-    return np.concatenate([labels[-1:], labels[:-1]])
+def _shift(labels: Ids, start: int | None = None) -> Ids:
+    """Put the start token, or else the last label, before all labels but the last."""
+    return np.concatenate([labels[-1:] if start is None else np.array([start], np.int64), labels[:-1]])
 
 
 # ---- The padded path: any encoder-decoder through its own modules
@@ -275,17 +270,17 @@ def _shift_with_last(labels: Ids) -> Ids:
 # transformers cache; otherwise only the encoder's states are shared.
 
 
+@dataclass(eq=False)
 class PaddedEncoder:
     """The model's encoder over conditions padded to the longest."""
 
-    padded = True
-
-    def __init__(self, model: Any, device: torch.device) -> None:
-        self._encoder, self._device = model.get_encoder(), device
+    model: Any
+    device: torch.device
+    padded: ClassVar[bool] = True
 
     def encode(self, conditions: Sequence[Ids]) -> Encoded:
-        ids, mask, real = _pad(conditions, self._device)
-        states = self._encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        ids, mask, real = _pad(conditions, self.device)
+        states = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
         # Some encoders round the length up to their window size.
         states = states[:, : ids.shape[1]].reshape(-1, states.shape[-1])
         return Encoded(states=states[real.to(states.device)], lengths=[len(ids) for ids in conditions])
@@ -300,26 +295,25 @@ class PaddedMemory:
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class PaddedDecoder:
     """The model's decoder over targets padded to the longest, up to the head's input."""
 
-    padded = True
-
-    def __init__(self, model: Any, device: torch.device, *, share: bool) -> None:
-        self._model, self._device, self._share = model, device, share
+    model: Any
+    device: torch.device
+    share: bool
+    padded: ClassVar[bool] = True
 
     def make_memory(self, encoded: Encoded) -> PaddedMemory:
         """Pad the states; compute keys and values by one step of the decoder if they are shared."""
-        longest, lengths = max(encoded.lengths), encoded.lengths
-        states = encoded.states.new_zeros((len(lengths), longest, encoded.states.shape[-1]))
-        for row, part in zip(states, torch.split(encoded.states, lengths), strict=True):
-            row[: len(part)] = part
-        real = np.arange(longest)[None] < np.array(lengths)[:, None]
-        mask = to_device(real.astype(np.int64), self._device)
-        if not self._share:
+        lengths = encoded.lengths
+        states = pad_sequence(list(torch.split(encoded.states, lengths)), batch_first=True)
+        real = np.arange(max(lengths))[None] < np.array(lengths)[:, None]
+        mask = to_device(real.astype(np.int64), self.device)
+        if not self.share:
             return PaddedMemory(states=states, mask=mask)
-        step = torch.zeros((len(lengths), 1), dtype=torch.int64, device=self._device)
-        cache = self._model.get_decoder()(
+        step = torch.zeros((len(lengths), 1), dtype=torch.int64, device=self.device)
+        cache = self.model.get_decoder()(
             input_ids=step, encoder_hidden_states=states, encoder_attention_mask=mask, use_cache=True
         ).past_key_values.cross_attention_cache
         return PaddedMemory(states=states, mask=mask, layers=[(layer.keys, layer.values) for layer in cache.layers])
@@ -328,35 +322,32 @@ class PaddedDecoder:
         """Return the head's inputs for all tokens of the inputs; input i belongs to condition `owners[i]`."""
         from transformers.modeling_outputs import BaseModelOutput
 
-        ids, _, real = _pad(inputs, self._device)
-        rows = torch.tensor(owners, device=self._device)
+        ids, _, real = _pad(inputs, self.device)
+        rows = torch.tensor(owners, device=self.device)
         arguments: dict[str, Any] = {"use_cache": False}
         if memory.layers:
             arguments = {"use_cache": True, "past_key_values": _expand_cache(memory, rows)}
         # With keys and values in the cache, only the shape of the states matters.
         states: Any = memory.states[:1].expand(len(rows), -1, -1) if memory.layers else memory.states[rows]
-        hidden = self._run_to_head(
-            attention_mask=memory.mask[rows],
-            encoder_outputs=BaseModelOutput(last_hidden_state=states),
-            decoder_input_ids=ids,
-            **arguments,
-        )
-        return hidden.reshape(-1, hidden.shape[-1])[real.to(hidden.device)]
-
-    def _run_to_head(self, **arguments: Any) -> Tensor:
-        """Return the head's input, including what the model does after its decoder, such as T5's scaling."""
+        # The head's input includes what the model does after its decoder, such as T5's scaling.
         captured: list[Tensor] = []
 
         def shorten(_head: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             captured.append(inputs[0])
             return (inputs[0][:, :1], *inputs[1:])
 
-        hook = self._model.get_output_embeddings().register_forward_pre_hook(shorten)
+        hook = self.model.get_output_embeddings().register_forward_pre_hook(shorten)
         try:
-            self._model(**arguments)
+            self.model(
+                attention_mask=memory.mask[rows],
+                encoder_outputs=BaseModelOutput(last_hidden_state=states),
+                decoder_input_ids=ids,
+                **arguments,
+            )
         finally:
             hook.remove()
-        return captured[0]
+        hidden = captured[0]
+        return hidden.reshape(-1, hidden.shape[-1])[real.to(hidden.device)]
 
 
 def _expand_cache(memory: PaddedMemory, rows: Tensor) -> Any:
@@ -383,45 +374,39 @@ def _pad(texts: Sequence[Ids], device: torch.device) -> tuple[Tensor, Tensor, Te
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 
-class PathEncoder(Protocol):
-    """Turns conditions into states; `padded` says whether a batch costs its longest text times its size."""
-
-    padded: bool
-
-    def encode(self, conditions: Sequence[Ids]) -> Encoded: ...
+_Coders = tuple[VarlenEncoder | PaddedEncoder, VarlenDecoder | PaddedDecoder]
 
 
-class PathDecoder(Protocol):
-    """Stores what it needs of conditions, then computes the states of all tokens of targets."""
-
-    padded: bool
-
-    def make_memory(self, encoded: Encoded) -> Any: ...
-
-    def states(self, memory: Any, owners: Sequence[int], inputs: Sequence[Ids]) -> Tensor: ...
-
-
+@dataclass(eq=False)
 class ScoringPath:
-    """An encoder, a decoder and a head that together score targets."""
+    """An encoder, a decoder and a head that together score targets. The encoder turns conditions into states, of which
+    the decoder stores what it needs; `padded` says whether a batch costs its longest text times its size."""
 
-    def __init__(
-        self, encoder: PathEncoder, decoder: PathDecoder, head: Head, shift: Shift, device: torch.device
-    ) -> None:
-        self.encoder, self.decoder, self.head = encoder, decoder, head
-        self._shift, self._device = shift, device
+    encoder: VarlenEncoder | PaddedEncoder
+    decoder: VarlenDecoder | PaddedDecoder
+    head: Head
+    shift: Shift
+    device: torch.device
 
     def encode(self, conditions: Sequence[Ids]) -> Any:
         return self.decoder.make_memory(self.encoder.encode(conditions))
 
     def log_probs(self, memory: Any, owners: Sequence[int], labels: Sequence[Ids]) -> Tensor:
-        states = self.decoder.states(memory, owners, [self._shift(ids) for ids in labels])
-        return self.head.log_probs(states, to_device(np.concatenate(labels), self._device))
+        states = self.decoder.states(memory, owners, [self.shift(ids) for ids in labels])
+        return self.head.log_probs(states, to_device(np.concatenate(labels), self.device))
 
 
 def choose_path(model: Any, name: str, shift: Shift, place: Placement) -> ScoringPath:
     """Return the first path that agrees with the model's own forward pass on a few tokens."""
     head = Head(model, place)
-    expected = _score_by_reference(model, shift, place)
+    references = []
+    for owner, labels in zip(_OWNERS, _LABELS, strict=True):
+        condition = torch.from_numpy(_CONDITIONS[owner])[None].to(place.device)
+        inputs = torch.from_numpy(shift(labels))[None].to(place.device)
+        logits = model(input_ids=condition, decoder_input_ids=inputs, use_cache=False).logits[0].float()
+        columns = torch.from_numpy(labels).to(logits.device)[:, None]
+        references.append(logits.log_softmax(-1).gather(1, columns)[:, 0].cpu())
+    expected = torch.cat(references)
     faults: list[str] = []
     for make in _list_paths(model, place):
         try:
@@ -447,26 +432,14 @@ _LABELS = [np.array(ids, dtype=np.int64) for ids in ((3, 7, 5, 9, 2), (8, 2), (4
 _OWNERS = [0, 0, 1]
 
 
-def _list_paths(model: Any, place: Placement) -> Iterator[Callable[[], tuple[PathEncoder, PathDecoder]]]:
+def _list_paths(model: Any, place: Placement) -> Iterator[Callable[[], _Coders]]:
     padded = PaddedEncoder(model, place.device)
     if not place.spread:
         attention = choose_attention(place.device, place.dtype)
         encoder, decoder = model.get_encoder(), model.get_decoder()
-        if VarlenDecoder.fits(decoder):
-            if VarlenEncoder.fits(encoder):
+        if has_parts(decoder, DECODER_LAYER):
+            if has_parts(encoder, ENCODER_LAYER):
                 yield lambda: (VarlenEncoder(encoder, attention), VarlenDecoder(decoder, attention))
             yield lambda: (padded, VarlenDecoder(decoder, attention))
     yield lambda: (padded, PaddedDecoder(model, place.device, share=True))
     yield lambda: (padded, PaddedDecoder(model, place.device, share=False))
-
-
-def _score_by_reference(model: Any, shift: Shift, place: Placement) -> Tensor:
-    """Return the log-probabilities of the model's own forward pass, one pair at a time."""
-    logprobs = []
-    for owner, labels in zip(_OWNERS, _LABELS, strict=True):
-        condition = torch.from_numpy(_CONDITIONS[owner])[None].to(place.device)
-        inputs = torch.from_numpy(shift(labels))[None].to(place.device)
-        logits = model(input_ids=condition, decoder_input_ids=inputs, use_cache=False).logits[0].float()
-        columns = torch.from_numpy(labels).to(logits.device)[:, None]
-        logprobs.append(logits.log_softmax(-1).gather(1, columns)[:, 0].cpu())
-    return torch.cat(logprobs)

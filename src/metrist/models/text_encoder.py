@@ -35,7 +35,6 @@ from metrist.models.reward_layout import (
     RewardInput,
     Rewards,
     RewardSettings,
-    pooled_span,
     score_rows,
     token_encoder,
     unknown_id,
@@ -89,28 +88,19 @@ class TextEncoder:
         tokenizer.encode_special_tokens = True
         self.tokenizer: Any = tokenizer
         self.folder = files.folder
-        self.fingerprint = files.fingerprint
+        self.max_tokens = self.sizes.max_tokens
+        self.heads = tuple(self._heads)
+        #: Facts for the signature; the folder's hash covers weights, tokenizer and configuration.
+        self.facts: Mapping[str, str] = {"weights": files.fingerprint, "dtype": "int8"}
+        if self._is_float:
+            self.facts = {**self.facts, "dtype": "float32", "runs_on": "numpy"}
         self._batch_tokens = runtime.batch_tokens if runtime else None
-
-    @property
-    def max_tokens(self) -> int:
-        return self.sizes.max_tokens
-
-    @property
-    def heads(self) -> tuple[str, ...]:
-        return tuple(self._heads)
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """Facts for the signature; the folder's hash covers weights, tokenizer and configuration."""
-        precision = {"dtype": "float32", "runs_on": "numpy"} if self._is_float else {"dtype": "int8"}
-        return {"weights": self.fingerprint, **precision}
 
     # ---- Inputs
 
     def check_tokens(self, count: int) -> None:
         """Raise ValueError unless the weights have a vector for each of `count` tokens."""
-        if count > (known := len(self._network.words)):
+        if count > (known := self._network.words):
             raise ValueError(f"its tokens go up to {count - 1:,}, but the weights have {known:,} tokens")
 
     def encode(self, texts: Sequence[str]) -> list[EncodedText]:
@@ -199,8 +189,8 @@ class TextEncoder:
                 raise ValueError(f"sequence {number} has {len(ids)} tokens; this model reads 1 to {self.max_tokens}")
             if not 0 <= first <= len(ids):
                 raise ValueError(f"sequence {number} has {len(ids)} tokens, so its first part cannot have {first}")
-            if np.min(ids) < 0 or np.max(ids) >= len(self._network.words):
-                raise ValueError(f"sequence {number} has a token that is not among {len(self._network.words):,}")
+            if np.min(ids) < 0 or np.max(ids) >= self._network.words:
+                raise ValueError(f"sequence {number} has a token that is not among {self._network.words:,}")
         # Equal sequences are computed once.
         distinct: dict[tuple[bytes, int], list[int]] = {}
         for number, (ids, first) in enumerate(sequences):
@@ -254,12 +244,9 @@ class EncoderReward:
             path, repair = files.folder / REWARD_SETTINGS, storage.suggest_repair(files.folder)
             raise ModelError(f"{path}: {fault}; {repair}") from None
         self.settings = settings.within(encoder.max_tokens)
+        self.facts: Mapping[str, str] = encoder.facts
         self._encoder = encoder
         self._encode, self._unknown = token_encoder(encoder.tokenizer), unknown_id(encoder.tokenizer)
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        return self._encoder.facts
 
     def rewards(self, inputs: Sequence[RewardInput]) -> Rewards:
         """Return one reward per input, in order. In float32, the rest of the batch changes a reward by less than
@@ -269,7 +256,11 @@ class EncoderReward:
     def _compute(self, rows: Sequence[Ids], starts: Sequence[int]) -> NDArray[np.float64]:
         # An answer is read in one part with what comes before it.
         sequences = [(ids, len(ids)) for ids in rows]
-        pooling = self.settings.pooling
-        spans = [[pooled_span(pooling, len(ids), start)] for ids, start in zip(rows, starts, strict=True)]
+        spans = []
+        for ids, start in zip(rows, starts, strict=True):
+            end = len(ids)
+            # The tokens that represent the row.
+            by_pooling = {"answer": (start, end), "mean": (0, end), "first": (0, 1), "last": (end - 1, end)}
+            spans.append([by_pooling[self.settings.pooling]])
         outputs = self._encoder.score_spans(self.HEAD, sequences, spans)
         return np.array([output[0, 0] for output in outputs], np.float64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from metrist.models.devices import Options
 
 Ids = NDArray[np.int64]
 
-_PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – ", ""]
+#: Texts on which two ways to tokenize are compared.
+PROBES = ["a", "A small cat sat on the mat, twice.", " Zürich  is\n2 far – ", ""]
 #: Tokenizers without a limit report a larger number than this.
 _NO_LIMIT = 1_000_000
 #: Prefixes of tokens that begin a word, in byte-level and sentencepiece vocabularies.
@@ -28,8 +28,15 @@ class TokenizerSide:
     def __init__(self, tokenizer: Any, *, target: bool = False) -> None:
         self._tokenizer = tokenizer
         self._name = "text_target" if target and hasattr(tokenizer, "_switch_to_target_mode") else "text"
-        self._direct = self._backend_agrees()
-        self.before, self.after = self._count_special_tokens()
+        # The compiled tokenizer alone is faster, as it builds no unused lists; it must give the same ids.
+        self._direct = hasattr(getattr(tokenizer, "backend_tokenizer", None), "encode_batch_fast") and all(
+            map(np.array_equal, self._encode_fast(PROBES), self._call_tokenizer(PROBES))
+        )
+        #: The numbers of special tokens before and after a text.
+        bare = tokenizer(**{self._name: PROBES[:1]}, add_special_tokens=False, verbose=False)["input_ids"][0]
+        full = self.ids(PROBES[:1])[0].tolist()
+        self.before = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), 0)
+        self.after = len(full) - len(bare) - self.before
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
         """Return each text's ids with the special tokens that the tokenizer adds, without truncation."""
@@ -56,20 +63,6 @@ class TokenizerSide:
         backend.no_padding()
         return [np.array(encoding.ids, dtype=np.int64) for encoding in backend.encode_batch_fast(texts)]
 
-    def _backend_agrees(self) -> bool:
-        """Whether the compiled tokenizer alone gives the same ids; it is faster, as it builds no unused lists."""
-        if not hasattr(getattr(self._tokenizer, "backend_tokenizer", None), "encode_batch_fast"):
-            return False
-        pairs = zip(self._encode_fast(_PROBES), self._call_tokenizer(_PROBES), strict=True)
-        return all(np.array_equal(fast, called) for fast, called in pairs)
-
-    def _count_special_tokens(self) -> tuple[int, int]:
-        """Return the numbers of special tokens before and after a text."""
-        bare = self._tokenizer(**{self._name: _PROBES[:1]}, add_special_tokens=False, verbose=False)["input_ids"][0]
-        full = self.ids(_PROBES[:1])[0].tolist()
-        before = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), 0)
-        return before, len(full) - len(bare) - before
-
 
 class BackgroundTokens:
     """Tokenizes texts part by part in a background thread, in the order in which they are needed. Compiled tokenizers
@@ -85,16 +78,13 @@ class BackgroundTokens:
         size = 0
         for text in texts:
             if part and size + len(text) > self._PART:
-                self._submit(side, part)
+                self._parts.append(self._thread.submit(side.ids, part))
                 part, size = [], 0
             self._positions.append((len(self._parts), len(part)))
             part.append(text)
             size += len(text)
         if part:
-            self._submit(side, part)
-
-    def _submit(self, side: TokenizerSide, part: list[str]) -> None:
-        self._parts.append(self._thread.submit(side.ids, part))
+            self._parts.append(self._thread.submit(side.ids, part))
 
     def part(self, text: int) -> int:
         """Return the part that contains the text; all texts of a part become available together."""
@@ -104,10 +94,7 @@ class BackgroundTokens:
         part, at = self._positions[text]
         return self._parts[part].result()[at]
 
-    def __enter__(self) -> BackgroundTokens:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
 
 
@@ -169,9 +156,3 @@ def set_languages(tokenizer: Any, options: Options) -> Any:
             raise ModelError(f"{options.model} has no language {code!r}{hint}", code="unknown_name")
     tokenizer.src_lang, tokenizer.tgt_lang = options.languages
     return tokenizer
-
-
-def language_facts(tokenizer: Any) -> dict[str, str]:
-    """Return the languages as facts for the signature, if the tokenizer has any."""
-    both = getattr(tokenizer, "src_lang", None), getattr(tokenizer, "tgt_lang", None)
-    return {"languages": f"{both[0]}->{both[1]}"} if all(both) else {}

@@ -3,7 +3,6 @@ names."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,14 @@ _ROTARY_BASE = 1000.0
 _INITIAL_STD = 0.02
 
 
-def _parameter_name(name: str) -> str:
-    return name.replace(".", "/")
-
-
 class TrainableEncoder(torch.nn.Module):
     """A stack of post-norm layers with linear heads."""
 
     def __init__(self, sizes: EncoderSizes, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         super().__init__()
         self.sizes = sizes
-        self._names = {name: _parameter_name(name) for name in arrays}
+        # Names of parameters must not have dots.
+        self._names = {name: name.replace(".", "/") for name in arrays}
         for name, array in arrays.items():
             self.register_parameter(self._names[name], torch.nn.Parameter(torch.from_numpy(np.array(array))))
 
@@ -68,11 +64,7 @@ class TrainableEncoder(torch.nn.Module):
             before = stored.get(name)
             if isinstance(before, storage.Quantized) and (name == "words.weight" or before.bits == bits):
                 arrays[name] = before.requantize(array, rng)
-        exported = out / "exported"
-        export_text_encoder(arrays, facts, base / storage.TOKENIZER, exported, bits=bits)
-        for path in exported.iterdir():
-            shutil.move(path, out / path.name)
-        exported.rmdir()
+        export_text_encoder(arrays, facts, base / storage.TOKENIZER, out, bits=bits)
 
     def forward(self, ids: Tensor, mask: Tensor, second: Tensor, layers: int | None = None) -> Tensor:
         """The states after so many layers (None: all), [texts, tokens, width]. Padding is on the right; `second` marks
@@ -87,11 +79,24 @@ class TrainableEncoder(torch.nn.Module):
         if bert:
             states = states + self._array("places.weight")[: ids.shape[1]]
         else:
-            turns = _rotary_turns(ids.shape[1], sizes.hidden // sizes.attention_heads, ids.device)
+            head = sizes.hidden // sizes.attention_heads
+            speeds = _ROTARY_BASE ** (-torch.arange(0, head, 2, device=ids.device).float() / head)
+            angles = torch.arange(ids.shape[1], device=ids.device).float()[:, None] * speeds
+            turns = angles.cos(), angles.sin()
         states = self._normalize(states, "norm")
         allowed = mask[:, None, None, :].bool()
-        for number in range(layers or sizes.layers):
-            states = self._layer(states, f"blocks.{number}.", allowed, turns)
+        texts, tokens, width = states.shape
+        for name in (f"blocks.{number}." for number in range(layers or sizes.layers)):
+            joined = self._linear(states, f"{name}qkv").view(texts, tokens, 3, sizes.attention_heads, -1)
+            query, key, value = joined.permute(2, 0, 3, 1, 4)
+            if turns is not None:
+                query, key = _rotate(query, turns), _rotate(key, turns)
+            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
+            mixed = mixed.transpose(1, 2).reshape(texts, tokens, width)
+            states = self._normalize(states + self._linear(mixed, f"{name}out"), f"{name}norm1")
+            inner = self._linear(states, f"{name}up")
+            inner = functional.gelu(inner) if bert else inner * functional.silu(self._linear(states, f"{name}gate"))
+            states = self._normalize(states + self._linear(inner, f"{name}down"), f"{name}norm2")
         return states
 
     def score_spans(self, head: str, states: Tensor, rows: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
@@ -100,23 +105,6 @@ class TrainableEncoder(torch.nn.Module):
             sums = functional.pad(states.float().cumsum(1), (0, 0, 1, 0))
             means = (sums[rows, ends] - sums[rows, starts]) / (ends - starts)[:, None]
             return self._linear(means, f"{HEAD}{head}")[:, 0]
-
-    def _layer(self, states: Tensor, name: str, allowed: Tensor, turns: tuple[Tensor, Tensor] | None) -> Tensor:
-        texts, tokens, width = states.shape
-        heads = self.sizes.attention_heads
-        joined = self._linear(states, f"{name}qkv").view(texts, tokens, 3, heads, width // heads)
-        query, key, value = joined.permute(2, 0, 3, 1, 4)
-        if turns is not None:
-            query, key = _rotate(query, turns), _rotate(key, turns)
-        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
-        mixed = mixed.transpose(1, 2).reshape(texts, tokens, width)
-        states = self._normalize(states + self._linear(mixed, f"{name}out"), f"{name}norm1")
-        inner = self._linear(states, f"{name}up")
-        if self.sizes.kind == "bert":
-            inner = functional.gelu(inner)
-        else:
-            inner = inner * functional.silu(self._linear(states, f"{name}gate"))
-        return self._normalize(states + self._linear(inner, f"{name}down"), f"{name}norm2")
 
     def _array(self, name: str) -> Tensor:
         return self.get_parameter(self._names[name])
@@ -134,7 +122,7 @@ class TrainableReward(torch.nn.Module):
     """The preference head of a text encoder, used as a `RewardModel` is."""
 
     #: The prefix of the head's parameters.
-    HEAD = f"encoder.{_parameter_name(HEAD + EncoderReward.HEAD)}/"
+    HEAD = f"encoder.{HEAD.replace('.', '/')}{EncoderReward.HEAD}/"
 
     def __init__(self, encoder: TrainableEncoder, pooling: Pooling) -> None:
         super().__init__()
@@ -159,12 +147,6 @@ def collate_sequences(sequences: Sequence[tuple[np.ndarray[Any, Any], int]]) -> 
     ids, mask = pad_rows([ids for ids, _ in sequences], 0)
     second = mask * (np.arange(mask.shape[1]) >= np.array([[first] for _, first in sequences]))
     return torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(second)
-
-
-def _rotary_turns(tokens: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    speeds = _ROTARY_BASE ** (-torch.arange(0, width, 2, device=device).float() / width)
-    angles = torch.arange(tokens, device=device).float()[:, None] * speeds
-    return angles.cos(), angles.sin()
 
 
 def _rotate(vectors: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:

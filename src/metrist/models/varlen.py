@@ -108,8 +108,8 @@ def _starts(lengths: Sequence[int]) -> NDArray[np.int64]:
 # comparing its values with the model's own.
 
 
-_ENCODER_LAYER = {"self_attn", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm", "activation_fn"}
-_DECODER_LAYER = _ENCODER_LAYER | {"encoder_attn", "encoder_attn_layer_norm"}
+ENCODER_LAYER = {"self_attn", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm", "activation_fn"}
+DECODER_LAYER = ENCODER_LAYER | {"encoder_attn", "encoder_attn_layer_norm"}
 _ATTENTION = {"q_proj", "k_proj", "v_proj", "out_proj"}
 _STACK = {"embed_tokens", "embed_positions", "layers", "layernorm_embedding", "layer_norm"}
 
@@ -133,30 +133,21 @@ class VarlenEncoder:
             _join_linear([a.q_proj, a.k_proj, a.v_proj]) for a in (layer.self_attn for layer in stack.layers)
         ]
 
-    @staticmethod
-    def fits(stack: Any) -> bool:
-        """Whether the encoder has exactly the supported parts."""
-        return _has_parts(stack, _ENCODER_LAYER)
-
     def encode(self, conditions: Sequence[Ids]) -> Encoded:
         lengths = [len(ids) for ids in conditions]
         states = _embed(self._stack, conditions)
         blocks = AttentionBlocks(lengths, lengths, states.device)
-        for layer, joined in zip(self._stack.layers, self._inputs, strict=True):
-            states = self._run_layer(layer, joined, states, blocks)
-        return Encoded(states=_apply_final_norm(self._stack, states), lengths=lengths)
-
-    def _run_layer(self, layer: Any, joined: _Joined, states: Tensor, blocks: AttentionBlocks) -> Tensor:
         pre = _is_pre_norm(self._stack)
-        inner = layer.self_attn_layer_norm(states) if pre else states
-        states = states + _self_attention(self._attention, layer.self_attn, joined, inner, blocks, causal=False)
-        states = states if pre else layer.self_attn_layer_norm(states)
-        states = _feed_forward(layer, states, pre)
-        if states.dtype == torch.float16:
-            # As transformers does against overflow.
-            limit = torch.finfo(torch.float16).max - 1000
-            states = states.clamp(-limit, limit)
-        return states
+        for layer, joined in zip(self._stack.layers, self._inputs, strict=True):
+            inner = layer.self_attn_layer_norm(states) if pre else states
+            states = states + _self_attention(self._attention, layer.self_attn, joined, inner, blocks, causal=False)
+            states = states if pre else layer.self_attn_layer_norm(states)
+            states = _feed_forward(layer, states, pre)
+            if states.dtype == torch.float16:
+                # As transformers does against overflow.
+                limit = torch.finfo(torch.float16).max - 1000
+                states = states.clamp(-limit, limit)
+        return Encoded(states=self._stack.layer_norm(states) if pre else states, lengths=lengths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,11 +172,6 @@ class VarlenDecoder:
         cross_attentions = [layer.encoder_attn for layer in stack.layers]
         self._memory = _join_linear([part for a in cross_attentions for part in (a.k_proj, a.v_proj)])
 
-    @staticmethod
-    def fits(stack: Any) -> bool:
-        """Whether the decoder has exactly the supported parts."""
-        return _has_parts(stack, _DECODER_LAYER) and all(_is_plain(layer.encoder_attn) for layer in stack.layers)
-
     def make_memory(self, encoded: Encoded) -> VarlenMemory:
         """Compute the keys and values of every layer by one matrix product."""
         first = self._stack.layers[0].encoder_attn
@@ -206,33 +192,21 @@ class VarlenDecoder:
         within = AttentionBlocks(lengths, lengths, states.device)
         across = AttentionBlocks(queries, memory.lengths[first:last], states.device)
         pairs = memory.pairs[memory.starts[first] : memory.starts[last]]
-        for at, layer in enumerate(self._stack.layers):
-            states = self._run_layer(layer, self._inputs[at], states, pairs[:, at], within, across)
-        return _apply_final_norm(self._stack, states)
-
-    def _run_layer(
-        self,
-        layer: Any,
-        joined: _Joined,
-        states: Tensor,
-        pairs: Tensor,
-        within: AttentionBlocks,
-        across: AttentionBlocks,
-    ) -> Tensor:
         pre = _is_pre_norm(self._stack)
-        inner = layer.self_attn_layer_norm(states) if pre else states
-        states = states + _self_attention(self._attention, layer.self_attn, joined, inner, within, causal=True)
-        states = states if pre else layer.self_attn_layer_norm(states)
-        inner = layer.encoder_attn_layer_norm(states) if pre else states
-        states = states + self._cross_attention(layer.encoder_attn, inner, pairs, across)
-        states = states if pre else layer.encoder_attn_layer_norm(states)
-        return _feed_forward(layer, states, pre)
-
-    def _cross_attention(self, part: Any, states: Tensor, pairs: Tensor, blocks: AttentionBlocks) -> Tensor:
-        query = part.q_proj(states).view(len(states), part.num_heads, part.head_dim)
-        mixed = self._attention(query, pairs[:, 0], pairs[:, 1], blocks, False, part.scaling)
-        output: Tensor = part.out_proj(mixed.reshape(len(states), -1))
-        return output
+        for at, layer in enumerate(self._stack.layers):
+            inner = layer.self_attn_layer_norm(states) if pre else states
+            states = states + _self_attention(
+                self._attention, layer.self_attn, self._inputs[at], inner, within, causal=True
+            )
+            states = states if pre else layer.self_attn_layer_norm(states)
+            inner = layer.encoder_attn_layer_norm(states) if pre else states
+            part = layer.encoder_attn
+            query = part.q_proj(inner).view(len(inner), part.num_heads, part.head_dim)
+            mixed = self._attention(query, pairs[:, at, 0], pairs[:, at, 1], across, False, part.scaling)
+            states = states + part.out_proj(mixed.reshape(len(inner), -1))
+            states = states if pre else layer.encoder_attn_layer_norm(states)
+            states = _feed_forward(layer, states, pre)
+        return self._stack.layer_norm(states) if pre else states
 
 
 _Joined = tuple[Tensor, Tensor | None]
@@ -274,27 +248,24 @@ def _embed(stack: Any, texts: Sequence[Ids]) -> Tensor:
     return states if norm is None else norm(states)
 
 
-def _apply_final_norm(stack: Any, states: Tensor) -> Tensor:
-    return stack.layer_norm(states) if _is_pre_norm(stack) else states
-
-
 def _is_pre_norm(stack: Any) -> bool:
     """Only pre-norm stacks have a norm after the last layer."""
     return getattr(stack, "layer_norm", None) is not None
 
 
-def _has_parts(stack: Any, parts: set[str]) -> bool:
+def has_parts(stack: Any, parts: set[str]) -> bool:
+    """Whether an encoder or a decoder has exactly the supported parts, with these in each layer."""
     if not {name for name, _ in stack.named_children()} <= _STACK or not hasattr(stack, "embed_positions"):
         return False
     if not isinstance(getattr(stack.embed_positions, "weight", None), Tensor):
         return False
     layers = list(getattr(stack, "layers", ()))
-    return bool(layers) and all(
-        {name for name, _ in layer.named_children()} | {"activation_fn"} == parts and _is_plain(layer.self_attn)
-        for layer in layers
-    )
-
-
-def _is_plain(part: Any) -> bool:
-    children = {name for name, _ in part.named_children()}
-    return children == _ATTENTION and all(hasattr(part, name) for name in ("num_heads", "head_dim", "scaling"))
+    for layer in layers:
+        if {name for name, _ in layer.named_children()} | {"activation_fn"} != parts:
+            return False
+        for attention in (getattr(layer, name) for name in ("self_attn", "encoder_attn") if name in parts):
+            if {name for name, _ in attention.named_children()} != _ATTENTION:
+                return False
+            if not all(hasattr(attention, name) for name in ("num_heads", "head_dim", "scaling")):
+                return False
+    return bool(layers)

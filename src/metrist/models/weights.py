@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module, util
@@ -91,7 +90,7 @@ def find_weights(options: Options) -> Weights:
     config = _read_config(options.model, folder)
     runs_on_numpy = _NUMPY_KEY in config
     if not runs_on_numpy and not any(folder.glob("*.safetensors")):
-        _refuse(options.model, folder)
+        _refuse_weights(options.model, folder, config)
     # All files that influence numbers, executed code included.
     files = []
     for path in sorted(folder.iterdir()):
@@ -178,32 +177,35 @@ def extra_name(name: str) -> str:
 def _hub(options: Options) -> Path:
     """Return a hub model's folder in the hub's cache, which also serves offline."""
     # Checked before gigabytes are downloaded.
-    if downloads_allowed() and not (_installed("torch") and _installed("transformers")):
+    try:
+        missing = [module for module in ("torch", "transformers") if util.find_spec(module) is None]
+    except ValueError:  # sys.modules holds None for one of them
+        missing = ["torch"]
+    if downloads_allowed() and missing:
         raise MissingExtra(f"the hub model {options.model!r}", "neural")
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
         raise MissingExtra(f"the hub model {options.model!r}", "neural") from None
     fetched = [*_FETCHED, "*.py"] if options.trust_remote_code else _FETCHED
+    bars: Any = import_module("huggingface_hub.utils")
+    shows_bars = not bars.are_progress_bars_disabled()
+    if shows_bars:
+        bars.disable_progress_bars()
     try:
-        with _no_bars():
-            folder = snapshot_download(
-                options.model,
-                revision=options.revision,
-                allow_patterns=fetched,
-                ignore_patterns=_NOT_FETCHED,
-                local_files_only=not downloads_allowed(),
-            )
+        folder = snapshot_download(
+            options.model,
+            revision=options.revision,
+            allow_patterns=fetched,
+            ignore_patterns=_NOT_FETCHED,
+            local_files_only=not downloads_allowed(),
+        )
     except (OSError, ValueError) as error:
         raise ModelError(_explain_hub_error(options, error)) from error
+    finally:
+        if shows_bars:
+            bars.enable_progress_bars()
     return Path(str(folder))
-
-
-def _installed(module: str) -> bool:
-    try:
-        return util.find_spec(module) is not None
-    except ValueError:  # sys.modules holds None for it
-        return False
 
 
 def _explain_hub_error(options: Options, error: Exception) -> str:
@@ -229,20 +231,6 @@ def _explain_hub_error(options: Options, error: Exception) -> str:
     return f"{name!r} could not be downloaded from the hub ({str(error).splitlines()[0]}); {remedy}"
 
 
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    """Turn off progress bars of the hub's client inside."""
-    bars: Any = import_module("huggingface_hub.utils")
-    enabled = not bars.are_progress_bars_disabled()
-    if enabled:
-        bars.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if enabled:
-            bars.enable_progress_bars()
-
-
 def _read_config(name: str, folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
@@ -252,7 +240,12 @@ def _read_config(name: str, folder: Path) -> dict[str, Any]:
             f"{name} has no config.json (found: {files}); give a folder of save_pretrained", code="invalid_value"
         )
     config = read_json_object(path, ModelError)
-    _check_config(path, config)
+    # Sizes that no model has would fill the memory before the weights are compared with them.
+    for table in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for key, value in table.items():
+            most = _MOST_LAYERS if _LAYERS.fullmatch(key) else _LARGEST_SIZE if _SIZES.fullmatch(key) else None
+            if most is not None and isinstance(value, int) and abs(value) > most:
+                raise ModelError(f"{path}: {key} is {value:.4g}, and no model has more than {most:,}")
     return config
 
 
@@ -264,24 +257,13 @@ def _refuse_unfinished(name: str, folder: Path) -> None:
         )
 
 
-def _refuse(name: str, folder: Path) -> None:
+def _refuse_weights(name: str, folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse pickled weights, which can run any code when read, and show how to convert them."""
     _refuse_unfinished(name, folder)
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
     if not pickles:
         raise ModelError(f"{name} has no *.safetensors weights; give a model that has them, or convert its weights")
-    kind = (_read_config(name, folder).get("architectures") or ["AutoModelForSeq2SeqLM"])[0]
-    state = pickles[0] if not pickles[0].startswith("pytorch_model") else None
-    raise ModelError(
-        f"{name} has pickled weights only ({', '.join(pickles[:3])}), which can run code when they are read; "
-        f"convert them once, if you trust their source, and give the new folder:\n" + _conversion(folder, kind, state),
-        code="untrusted",
-    )
-
-
-def _conversion(folder: Path, kind: str, state: str | None) -> str:
-    """Return Python lines that write a folder with safetensors. `state` names a weights file that from_pretrained does
-    not find."""
+    kind = (config.get("architectures") or ["AutoModelForSeq2SeqLM"])[0]
     here, there = str(folder), str(folder.with_name(f"{folder.name}-safetensors"))
     lines = [
         f"from transformers import AutoConfig, AutoTokenizer, {kind}",
@@ -289,11 +271,17 @@ def _conversion(folder: Path, kind: str, state: str | None) -> str:
         f"model.save_pretrained({there!r})",
         f"AutoTokenizer.from_pretrained({here!r}).save_pretrained({there!r})",
     ]
-    if state is not None:
-        weights = f"torch.load({str(folder / state)!r}, weights_only=True)"
+    if not pickles[0].startswith("pytorch_model"):
+        # from_pretrained does not find a weights file of another name.
+        weights = f"torch.load({str(folder / pickles[0])!r}, weights_only=True)"
         lines[1] = f"import torch\n    model = {kind}._from_config(AutoConfig.from_pretrained({here!r}))"
         lines[1] += f"\n    model.load_state_dict({weights})"
-    return "\n".join(f"    {line}" for line in lines)
+    conversion = "\n".join(f"    {line}" for line in lines)
+    raise ModelError(
+        f"{name} has pickled weights only ({', '.join(pickles[:3])}), which can run code when they are read; "
+        f"convert them once, if you trust their source, and give the new folder:\n{conversion}",
+        code="untrusted",
+    )
 
 
 def file_digest(path: Path) -> str:
@@ -385,42 +373,24 @@ def _check_folder(name: str, folder: Path) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise ModelError(f"{name}: {path.name} is a named pipe or a device, expected a file", code="unreadable")
         if path.name.endswith(".safetensors"):
-            _check_beginning(path)
+            with path.open("rb") as stream:
+                head = stream.read(64)
+            for beginning, kind in _BEGINNINGS.items():
+                # The first 8 bytes of safetensors are the length of its header, the next one opens that.
+                if head.startswith(beginning) and head[8:9] != b"{":
+                    raise ModelError(f"{path} is not safetensors: it is {kind}")
         elif path.name.endswith(_INDEX):
-            _check_index(path)
+            content = read_json(path, ModelError)
+            named = content.get("weight_map") if isinstance(content, dict) else None
+            if not isinstance(named, dict):
+                raise ModelError(f"{path} must hold an object with a 'weight_map'", code="invalid_value")
+            for file in named.values():
+                if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.safetensors", file):
+                    raise ModelError(
+                        f"{path}: weights must be safetensors files of the same folder, got {file!r:.100}",
+                        code="invalid_value",
+                    )
         elif path.suffix in (".json", ".txt", ".model", ".spm", ".tiktoken") and status.st_size > _LARGEST_TEXT:
             raise ModelError(
                 f"{path} has {status.st_size:,} bytes, which is too large: at most {_LARGEST_TEXT:,}", code="too_large"
             )
-
-
-def _check_beginning(path: Path) -> None:
-    """Refuse another kind of file under the name of safetensors, by its first bytes."""
-    with path.open("rb") as file:
-        head = file.read(64)
-    for beginning, kind in _BEGINNINGS.items():
-        # The first 8 bytes of safetensors are the length of its header, the next one opens that.
-        if head.startswith(beginning) and head[8:9] != b"{":
-            raise ModelError(f"{path} is not safetensors: it is {kind}")
-
-
-def _check_index(path: Path) -> None:
-    """Refuse an index that names files elsewhere."""
-    content = read_json(path, ModelError)
-    files = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(files, dict):
-        raise ModelError(f"{path} must hold an object with a 'weight_map'", code="invalid_value")
-    for file in files.values():
-        if not isinstance(file, str) or not re.fullmatch(r"[\w.-]+\.safetensors", file):
-            raise ModelError(
-                f"{path}: weights must be safetensors files of the same folder, got {file!r:.100}", code="invalid_value"
-            )
-
-
-def _check_config(path: Path, config: dict[str, Any]) -> None:
-    """Refuse sizes that no model has: they would fill the memory before the weights are compared with them."""
-    for table in (config, *(value for value in config.values() if isinstance(value, dict))):
-        for key, value in table.items():
-            most = _MOST_LAYERS if _LAYERS.fullmatch(key) else _LARGEST_SIZE if _SIZES.fullmatch(key) else None
-            if most is not None and isinstance(value, int) and abs(value) > most:
-                raise ModelError(f"{path}: {key} is {value:.4g}, and no model has more than {most:,}")

@@ -66,7 +66,17 @@ class TokenizedText:
     @classmethod
     def read(cls, texts: Sequence[str], encoder: TextEncoder) -> list[Self]:
         """Tokenize texts of any length, some characters at a time: encodings take far more memory than their texts."""
-        parts = [(number, *span) for number, text in enumerate(texts) for span in _cut_text(text)]
+        parts: list[tuple[int, int, int]] = []
+        for number, text in enumerate(texts):
+            start = 0
+            while len(text) - start > _CHARACTERS:
+                end = start + _CHARACTERS
+                # At white space if there is any.
+                space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
+                end = space if space > start else end
+                parts.append((number, start, end))
+                start = end
+            parts.append((number, start, len(text)))
         columns: list[list[Ids]] = [[np.empty((0, 3), np.int32)] for _ in texts]
         for batch in batching.split_batches([end - start for _, start, end in parts], _CHARACTERS, padded=False):
             chosen = [parts[at] for at in batch]
@@ -86,35 +96,20 @@ class TokenizedText:
         for (start, end), (first, last) in zip(spans, bounds, strict=True):
             if first == last:
                 continue
-            cuts = [first, *_cut_tokens(word_starts, first, last, most), last]
+            # Parts of about equal length.
+            cuts = [first]
+            while last - cuts[-1] > most:
+                begin = cuts[-1]
+                parts = -(-(last - begin) // most)
+                cut = begin + -(-(last - begin) // parts)
+                words = np.flatnonzero(word_starts[begin + 1 : cut + 1])
+                # In a single endless word there is no better place.
+                cuts.append(begin + 1 + int(words[-1]) if len(words) and words[-1] >= (cut - begin) // 2 else cut)
+            cuts.append(last)
             places = [start, *(int(self.starts[cut]) for cut in cuts[1:-1])]
             ends = [*(int(self.ends[cut - 1]) for cut in cuts[1:-1]), end]
             pieces += map(SentencePart, places, ends, cuts[:-1], cuts[1:])
         return pieces
-
-
-def _cut_text(text: str) -> Iterator[CharacterSpan]:
-    """Parts of a text that can be tokenized one by one: they end at white space if there is any."""
-    start = 0
-    while len(text) - start > _CHARACTERS:
-        end = start + _CHARACTERS
-        space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
-        end = space if space > start else end
-        yield start, end
-        start = end
-    yield start, len(text)
-
-
-def _cut_tokens(word_starts: NDArray[np.bool_], first: int, last: int, most: int) -> Iterator[int]:
-    """Where to divide tokens `first` to `last` into parts of about equal length, at most `most` tokens each."""
-    begin = first
-    while last - begin > most:
-        parts = -(-(last - begin) // most)
-        cut = begin + -(-(last - begin) // parts)
-        words = np.flatnonzero(word_starts[begin + 1 : cut + 1])
-        # In a single endless word there is no better place.
-        begin = begin + 1 + int(words[-1]) if len(words) and words[-1] >= (cut - begin) // 2 else cut
-        yield begin
 
 
 # ---- Reading with the heads of a text encoder
@@ -164,18 +159,15 @@ def list_windows(length: int, read: Sequence[Window], room: int) -> list[Window]
     end_of_read = 0
     for start, end in [*sorted(read), (length, length)]:
         if start > end_of_read:
-            windows += _tile(max(end_of_read - overlap, 0), min(start + overlap, length), room, overlap)
+            # As few windows as possible of about equal size, each overlapping with the next.
+            first, last = max(end_of_read - overlap, 0), min(start + overlap, length)
+            count = max(1, -(-(last - first - overlap) // (room - overlap)))
+            size = -(-(last - first + (count - 1) * overlap) // count)
+            for number in range(count):
+                begin = min(first + number * (size - overlap), max(last - size, first))
+                windows.append((begin, min(begin + size, last)))
         end_of_read = max(end_of_read, end)
     return windows
-
-
-def _tile(start: int, end: int, room: int, overlap: int) -> Iterator[Window]:
-    """As few windows as possible of about equal size, each overlapping with the next."""
-    count = max(1, -(-(end - start - overlap) // (room - overlap)))
-    size = -(-(end - start + (count - 1) * overlap) // count)
-    for number in range(count):
-        begin = min(start + number * (size - overlap), max(end - size, start))
-        yield begin, min(begin + size, end)
 
 
 # ---- Aligned windows of several texts

@@ -20,12 +20,11 @@ from metrist.io.fields import rename_rows
 from metrist.io.row_model import RowError
 from metrist.io.rows import open_source
 from metrist.io.table_rows import Cells, parse_cells
-from metrist.llm.messages import Message, Turns, encode_prompt, has_chat_template
+from metrist.llm.messages import Message, Turns, encode_prompt
 from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.models.weights import file_digest
 from metrist.ratings import Error, Side
-from metrist.train.task import Examples
-from metrist.train.text_pairs import IGNORED
+from metrist.train.task import IGNORED, Examples
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -350,7 +349,9 @@ def encode_analyses(
     starts, left_out = [], []
     for number, analysis in enumerate(analyses):
         prompt = encode_prompt(tokenizer, (Message("user", analysis.prompt),), turns)
-        target = tokenizer(format_target(analysis.completion, turns), add_special_tokens=False, verbose=False)
+        # A bare prompt ends with its last word, and a chat template with a new line.
+        text = f"\n{analysis.completion}" if turns == "none" else analysis.completion
+        target = tokenizer(text, add_special_tokens=False, verbose=False)
         row = [*prompt, *target["input_ids"], end]
         if len(row) > max_length or not prompt:
             left_out.append(number)
@@ -369,15 +370,3 @@ def encode_analyses(
         packed=packed,
         left_out=tuple(left_out),
     )
-
-
-def format_target(completion: str, turns: Turns) -> str:
-    """The text that follows the prompt: a bare prompt ends with its last word, and a chat template with a new line."""
-    return f"\n{completion}" if turns == "none" else completion
-
-
-def choose_turns(tokenizer: Any, turns: Turns | None) -> Turns:
-    """The chat template, if the model has one; otherwise the bare prompt, as the published checkpoints."""
-    if turns == "chat" and not has_chat_template(tokenizer):
-        raise ModelError("the base model has no chat template: use the bare prompt (`turns='none'`)")
-    return turns or ("chat" if has_chat_template(tokenizer) else "none")

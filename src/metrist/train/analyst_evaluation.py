@@ -164,6 +164,13 @@ def measure_analyses(data: EvaluationSet, scores: Scores) -> dict[str, Any]:
     partial = np.nan_to_num(scores.parts.get(PARTIAL, np.zeros(len(outputs))))
     judged = [number for number, output in enumerate(outputs) if not output.is_reference]
     golden = [number for number, output in enumerate(outputs) if output.is_reference]
+    by_task: dict[str, dict[str, Any]] = {}
+    for task in dict.fromkeys(outputs[n].record.task or "not stated" for n in judged):
+        numbers = [n for n in judged if (outputs[n].record.task or "not stated") == task]
+        rows = measure_ratings([outputs[n] for n in numbers], values[numbers])
+        # The mean over aspects.
+        spearman = _mean([row["spearman"] for row in rows if row["spearman"] is not None])
+        by_task[task] = {"outputs": len(numbers), "spearman": spearman}
     return {
         "set": data.name,
         "outputs": len(judged),
@@ -176,7 +183,7 @@ def measure_analyses(data: EvaluationSet, scores: Scores) -> dict[str, Any]:
         "spans": measure_spans(outputs, scores),
         "severity": measure_severities(outputs, scores),
         "ratings": measure_ratings([outputs[n] for n in judged], values[judged]),
-        "by_task": _measure_tasks([outputs[n] for n in judged], values[judged]),
+        "by_task": by_task,
         "gold": measure_references(values[golden]),
         "gold_by_task": {
             task: measure_references(values[[n for n in golden if outputs[n].record.task == task]])
@@ -276,35 +283,18 @@ def measure_ratings(outputs: Sequence[AnalystOutput], values: Floats) -> list[di
         row: dict[str, Any] = {"aspect": aspect, "outputs": len(numbers)}
         for name, correlation in _CORRELATIONS.items():
             row[name] = correlate(human, own, correlation)
-        row["spearman_low"], row["spearman_high"] = _resample(items, human, own)
+        row["spearman_low"] = row["spearman_high"] = None
+        if len(items) > 1:
+            draws = [correlate(human[at], own[at]) for at in resample_groups(items, _DRAWS)]
+            value = np.array(row["spearman"], np.float64)
+            limits = interval(np.array(draws, np.float64), 0.95, len(items), float(value))
+            row["spearman_low"], row["spearman_high"] = map(none_if_nan, limits)
         # Items whose ratings or scores are all equal are left out.
         within = (correlate(human[at], own[at]) for at in items)
         row["spearman_within_items"] = _mean([value for value in within if value is not None])
         row["length"] = correlate(human, lengths)
         rows.append(row)
     return rows
-
-
-def _measure_tasks(outputs: Sequence[AnalystOutput], values: Floats) -> dict[str, dict[str, Any]]:
-    """The mean over aspects of Spearman's correlation, by task."""
-    tasks = dict.fromkeys(output.record.task or "not stated" for output in outputs)
-    result: dict[str, dict[str, Any]] = {}
-    for task in tasks:
-        numbers = [n for n, output in enumerate(outputs) if (output.record.task or "not stated") == task]
-        rows = measure_ratings([outputs[n] for n in numbers], values[numbers])
-        known = [row["spearman"] for row in rows if row["spearman"] is not None]
-        result[task] = {"outputs": len(numbers), "spearman": _mean(known)}
-    return result
-
-
-def _resample(items: Sequence[Places], human: Floats, own: Floats) -> tuple[float | None, float | None]:
-    """The 95 % interval of Spearman's correlation, by resampling items."""
-    if len(items) < 2:
-        return None, None
-    draws = [correlate(human[at], own[at]) for at in resample_groups(items, _DRAWS)]
-    value = np.array(correlate(human, own), np.float64)
-    low, high = interval(np.array(draws, np.float64), 0.95, len(items), float(value))
-    return none_if_nan(low), none_if_nan(high)
 
 
 def measure_references(values: Floats) -> dict[str, Any] | None:

@@ -161,10 +161,12 @@ def read_preferences(path: Path, notes: list[str], criterion: str | None = None,
             f"{fault}. Training reads 'prompt', 'chosen' and 'rejected', or ratings; `metrist build pairs` has options "
             "for other columns, and writes pairs to train on"
         ) from fault
-    aims = [
-        Aim(aspect=aspect, criterion=_choose_criterion(aspect, judgments.aspects, criterion), choice=aspect == CHOSEN)
-        for aspect in judgments.aspects
-    ]
+    aims = []
+    for aspect in judgments.aspects:
+        name = aspect
+        if len(judgments.aspects) == 1:
+            name = criterion or (aspect if criteria.known(aspect) else _DEFAULT_CRITERION)
+        aims.append(Aim(aspect=aspect, criterion=name, choice=aspect == CHOSEN))
     records = judgments.records.values()
     context = tuple(name for name in ("instruction", "source") if any(getattr(record, name) for record in records))
     # Ties are kept here: the training drops them or learns from them.
@@ -176,12 +178,6 @@ def read_preferences(path: Path, notes: list[str], criterion: str | None = None,
         notes.append(f"{path}: {format_count(judgments.skipped, 'bad row')} skipped")
     notes.append(f"{path}: {made}; context: {' and '.join(context) or 'none'}")
     return pairs
-
-
-def _choose_criterion(aspect: str, aspects: Sequence[str], named: str | None) -> str:
-    if len(aspects) > 1:
-        return aspect
-    return named or (aspect if criteria.known(aspect) else _DEFAULT_CRITERION)
 
 
 def _select(pairs: Iterable[GoodBad], *splits: str | None) -> list[GoodBad]:

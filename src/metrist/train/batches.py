@@ -9,6 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from metrist.models.batching import split_batches
+
 Indices = NDArray[np.int64]
 
 
@@ -44,21 +46,13 @@ class Shuffled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Balanced:
+class Balanced(Shuffled):
     """Draws as many examples per epoch as there are, from each group in proportion to its size to the power `balance`:
     1 keeps the proportions, 0 gives all groups equal shares. Across epochs, a group uses all its examples in random
     order before it repeats one."""
 
-    lengths: NDArray[np.int64]
     groups: Sequence[str]
-    batch: int
-    seed: int
     balance: float
-    bucket: int = 1
-
-    @property
-    def steps(self) -> int:
-        return -(-len(self.lengths) // self.batch)
 
     @property
     def draws(self) -> dict[str, int]:
@@ -74,10 +68,14 @@ class Balanced:
 
     def batches(self, epoch: int) -> list[Indices]:
         members = self._members()
-        drawn = [
-            members[group][self._draw_positions(number, len(members[group]), epoch * draws, draws)]
-            for number, (group, draws) in enumerate(self.draws.items())
-        ]
+        drawn = []
+        for number, (group, draws) in enumerate(self.draws.items()):
+            # Positions in the group, from where the last epoch ended in an endless sequence of permutations.
+            size, start = len(members[group]), epoch * draws
+            first, last = start // size, -(-(start + draws) // size)
+            rounds = [np.random.default_rng([self.seed, number, at, 1]).permutation(size) for at in range(first, last)]
+            sequence = np.concatenate([np.zeros(0, np.int64), *rounds]).astype(np.int64)
+            drawn.append(members[group][sequence[start - first * size :][:draws]])
         rng = np.random.default_rng([self.seed, epoch])
         return _cut(rng.permutation(np.concatenate(drawn)), self.lengths, self.batch, self.bucket, rng)
 
@@ -86,13 +84,6 @@ class Balanced:
         for number, group in enumerate(self.groups):
             members.setdefault(group, []).append(number)
         return {group: np.array(numbers, np.int64) for group, numbers in members.items()}
-
-    def _draw_positions(self, group: int, size: int, start: int, count: int) -> Indices:
-        """Return `count` positions in the group, from `start` on in an endless sequence of permutations."""
-        first, last = start // size, -(-(start + count) // size)
-        rounds = [np.random.default_rng([self.seed, group, at, 1]).permutation(size) for at in range(first, last)]
-        sequence = np.concatenate([np.zeros(0, np.int64), *rounds]).astype(np.int64)
-        return sequence[start - first * size :][:count]
 
 
 def _cut(
@@ -121,17 +112,4 @@ def split_parts(
     """Split examples into parts of similar length, each at most `max_tokens` after padding, or without padding if
     examples are `packed` into shared rows. An example longer than that forms a part alone."""
     order = sort_by_length(indices, lengths)
-    parts, start = [], 0
-    if packed:
-        ends = np.cumsum(lengths[order])
-        while start < len(order):
-            before = int(ends[start] - lengths[order[start]])
-            end = max(start + 1, int(np.searchsorted(ends, before + max_tokens, side="right")))
-            parts.append(order[start:end])
-            start = end
-        return parts
-    while start < len(order):
-        size = max(1, max_tokens // max(1, int(lengths[order[start]])))
-        parts.append(order[start : start + size])
-        start += size
-    return parts
+    return [order[part] for part in split_batches(lengths[order].tolist(), max_tokens, padded=not packed)]

@@ -120,7 +120,6 @@ def render_card(card: Mapping[str, Any]) -> str:
     )
     environment.filters |= {
         "cell": _format_cell,
-        "sentence": _format_sentence,
         "count": format_count,
         "estimate": format_estimate,
         "summary": summarise,
@@ -141,10 +140,6 @@ def render_card(card: Mapping[str, Any]) -> str:
 
 def _format_cell(value: Any) -> str:
     return "" if value is None else str(value).replace("|", "\\|")
-
-
-def _format_sentence(remark: str) -> str:
-    return f"{remark[0].upper()}{remark[1:]}."
 
 
 def format_estimate(row: Mapping[str, Any], name: str) -> str:

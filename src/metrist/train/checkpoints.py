@@ -79,16 +79,30 @@ class Checkpoints:
         for part in self.folder.glob(".step-*.part"):
             shutil.rmtree(part, ignore_errors=True)
         needed = estimate_disk_space(model, keep=self._keep, existing=len(self.steps()), planned=planned)
-        _check_disk_space(self.folder, needed)
+        path = self.folder.absolute()
+        existing = next(parent for parent in (path, *path.parents) if parent.exists())
+        try:
+            free = shutil.disk_usage(existing).free
+        except OSError:
+            return  # The file system does not report its free space.
+        if free < needed:
+            raise RunError(
+                f"{self.folder}: the checkpoints of this training need {_format_size(needed)} of disk space, but only "
+                f"{_format_size(free)} are free; free some space or give another `out`"
+            )
 
     def write(self, state: TrainingState, model: Any, optimizer: Any, *, first: bool = True) -> None:
         """Write a checkpoint, then remove those that are no longer needed. For a sharded model all processes call this,
         and the `first` one writes."""
-        weights, moments = collect_weights(model, keep=first), _collect_optimizer_state(optimizer, keep=first)
-        if first:
-            self._write(state, weights, moments)
-
-    def _write(self, state: TrainingState, weights: dict[str, Tensor], moments: dict[str, Tensor]) -> None:
+        weights = collect_weights(model, keep=first)
+        moments = {
+            f"{number}.{key}": tensor
+            for number, tensors in optimizer.state_dict()["state"].items()
+            for key, tensor in tensors.items()
+        }
+        moments = _collect(moments.items(), keep=first)
+        if not first:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         target = self._path(state.step)
         part = target.with_name(f".{target.name}.part")
@@ -109,7 +123,12 @@ class Checkpoints:
         except OSError as fault:
             shutil.rmtree(part, ignore_errors=True)  # A full disk needs the space.
             raise RunError(f"{target}: cannot be written: {fault.strerror or fault}", code="cannot_write") from fault
-        self._prune()
+        kept = set(self.steps()[-self._keep :])
+        for step in list(kept):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                kept.add(self._read_state(step)[0].best_step or step)
+        for step in set(self.steps()) - kept:
+            shutil.rmtree(self._path(step), ignore_errors=True)
 
     def resume(self, model: Any, optimizer: Any, report: Callable[[str], None]) -> TrainingState | None:
         """Load the newest readable checkpoint into model and optimizer; return None if there is none."""
@@ -166,15 +185,6 @@ class Checkpoints:
         evaluations = [Evaluation(**evaluation) for evaluation in fields["evaluations"]]
         return TrainingState(**{**fields, "evaluations": evaluations}), hashes
 
-    def _prune(self) -> None:
-        latest = self.steps()[-self._keep :]
-        best = set()
-        for step in latest:
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                best.add(self._read_state(step)[0].best_step)
-        for step in set(self.steps()) - {*latest, *best}:
-            shutil.rmtree(self._path(step), ignore_errors=True)
-
 
 # ---- Disk space
 
@@ -188,20 +198,6 @@ def estimate_disk_space(model: Any, *, keep: int, existing: int, planned: int) -
     checkpoint: int = weights + moments
     added = max(0, min(keep, existing + planned) - existing)
     return added * checkpoint + (checkpoint if planned > added else weights)
-
-
-def _check_disk_space(folder: Path, needed: int) -> None:
-    path = folder.absolute()
-    existing = next(parent for parent in (path, *path.parents) if parent.exists())
-    try:
-        free = shutil.disk_usage(existing).free
-    except OSError:
-        return  # The file system does not report its free space.
-    if free < needed:
-        raise RunError(
-            f"{folder}: the checkpoints of this training need {_format_size(needed)} of disk space, but only "
-            f"{_format_size(free)} are free; free some space or give another `out`"
-        )
 
 
 def _format_size(size: int) -> str:
@@ -242,12 +238,6 @@ def load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, tensor in weights.items():
             targets[name].copy_(divide_like(tensor, targets[name]))
-
-
-def _collect_optimizer_state(optimizer: Any, *, keep: bool = True) -> dict[str, Tensor]:
-    state = optimizer.state_dict()["state"]
-    named = ((f"{number}.{key}", tensor) for number, tensors in state.items() for key, tensor in tensors.items())
-    return _collect(named, keep)
 
 
 def _load_optimizer_state(optimizer: Any, tensors: Mapping[str, Tensor]) -> None:

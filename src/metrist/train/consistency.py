@@ -30,7 +30,7 @@ from metrist.models.windows import CharacterSpan
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.train.agreement import correlate, describe_length, group_places, resample_groups
-from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
 from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Examples, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
 
@@ -110,8 +110,13 @@ def lay_out_examples(reader: SupportReader, examples: Sequence[SupportExample]) 
     for example in examples:
         for row in reader.lay_out(example.source, example.output):
             rows.append(row)
-            labels.append(_label_sentences(row.characters, example))
             by_sentence.append(example.errors is not None)
+            if example.errors is None:
+                labels.append(np.full(len(row.characters), example.label))
+                continue
+            places = example.errors
+            marked = [any(start < b and a < end for a, b in places) for start, end in row.characters]
+            labels.append(1.0 - np.array(marked, np.float64))
     return SupportRows(
         rows=rows,
         labels=labels,
@@ -119,13 +124,6 @@ def lay_out_examples(reader: SupportReader, examples: Sequence[SupportExample]) 
         lengths=np.array([len(row.sequence[0]) for row in rows], np.int64),
         weights=np.ones(len(rows)),
     )
-
-
-def _label_sentences(spans: Sequence[CharacterSpan], example: SupportExample) -> Floats:
-    if example.errors is None:
-        return np.full(len(spans), example.label)
-    marked = [any(start < end_ and begin < end for begin, end_ in example.errors) for start, end in spans]
-    return 1.0 - np.array(marked, np.float64)
 
 
 class SupportLoss:
@@ -189,10 +187,7 @@ class ConsistencyTask(TrainingTask):
         return SupportData(self.train, self.dev)
 
     def own_identity(self, weights: Weights, data: SupportData) -> dict[str, Any]:  # noqa: ARG002
-        def hash_examples(examples: Sequence[SupportExample]) -> str:
-            return hash_rows((example.source, example.output, example.label, example.errors) for example in examples)
-
-        train, dev = map(hash_examples, data)
+        train, dev = (hash_rows((e.source, e.output, e.label, e.errors) for e in examples) for examples in data)
         return {"data": train, "dev": dev, "window": self.window, "bits": self.bits}
 
     def plan(self, weights: Weights, data: SupportData) -> TrainingPlan:
@@ -235,9 +230,8 @@ class ConsistencyTask(TrainingTask):
             # The rows of this training had as many sentences as those of the base.
             settings = SupportSettings.read(weights.folder)
             msgspec.structs.replace(settings, window=self.window, scale=1.0, shift=0.0).write(part)
-            copy_notices(weights.folder, part)
 
-        folder.put_model(write)
+        folder.put_model(write, weights.folder)
         return {
             "metric": f"consistency(model={str(self.out)!r})",
             "data": {

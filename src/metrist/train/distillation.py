@@ -358,36 +358,35 @@ def compare_with_length(
     better. Within items, the difference of the two accuracies has a 95 % interval over items."""
     common, targets = _find_targets(outputs, scorers)
     rivals = [_restrict(scorers[name], common) for name in (THIS_METRIC, LENGTH)]
-    messages: list[str | None] = []
+    messages: list[str] = []
     for target in targets:
         if across:
             figures = [_agree_across(target, "", side) for side in rivals]
             shares = [np.array([[row.accuracy * row.pairs, row.pairs]]) for row in figures if row.pairs]
         else:
             shares = [_count_right(target.gaps, _differences(side)) for side in rivals]
-        if len(shares) == len(rivals) and len(shares[0]):
-            messages.append(_describe_rival(target.name, *shares, across=across))
-    return [message for message in messages if message]
-
-
-def _describe_rival(target: str, metric: Floats, length: Floats, *, across: bool) -> str | None:
-    """Compare rows of the right pairs and all pairs of items."""
-    shorter = bool(2 * length[:, 0].sum() < length[:, 1].sum())
-    points = length[:, 1] - length[:, 0] if shorter else length[:, 0]
-    pairs = int(metric[:, 1].sum())
-    ours, rival = metric[:, 0].sum() / pairs, points.sum() / pairs
-    value, low, high = _estimate(np.stack([metric[:, 0] - points, metric[:, 1]], axis=1))
-    sizes = format_count(pairs, "pair") + ("" if across else f" of {format_count(len(metric), 'item')}")
-    return describe_length(
-        f"this metric agrees with {target}",
-        ours,
-        rival,
-        f"{ours:.3f} of {sizes} in the right order against {rival:.3f}",
-        shorter=shorter,
-        is_certain=across or not (len(metric) < _FEW_ITEMS or value * low <= 0 or value * high <= 0),
-        interval=(low, high),
-        remedy="judge more items, or hold out more (`dev`)",
-    )
+        if len(shares) < len(rivals) or not len(shares[0]):
+            continue
+        # Rows of the right pairs and of all pairs of items.
+        metric, length = shares
+        shorter = bool(2 * length[:, 0].sum() < length[:, 1].sum())
+        points = length[:, 1] - length[:, 0] if shorter else length[:, 0]
+        pairs = int(metric[:, 1].sum())
+        ours, rival = metric[:, 0].sum() / pairs, points.sum() / pairs
+        value, low, high = _estimate(np.stack([metric[:, 0] - points, metric[:, 1]], axis=1))
+        sizes = format_count(pairs, "pair") + ("" if across else f" of {format_count(len(metric), 'item')}")
+        message = describe_length(
+            f"this metric agrees with {target.name}",
+            ours,
+            rival,
+            f"{ours:.3f} of {sizes} in the right order against {rival:.3f}",
+            shorter=shorter,
+            is_certain=across or not (len(metric) < _FEW_ITEMS or value * low <= 0 or value * high <= 0),
+            interval=(low, high),
+            remedy="judge more items, or hold out more (`dev`)",
+        )
+        messages += [message] if message else []
+    return messages
 
 
 def _restrict(values: Mapping[Key, float], keys: set[Key]) -> dict[Key, float]:
@@ -458,13 +457,9 @@ class DistillationTask(PreferenceTask):
         facts = PreferenceTask.publish(self, weights, data, plan, trainer, folder)
         if self.held_out is None:
             return facts
-        return {**facts, "agreement": self._compare(facts["metric"])}
-
-    def _compare(self, metric: str) -> dict[str, Any]:
-        assert self.held_out is not None
         judged = self.held_out.judged
         records = {key: record for key, record in self.held_out.records.items() if key in judged}
-        trained = build(metric)
+        trained = build(facts["metric"])
         _score(trained, dict(list(records.items())[:1]))  # Loads the model, which is not a cost of each output.
         began = time.perf_counter()
         scorers = {THIS_METRIC: _score(trained, records)}
@@ -473,7 +468,7 @@ class DistillationTask(PreferenceTask):
             scorers[self.base.model] = _score(build(f"preference(model={self.base.model!r})"), records)
         scorers[LENGTH] = _score(build("length"), records)
         rows = measure_agreement(self.held_out, scorers, across=self.across)
-        return {
+        facts["agreement"] = {
             "judge": self.held_out.name,
             "across_items": self.across,
             "items": len(self.held_out.items),
@@ -490,6 +485,7 @@ class DistillationTask(PreferenceTask):
                 "metric_seconds_per_1000_outputs": round(1000 * seconds / len(records), 3),
             },
         }
+        return facts
 
 
 def _score(metric: Metric, records: Mapping[Key, Record]) -> dict[Key, float]:

@@ -130,11 +130,6 @@ def shard_model(model: Any, device: Any) -> bool:
     return True
 
 
-def is_sharded(model: Any) -> bool:
-    """Return whether the weights of a model are divided among processes."""
-    return any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
-
-
 def gather(tensor: Any) -> Tensor:
     """Return the whole of a tensor. All processes must call this for a sharded one."""
     whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

@@ -24,7 +24,7 @@ from metrist.models.numpy_inference import storage
 from metrist.models.numpy_inference.encoder_network import HEAD, EncoderSizes, TokenSequence
 from metrist.models.trainable_encoder import TrainableEncoder, collate_sequences
 from metrist.models.weights import Weights
-from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
 from metrist.train.task import Batch, Examples, Learner, TrainingPlan, TrainingTask, hash_rows
 
 #: What the label of a unit is.
@@ -206,18 +206,16 @@ class EncoderLoss:
         for table, each in parts:
             weight = table[:, 6] if table is units else table[:, -1]
             losses = losses.index_add(0, table[:, 0].long(), each * weight)
-        return losses if self.teacher is None else losses + self._keep(values, batch)
-
-    def _keep(self, values: Tensor, batch: Batch) -> Tensor:
-        """The distance of the outputs from those of the frozen copy, in standard deviations."""
-        assert self.teacher is not None
-        owners = batch["units"][:, 0].long()
+        if self.teacher is None:
+            return losses
+        # The distance of the outputs from those of the frozen copy, in standard deviations.
+        owners = units[:, 0].long()
         with torch.no_grad():
-            old = mean_units(self.teacher.to(values.device).score(batch, self.heads), batch["units"])
+            old = mean_units(self.teacher.to(values.device).score(batch, self.heads), units)
         spread = old.std().clamp_min(0.1) if len(old) > 1 else old.new_ones(())
         each = functional.smooth_l1_loss(values / spread, old / spread, reduction="none")
-        sums = torch.zeros(int(batch["count"]), device=values.device).index_add(0, owners, each)
-        return sums / torch.bincount(owners, minlength=len(sums)).clamp_min(1)
+        sums = torch.zeros(len(losses), device=values.device).index_add(0, owners, each)
+        return losses + sums / torch.bincount(owners, minlength=len(sums)).clamp_min(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,25 +278,21 @@ class EncoderTask(TrainingTask):
     def publish(
         self, weights: Weights, data: Any, plan: TrainingPlan, trainer: Any, folder: TrainingFolder
     ) -> dict[str, Any]:
+        from safetensors.numpy import load_file, save_file
+
         def write(part: Path) -> None:
             trainer.model.export(weights.folder, part, self.bits)
             if self.frozen_words:
-                _restore_words(weights.folder / storage.WEIGHTS, part / storage.WEIGHTS)
-            copy_notices(weights.folder, part)
+                # The stored vectors of words of the base, to the last bit.
+                stored, path = load_file(weights.folder / storage.WEIGHTS), part / storage.WEIGHTS
+                words = {name: array for name, array in stored.items() if name.startswith("words.weight")}
+                save_file({**load_file(path), **words}, path)
+                path.chmod(0o644)  # safetensors creates files that only their owner can read.
             for name in _SETTINGS:
                 if (weights.folder / name).is_file():
                     shutil.copyfile(weights.folder / name, part / name)
 
-        folder.put_model(write)
+        folder.put_model(write, weights.folder)
         facts = {"training_examples": len(plan.train), "development_examples": len(data[1])}
         choices = {"heads": ", ".join(self.heads), "bits": self.bits, "rounded": self.rounded}
         return {"metric": str(self.out), "data": facts, "choices": choices, "licence": INHERITED_LICENCE}
-
-
-def _restore_words(base: Path, path: Path) -> None:
-    """Give a model the stored vectors of words of its base, to the last bit."""
-    from safetensors.numpy import load_file, save_file
-
-    words = {name: array for name, array in load_file(base).items() if name.startswith("words.weight")}
-    save_file({**load_file(path), **words}, path)
-    path.chmod(0o644)  # safetensors creates files that only their owner can read.

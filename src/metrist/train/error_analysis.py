@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from metrist.errors import InputError, ModelError, RunError, SpecError, agree, format_count
-from metrist.llm.messages import Turns
+from metrist.llm.messages import Turns, has_chat_template
 from metrist.models.devices import Options, Placement, import_torch
 from metrist.models.gguf_export import GGUF_FILE, check_architecture, write_gguf
 from metrist.models.pretrained import quiet_transformers, read_model, read_tokenizer
@@ -24,16 +24,14 @@ from metrist.models.weights import Weights, find_adapter, find_weights
 from metrist.train.analyses import (
     Analysis,
     AnalysisData,
-    choose_turns,
     encode_analyses,
     load_analyses,
 )
 from metrist.train.checkpoints import load_weights
 from metrist.train.distributed import shard_model
-from metrist.train.folder import TrainingFolder, copy_notices
+from metrist.train.folder import TrainingFolder
 from metrist.train.recipe import AnalystSettings, Recipe, Stored
-from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, hash_rows
-from metrist.train.text_pairs import IGNORED
+from metrist.train.task import IGNORED, Batch, Learner, TrainingPlan, TrainingTask, hash_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,11 +89,8 @@ class AnalysisLoss:
 
     def __init__(self, model: Any, *, packed: bool) -> None:
         self._packed = packed
-        self._layered = _has_plain_head(model)
-
-    def use_whole_model(self) -> None:
-        """Compute all logits: a sharded model gathers its weights only for a pass through all of it."""
-        self._layered = False
+        #: Whether only the target tokens go through the output layer.
+        self.layered = _has_plain_head(model)
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         return -self.log_probabilities(model, batch).sum()
@@ -114,8 +109,20 @@ class AnalysisLoss:
         import torch
 
         targets = batch["labels"] != IGNORED
-        inputs = self._arrange(model, batch)
-        if self._layered:
+        inputs = {"input_ids": batch["input_ids"]}
+        if self._packed:
+            # Whether the token in a column may be seen from a row (batch × 1 × row × column): it comes before it, in
+            # the same example. Padding sees itself, since a token that sees nothing has no defined attention.
+            segments = batch["segments"]
+            earlier = torch.ones(segments.shape[1:] * 2, dtype=torch.bool, device=segments.device).tril()
+            mask = ((segments[:, :, None] == segments[:, None, :]) & earlier)[:, None]
+            if getattr(model.config, "_attn_implementation", "") == "eager":
+                # Eager attention adds its mask to the scores.
+                mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, torch.finfo(torch.float32).min)
+            inputs |= {"position_ids": batch["positions"], "attention_mask": mask}
+        else:
+            inputs["attention_mask"] = (batch["segments"] > 0).long()
+        if self.layered:
             states = model.base_model(**inputs, use_cache=False).last_hidden_state[targets]
             logits = model.get_output_embeddings()(states)
         else:
@@ -123,27 +130,6 @@ class AnalysisLoss:
         labels = batch["labels"][targets][:, None]
         chosen: Tensor = torch.log_softmax(logits.float(), dim=-1).gather(1, labels)[:, 0]
         return chosen
-
-    def _arrange(self, model: Any, batch: Batch) -> dict[str, Tensor]:
-        if not self._packed:
-            return {"input_ids": batch["input_ids"], "attention_mask": (batch["segments"] > 0).long()}
-        mask = make_packed_mask(batch["segments"])
-        if getattr(model.config, "_attn_implementation", "") == "eager":
-            import torch
-
-            # Eager attention adds its mask to the scores.
-            mask = torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, torch.finfo(torch.float32).min)
-        return {"input_ids": batch["input_ids"], "position_ids": batch["positions"], "attention_mask": mask}
-
-
-def make_packed_mask(segments: Tensor) -> Tensor:
-    """Whether the token in a column may be seen from a row (batch × 1 × row × column): it comes before it, in the same
-    example. Padding sees itself, since a token that sees nothing has no defined attention."""
-    import torch
-
-    same = segments[:, :, None] == segments[:, None, :]
-    length = segments.shape[1]
-    return (same & torch.ones(length, length, dtype=torch.bool, device=segments.device).tril())[:, None]
 
 
 def _has_plain_head(model: Any) -> bool:
@@ -307,7 +293,10 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
         if self.form == "gguf":
             check_architecture(weights.config)
         tokenizer = read_tokenizer(weights, self.base)
-        turns = choose_turns(tokenizer, self.turns)
+        # The chat template, if the model has one; otherwise the bare prompt, as the published checkpoints.
+        turns = self.turns or ("chat" if has_chat_template(tokenizer) else "none")
+        if turns == "chat" and not has_chat_template(tokenizer):
+            raise ModelError("the base model has no chat template: use the bare prompt (`turns='none'`)")
         settings: dict[str, Any] = {"turns": turns, "max_length": self.max_length, "packed": self.packing}
         train = encode_analyses(tokenizer, data.train, **settings)
         if not len(train):
@@ -358,7 +347,8 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             else:
                 model.gradient_checkpointing_enable({"use_reentrant": False})
         if self.sharded and shard_model(model, placement.device):
-            objective.use_whole_model()
+            # A sharded model gathers its weights only for a pass through all of it.
+            objective.layered = False
         return Learner(model, objective)
 
     def publish(
@@ -372,7 +362,7 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             place = Placement(device=torch.device("cpu"), dtype=torch.float32, tokens=1)
             model = read_model("AutoModelForCausalLM", weights, self.base, place)
             load_weights(model, trainer.whole_weights)
-        folder.put_model(lambda part: self._write(weights, model, part))
+        folder.put_model(lambda part: self._write(weights, model, part), weights.folder)
         trainer.release()
         facts = {
             "files": list(data.files),
@@ -431,7 +421,6 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
 
         if self.method == "lora" and self.form == "adapter":
             save_adapter(model, self._adapter_settings(), self.base.model, part)
-            copy_notices(weights.folder, part)
             return
         if self.method == "lora":
             merge_adapter(model)
@@ -440,7 +429,6 @@ class ErrorAnalysisTask(AnalystSettings, TrainingTask):
             read_tokenizer(weights, self.base).save_pretrained(part)
         if self.form == "gguf":
             write_gguf(part, part / GGUF_FILE)
-        copy_notices(weights.folder, part)
 
 
 def format_metric(base: Options, *, adapter: str | None, turns: Turns, dtype: str) -> str:

@@ -65,12 +65,6 @@ def open_base(options: Options) -> Iterator[Weights]:
         yield replace(weights, folder=folder, config=config)
 
 
-def training_placement(processes: ProcessGroup) -> Placement:
-    import torch
-
-    return Placement(device=torch.device(processes.device), dtype=torch.float32, tokens=1)
-
-
 def _fit(task: TrainingTask, weights: Weights, processes: ProcessGroup, callback: TrainingCallback) -> dict[str, Any]:
     from metrist.train.loop import Trainer
 
@@ -83,7 +77,10 @@ def _fit(task: TrainingTask, weights: Weights, processes: ProcessGroup, callback
         plan = task.plan(weights, data)
         for remark in plan.remarks():
             callback.on_message(remark)
-        learner = task.build(weights, plan, training_placement(processes))
+        import torch
+
+        placement = Placement(device=torch.device(processes.device), dtype=torch.float32, tokens=1)
+        learner = task.build(weights, plan, placement)
         trainer = Trainer(
             model=learner.model,
             objective=learner.objective,

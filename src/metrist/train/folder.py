@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
@@ -53,7 +53,17 @@ class TrainingFolder:
     def check(self, settings: Settings) -> None:
         """Raise an error if the folder holds other files or a training with other settings; write nothing."""
         if self.is_begun:
-            differences = _find_differences(self._read_settings(), settings)
+            try:
+                stored = dict(json.loads((self.path / _SETTINGS).read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError) as fault:
+                raise RunError(
+                    f"{self.path / _SETTINGS} cannot be read ({fault}); give another `out`", code="unreadable"
+                ) from fault
+            differences = []
+            for name in dict.fromkeys([*stored, *settings]):
+                old, new = ("not set" if own.get(name) is None else str(own[name]) for own in (stored, settings))
+                if stored.get(name) != settings.get(name):
+                    differences.append(f"{name} is {old} there, {new} here")
             if differences:
                 raise RunError(
                     f"{self.path} holds a training with other settings: {'; '.join(differences)}. "
@@ -80,17 +90,26 @@ class TrainingFolder:
         path = self.path / _CARD
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
-    def put_model(self, write: Callable[[Path], None]) -> None:
+    def put_model(self, write: Callable[[Path], None], base: Path | None = None) -> None:
         """Let `write` fill a temporary folder, then move its files here, weights last: a folder with weights is
-        complete."""
+        complete. What the base says about itself comes along."""
         part = self.path / _PART
         shutil.rmtree(part, ignore_errors=True)
         try:
             part.mkdir()
             with translate_disk_errors():
                 write(part)
-            self._sync(part)
-            for path in sorted(part.iterdir(), key=_weights_last):
+            if base is not None:
+                _copy_notices(base, part)
+            # Flushed to disk, with the same permissions as the rest of the folder.
+            mode = (self.path / _SETTINGS).stat().st_mode
+            for path in part.rglob("*"):
+                if path.is_file():
+                    path.chmod(mode)  # safetensors creates files that only their owner can read.
+                    with path.open("rb+") as file:
+                        os.fsync(file.fileno())
+            # The index of sharded weights comes after its shards.
+            for path in sorted(part.iterdir(), key=lambda path: (".safetensors" in path.name, path.suffix == ".json")):
                 os.replace(path, self.path / path.name)
             part.rmdir()
         except OSError as fault:
@@ -111,9 +130,8 @@ class TrainingFolder:
             shutil.copyfile(base / storage.TOKENIZER, trained / storage.TOKENIZER)
             export(trained, part)
             shutil.rmtree(trained)
-            copy_notices(base, part)
 
-        self.put_model(write)
+        self.put_model(write, base)
 
     def put_card(self, card: Mapping[str, Any], page: str) -> None:
         with atomic_write(self.path / _PAGE) as file:
@@ -121,25 +139,8 @@ class TrainingFolder:
         with atomic_write(self.path / _CARD) as file:
             file.write(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
 
-    def _sync(self, part: Path) -> None:
-        """Flush the files to disk, with the same permissions as the rest of the folder."""
-        mode = (self.path / _SETTINGS).stat().st_mode
-        for path in part.rglob("*"):
-            if path.is_file():
-                path.chmod(mode)  # safetensors creates files that only their owner can read.
-                with path.open("rb+") as file:
-                    os.fsync(file.fileno())
 
-    def _read_settings(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads((self.path / _SETTINGS).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as fault:
-            raise RunError(
-                f"{self.path / _SETTINGS} cannot be read ({fault}); give another `out`", code="unreadable"
-            ) from fault
-
-
-def copy_notices(base: Path, target: Path) -> None:
+def _copy_notices(base: Path, target: Path) -> None:
     """Copy what the base says about itself, and its licences. Those of shipped models are in their distribution."""
     cards = [base / name for name in (_PAGE, BASE_CARD) if (base / name).is_file()]
     if cards:
@@ -155,61 +156,35 @@ def copy_notices(base: Path, target: Path) -> None:
             shutil.copyfile(path, target / path.name)
 
 
-def _weights_last(path: Path) -> tuple[bool, bool]:
-    """Sort weights after other files, and the index of sharded weights after its shards."""
-    return ".safetensors" in path.name, path.suffix == ".json"
-
-
-def _find_differences(stored: Settings, settings: Settings) -> list[str]:
-    names = [*stored, *(name for name in settings if name not in stored)]
-    pairs = [(name, stored.get(name), settings.get(name)) for name in names]
-    return [f"{name} is {_format(old)} there, {_format(new)} here" for name, old, new in pairs if old != new]
-
-
-def _format(value: Any) -> str:
-    return "not set" if value is None else str(value)
-
-
 # ---- The lock
 
 
 @contextmanager
 def lock_folder(path: Path, processes: ProcessGroup) -> Iterator[None]:
     """Create the folder if necessary and lock it. The first process of a group holds the lock for all of them."""
-    with _hold_lock(path / LOCK) if processes.is_first else nullcontext(True) as is_ours:
-        if processes.any(not is_ours):
+    file = _open_locked(path / LOCK) if processes.is_first else None
+    try:
+        if processes.any(processes.is_first and file is None):
             raise RunError(f"another process is training in {path}; wait until it ends, or give another `out`")
         yield
-
-
-@contextmanager
-def _hold_lock(path: Path) -> Iterator[bool]:
-    """Yield whether this process holds the lock on the file."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = _open_locked(path)
-    except OSError as fault:
-        raise RunError(f"{path.parent}: cannot be written to: {fault.strerror}", code="cannot_write") from fault
-    try:
-        yield file is not None
     finally:
         if file is not None:
             with suppress(OSError):
-                path.unlink()  # While still locked: a process that opened the file meanwhile sees that it is gone.
+                (path / LOCK).unlink()  # While still locked: a process that opened it meanwhile sees that it is gone.
             file.close()
 
 
 def _open_locked(path: Path) -> IO[bytes] | None:
     """Return the locked file, or None if another process has the lock."""
-    while True:
-        file = path.open("ab")
-        try:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            file = path.open("ab")
             if try_lock(file) is False:
                 file.close()
                 return None
             if is_at(file, path):
                 return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()  # The previous holder removed the file after we opened it: try again.
+            file.close()  # The previous holder removed the file after we opened it: try again.
+    except OSError as fault:
+        raise RunError(f"{path.parent}: cannot be written to: {fault.strerror}", code="cannot_write") from fault

@@ -26,7 +26,7 @@ from metrist.models.batching import is_out_of_memory
 from metrist.models.devices import free_memory
 from metrist.train.batches import Indices, Sampler, sort_by_length, split_parts
 from metrist.train.checkpoints import Checkpoints, TrainingState, collect_weights
-from metrist.train.distributed import ProcessGroup, gather, is_sharded
+from metrist.train.distributed import ProcessGroup, gather
 from metrist.train.recipe import Recipe
 from metrist.train.task import Batch, Evaluation, Examples, NoCallback, Objective, TrainingCallback, TrainingProgress
 
@@ -93,7 +93,8 @@ class Trainer:
 
     def run(self) -> TrainingOutcome:
         """Train to the end, from the latest checkpoint if there is one, and give the model its best weights."""
-        with _catch_signals() as stop_requested, torch.random.fork_rng(self._cuda_devices()):
+        cuda_devices = [self.processes.device] if self._device_type == "cuda" else []
+        with _catch_signals() as stop_requested, torch.random.fork_rng(cuda_devices):
             self._prepare()
             patience = self.recipe.patience or math.inf
             while self.state.step < self.steps and self.state.evaluations_since_best < patience:
@@ -119,22 +120,19 @@ class Trainer:
         """Free the device's memory after the training, so that the written model can be loaded there."""
         self._optimizer.zero_grad(set_to_none=True)
         self._optimizer.state.clear()
-        if self._on_gpu:
+        if self._device_type != "cpu":
             if not self._sharded:  # Each process has only a part of it.
                 self.model.to("cpu")
             free_memory(torch.device(self.processes.device))
 
     @property
-    def _on_gpu(self) -> bool:
-        return torch.device(self.processes.device).type != "cpu"
-
-    def _cuda_devices(self) -> list[str]:
-        return [self.processes.device] if torch.device(self.processes.device).type == "cuda" else []
+    def _device_type(self) -> str:
+        return torch.device(self.processes.device).type
 
     def _prepare(self) -> None:
         """Move the model to the device, resume from a checkpoint or evaluate the untrained model, check disk space."""
         self._start_time = time.monotonic()
-        self._sharded = is_sharded(self.model)
+        self._sharded = any(hasattr(parameter, "full_tensor") for parameter in self.model.parameters())
         self.model.to(self.processes.device).train()
         self._optimizer = _make_optimizer(self.model, self.recipe, self.rates)
         resumed = self.checkpoints.resume(self.model, self._optimizer, self.callback.on_message)
@@ -174,7 +172,12 @@ class Trainer:
         own = sort_by_length(batch, spaces)[self.processes.rank :: self.processes.world]
 
         def accumulate() -> Tensor:
-            _seed_generators(self.recipe.seed, self.state.step, self.processes)
+            # The dropout of each step and process has its own seed, so that it does not depend on earlier draws.
+            entropy = np.random.SeedSequence([self.recipe.seed, self.state.step, self.processes.rank])
+            seed = int(entropy.generate_state(1, np.uint64)[0] >> np.uint64(1))
+            # Without a GPU, torch.manual_seed is slow: it records a stack trace for the lazy CUDA call.
+            set_seed = torch.default_generator.manual_seed if self.processes.device == "cpu" else torch.manual_seed
+            set_seed(seed)
             self._optimizer.zero_grad(set_to_none=True)
             total = torch.zeros((), device=self.processes.device)
             for part, counts in self._plan_passes(self.examples, own, batch):
@@ -230,27 +233,26 @@ class Trainer:
                 if not is_out_of_memory(fault) or self._sharded:  # Other processes would wait for this one.
                     raise
             # Outside the handler: the exception would keep the tensors of the failed attempt alive.
-            self._halve_token_budget(lengths)
-
-    def _halve_token_budget(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-        longest = int(lengths.max())
-        at_once = min(self.state.max_tokens, longest * len(lengths))
-        if at_once < 2 * longest:
-            raise ModelError(
-                f"an example of {longest:,} tokens does not fit into memory; lower `max_length`, or use a smaller base",
-                code="out_of_memory",
+            longest = int(lengths.max())
+            at_once = min(self.state.max_tokens, longest * len(lengths))
+            if at_once < 2 * longest:
+                raise ModelError(
+                    f"an example of {longest:,} tokens does not fit into memory; lower `max_length`, or use a smaller "
+                    "base",
+                    code="out_of_memory",
+                )
+            self.state.max_tokens = at_once // 2
+            self._optimizer.zero_grad(set_to_none=True)
+            free_memory(torch.device(self.processes.device))
+            self.callback.on_message(
+                f"out of memory: computing {self.state.max_tokens:,} tokens at once from now on, with the same "
+                "gradients"
             )
-        self.state.max_tokens = at_once // 2
-        self._optimizer.zero_grad(set_to_none=True)
-        free_memory(torch.device(self.processes.device))
-        self.callback.on_message(
-            f"out of memory: computing {self.state.max_tokens:,} tokens at once from now on, with the same gradients"
-        )
 
     def _finish_step(self, stop_requested: Callable[[], bool]) -> None:
         """Read the losses, evaluate, write a checkpoint and stop, each if it is due after this step."""
         step, at_end = self.state.step, self.state.step == self.steps
-        reading = at_end or not self._on_gpu or step % _READ_EVERY == 0
+        reading = at_end or self._device_type == "cpu" or step % _READ_EVERY == 0
         # Several processes must stop after the same step. They agree on it only when losses are read, to save time.
         stop = stop_requested() if self.processes.world == 1 else reading and self.processes.any(stop_requested())
         checkpoint_due = stop or self._is_checkpoint_due(step)
@@ -307,14 +309,13 @@ class Trainer:
 
     def _collate(self, examples: Examples, part: Indices) -> Batch:
         tensors = examples.collate(part).items()
-        if not self._cuda_devices():
+        if self._device_type != "cuda":
             return {name: tensor.to(self.processes.device) for name, tensor in tensors}
         # Copies from pinned memory overlap with computation on the GPU.
         return {name: tensor.pin_memory().to(self.processes.device, non_blocking=True) for name, tensor in tensors}
 
     def _autocast(self) -> torch.autocast:
-        kind = torch.device(self.processes.device).type
-        return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.recipe.dtype == "bfloat16")
+        return torch.autocast(self._device_type, dtype=torch.bfloat16, enabled=self.recipe.dtype == "bfloat16")
 
 
 def _make_optimizer(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> torch.optim.AdamW:
@@ -331,14 +332,6 @@ def _make_optimizer(model: Any, recipe: Recipe, rates: Mapping[str, float]) -> t
     ]
     fused = all(parameter.is_cuda for parameter in learned.values())
     return torch.optim.AdamW(param_groups, lr=recipe.lr, fused=fused or None)
-
-
-def _seed_generators(seed: int, step: int, processes: ProcessGroup) -> None:
-    """Give the dropout of each step and process its own seed, so that it does not depend on earlier draws."""
-    state = int(np.random.SeedSequence([seed, step, processes.rank]).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    # Without a GPU, torch.manual_seed is slow: it records a stack trace for the lazy CUDA call.
-    set_seed = torch.default_generator.manual_seed if processes.device == "cpu" else torch.manual_seed
-    set_seed(state)
 
 
 @contextmanager

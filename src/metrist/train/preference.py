@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import mode
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,8 +33,8 @@ from metrist.train.answer_pairs import (
     fill_instructions,
     score_pairs,
 )
-from metrist.train.batches import Balanced, Sampler, split_parts
-from metrist.train.folder import INHERITED_LICENCE, TrainingFolder, copy_notices
+from metrist.train.batches import Balanced, split_parts
+from metrist.train.folder import INHERITED_LICENCE, TrainingFolder
 from metrist.train.recipe import PreferenceSettings, Recipe
 from metrist.train.task import Batch, Learner, TrainingPlan, TrainingTask, describe_heads, hash_rows
 
@@ -196,7 +197,16 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
 
     def plan(self, weights: Weights, data: PreferencePairs) -> PreferencePlan:
         train, dev = self._select_training_pairs(data), _without_ties(data.dev)
-        self._check(data, train, dev)
+        if not train:
+            reason = f": all {len(data.train):,} are ties; `ties='soft'` learns from ties" if data.train else ""
+            raise InputError(f"there are no pairs to train on{reason}", code="no_data")
+        if self.recipe.patience is not None and not dev:
+            raise RunError("early stopping (`patience`) needs development pairs; give `dev`")
+        rated = any(pair.good_rating is not None or pair.bad_rating is not None for pair in train)
+        if self.regression and not rated:
+            raise InputError(
+                "no pair has ratings ('good_rank', 'bad_rank') for `regression`; leave it out", code="conflict"
+            )
         heads: tuple[str, ...] = ()
         if _is_text_encoder(weights):
             encoder = load_text_encoder(str(weights.folder))
@@ -208,12 +218,16 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
             settings, encode, pad = self._read_base(weights)
         examples = encode_answer_pairs(encode, settings, pad, train)
         sampler = self.make_sampler(examples, None if self.balance == 1 else examples.criteria, self.balance)
+        batches = sampler.batches(0)
+        most = self.recipe.max_tokens or int(examples.spaces.sum())
+        parts = [part for batch in batches for part in split_parts(batch, examples.spaces, most)]
+        tokens = float(examples.lengths[np.concatenate(batches)].sum())
         return PreferencePlan(
             settings=settings,
             train=examples,
             dev=encode_answer_pairs(encode, settings, pad, dev) if dev else None,
             sampler=sampler,
-            padding=_measure_padding(examples, sampler, self.recipe),
+            padding=1 - tokens / sum(map(examples.padded_tokens, parts)),
             ties=(len(data.train) - len(train), len(data.dev) - len(dev)),
             left_out_heads=heads,
         )
@@ -287,10 +301,9 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         def export_encoder(path: Path) -> None:
             model.encoder.export(weights.folder, path, bits)
             settings.write(path)
-            copy_notices(weights.folder, path)
 
         if is_encoder:
-            folder.put_model(export_encoder)
+            folder.put_model(export_encoder, weights.folder)
             figures = self._compare_stored(weights, dev)
         elif weights.runs_on_numpy:
             base, group = find_weights(self.base), default_group(weights.config)
@@ -332,7 +345,10 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         if is_preference_model(base):
             before = score_pairs(load_reward(Options(model=str(base.folder))), dev)
             gained, lost = int((after.won & ~before.won).sum()), int((before.won & ~after.won).sum())
-            stored |= {"gained": gained, "lost": lost, "sign_test_p": _sign_test(gained, lost)}
+            # The exact two-sided p that a fair coin decides which way a changed pair goes.
+            changed = gained + lost
+            tail = sum(math.comb(changed, count) for count in range(min(gained, lost) + 1))
+            stored |= {"gained": gained, "lost": lost, "sign_test_p": min(1.0, float(2 * tail / 2**changed))}
         return {"stored": stored, "by_criterion": by_criterion}
 
     def _make_scorer(self, weights: Weights, plan: PreferencePlan, trainer: Trainer, tokenizer: Any) -> TorchReward:
@@ -357,8 +373,13 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
         by_criterion: dict[str, list[GoodBad]] = {}
         for pair in data.train:
             by_criterion.setdefault(pair.criterion, []).append(pair)
-        learned = {name: _most_common(pair.instruction for pair in pairs) for name, pairs in by_criterion.items()}
-        fields = {name: _common_fields(pairs) for name, pairs in by_criterion.items()}
+        learned = {name: mode(pair.instruction for pair in pairs) for name, pairs in by_criterion.items()}
+        fields = {}
+        for name, pairs in by_criterion.items():
+            # The labels of the most common context, and the most common label of answers in it.
+            labels = [tuple(label for label, _ in pair.good) for pair in pairs]
+            context = mode(row[:-1] for row in labels)
+            fields[name] = (*context, mode(row[-1] for row in labels if row[:-1] == context))
         return replace(
             reward.settings,
             # Those of a model that was tuned come first: it knows its other criteria still.
@@ -377,18 +398,6 @@ class PreferenceTask(PreferenceSettings, TrainingTask):
 
     def _select_training_pairs(self, data: PreferencePairs) -> list[GoodBad]:
         return data.train if self.ties == "soft" else _without_ties(data.train)
-
-    def _check(self, data: PreferencePairs, train: Sequence[GoodBad], dev: Sequence[GoodBad]) -> None:
-        if not train:
-            reason = f": all {len(data.train):,} are ties; `ties='soft'` learns from ties" if data.train else ""
-            raise InputError(f"there are no pairs to train on{reason}", code="no_data")
-        if self.recipe.patience is not None and not dev:
-            raise RunError("early stopping (`patience`) needs development pairs; give `dev`")
-        rated = any(pair.good_rating is not None or pair.bad_rating is not None for pair in train)
-        if self.regression and not rated:
-            raise InputError(
-                "no pair has ratings ('good_rank', 'bad_rank') for `regression`; leave it out", code="conflict"
-            )
 
 
 def read_reward_settings(weights: Weights) -> RewardSettings | None:
@@ -412,34 +421,8 @@ def base_instructions(options: Options) -> Mapping[str, str]:
     return settings.criteria if settings else {}
 
 
-def _sign_test(gained: int, lost: int) -> float:
-    """Return the exact two-sided p that a fair coin decides which way a changed pair goes."""
-    changed = gained + lost
-    tail = sum(math.comb(changed, count) for count in range(min(gained, lost) + 1))
-    return min(1.0, float(2 * tail / 2**changed))
-
-
 def _without_ties(pairs: Sequence[GoodBad]) -> list[GoodBad]:
     return [pair for pair in pairs if pair.certainty != 0.5]
-
-
-def _most_common(values: Iterable[_T]) -> _T:
-    return Counter(values).most_common(1)[0][0]
-
-
-def _common_fields(pairs: Iterable[GoodBad]) -> tuple[str, ...]:
-    """Return the labels of the most common context, and the most common label of answers in it."""
-    labels = [tuple(label for label, _ in pair.good) for pair in pairs]
-    context = _most_common(row[:-1] for row in labels)
-    return (*context, _most_common(row[-1] for row in labels if row[:-1] == context))
-
-
-def _measure_padding(examples: AnswerPairs, sampler: Sampler, recipe: Recipe) -> float:
-    batches = sampler.batches(0)
-    max_tokens = recipe.max_tokens or int(examples.spaces.sum())
-    parts = [part for batch in batches for part in split_parts(batch, examples.spaces, max_tokens)]
-    computed = sum(map(examples.padded_tokens, parts))
-    return 1 - float(examples.lengths[np.concatenate(batches)].sum()) / computed
 
 
 def _describe_data(plan: PreferencePlan, settings: RewardSettings) -> dict[str, Any]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 Batch = Mapping[str, Any]
+#: The label of a token that does not count in the loss, as transformers has it.
+IGNORED = -100
 
 
 class Examples(ABC):

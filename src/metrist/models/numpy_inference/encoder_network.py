@@ -122,22 +122,6 @@ def convert_sizes(config: Mapping[str, Any], kind: type[_Sizes]) -> _Sizes:
         raise ValueError(str(fault)) from None
 
 
-class _Words:
-    """The vectors of tokens, unpacked when they are looked up: most of the table is never used."""
-
-    def __init__(self, table: Floats | Quantized) -> None:
-        self._table = table
-
-    def __len__(self) -> int:
-        return int(self._table.shape[0])
-
-    def look_up(self, ids: Ids) -> Floats:
-        if not isinstance(self._table, Quantized):
-            return self._table[ids]
-        distinct, places = np.unique(ids, return_inverse=True)
-        return self._table.take_rows(distinct)[places]
-
-
 class _Layer(NamedTuple):
     attention_in: PackedLinear
     attention_out: PackedLinear
@@ -191,7 +175,9 @@ class Network:
         self._operations: Any = kernels if activation is None else FloatLayers(activation)
         names = _OWN_NAMES if activation is None else _BERT_NAMES
         reader = _ArrayReader(arrays, width) if activation is None else _FloatArrayReader(arrays, width)
-        self.words = _Words(reader.table(f"{names.words}.weight"))
+        self._words = reader.take(f"{names.words}.weight", (None, width))
+        #: The number of tokens with a vector.
+        self.words = int(self._words.shape[0])
         self._types = reader.floats(f"{names.types}.weight", (None, width))
         if sizes.kind == "bert":
             self._places = reader.floats(f"{names.places}.weight", (sizes.positions, width))
@@ -211,7 +197,10 @@ class Network:
             raise ValueError(f"{unused[0]!r} does not belong to a {sizes.kind!r} encoder of {sizes.layers} layers")
         self._turns: Floats | None = None
         if sizes.kind == "nomic":
-            self._turns = _rotary_turns(sizes.max_tokens, width // sizes.attention_heads)
+            # The cosines and sines by which each position turns a head's vector, [positions, width].
+            head = width // sizes.attention_heads
+            angles = np.arange(sizes.max_tokens)[:, None] * _ROTARY_BASE ** (-np.arange(0, head, 2) / head)
+            self._turns = np.concatenate((np.cos(angles), np.sin(angles)), 1).astype(np.float32)
 
     def encode(
         self, sequences: Sequence[TokenSequence], layer: int | None = None, rows_read: NDArray[np.intp] | None = None
@@ -220,7 +209,13 @@ class Network:
         are read, the others are not computed to the end."""
         sizes, lengths = self._sizes, [len(ids) for ids, _ in sequences]
         starts = np.cumsum([0, *lengths], dtype=np.int64)
-        states = self.words.look_up(np.concatenate([np.asarray(ids, np.int32) for ids, _ in sequences]))
+        tokens = np.concatenate([np.asarray(ids, np.int32) for ids, _ in sequences])
+        if isinstance(self._words, Quantized):
+            # Unpacked only where it is used: most of the table never is.
+            distinct, places = np.unique(tokens, return_inverse=True)
+            states = self._words.take_rows(distinct)[places]
+        else:
+            states = self._words[tokens]
         for start, length, (_, first) in zip(starts[:-1].tolist(), lengths, sequences, strict=True):
             rows = states[start : start + length]
             if sizes.kind == "bert":
@@ -256,13 +251,6 @@ class Network:
         self._operations.add_and_normalize(states, more, *norm, self._sizes.epsilon)
 
 
-def _rotary_turns(positions: int, width: int) -> Floats:
-    """Return the cosines and sines by which each position turns a head's vector, [positions, width]."""
-    speeds = _ROTARY_BASE ** (-np.arange(0, width, 2) / width)
-    angles = np.arange(positions)[:, None] * speeds
-    return np.concatenate((np.cos(angles), np.sin(angles)), 1).astype(np.float32)
-
-
 class _ArrayReader:
     """Takes arrays of the expected shapes from a file, and notes their names."""
 
@@ -270,18 +258,15 @@ class _ArrayReader:
         self._arrays, self._width = arrays, width
         self.names: set[str] = set()
 
-    def _take(self, name: str) -> Floats | Quantized:
+    def take(self, name: str, shape: tuple[int | None, ...] | None = None) -> Floats | Quantized:
         self.names.add(name)
-        return self._arrays[name]
-
-    def table(self, name: str) -> Floats | Quantized:
-        table = self._take(name)
-        check_shape(name, table, (None, self._width))
-        return table
+        array = self._arrays[name]
+        if shape is not None:
+            check_shape(name, array, shape)
+        return array
 
     def floats(self, name: str, shape: tuple[int | None, ...]) -> Floats:
-        array = self._take(name)
-        check_shape(name, array, shape)
+        array = self.take(name, shape)
         return array.dequantize() if isinstance(array, Quantized) else np.ascontiguousarray(array)
 
     def norm(self, name: str) -> tuple[Floats, Floats]:
@@ -296,7 +281,7 @@ class _ArrayReader:
         shape = (outputs // len(names), inputs)
         quantized: list[Quantized] = []
         for name in (f"{name}.weight" for name in names):
-            matrix = self._take(name)
+            matrix = self.take(name)
             if not isinstance(matrix, Quantized):
                 raise ValueError(f"{name!r} has numbers of {matrix.dtype}, expected integers with scales")
             if matrix.shape != shape:

@@ -282,13 +282,9 @@ class NumpySeq2Seq:
                 f"{storage.suggest_repair(weights.folder)}",
                 code="conflict",
             ) from None
-        self._fingerprint = weights.fingerprint
+        #: Facts for the signature; the folder's hash covers weights, tokenizer and configuration with its template.
+        self.facts: Mapping[str, str] = {"weights": weights.fingerprint, "dtype": "float32", "runs_on": "numpy"}
         self._batch_tokens = runtime.batch_tokens if runtime else None
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """Facts for the signature; the folder's hash covers weights, tokenizer and configuration with its template."""
-        return {"weights": self._fingerprint, "dtype": "float32", "runs_on": "numpy"}
 
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
         limit = max_tokens or self._max_tokens
