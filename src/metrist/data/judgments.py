@@ -123,7 +123,16 @@ def _parse_table_row(cells: Cells) -> dict[str, Any]:
 
 def _rows_by_output(row: dict[str, Any]) -> list[dict[str, Any]]:
     outputs = as_texts("outputs", row.pop("outputs"))
-    systems = _parse_systems(row.pop("systems", None), len(outputs))
+    names = row.pop("systems", None)
+    systems = [str(number) for number in range(1, len(outputs) + 1)]
+    if names is not None:
+        if not isinstance(names, list) or len(names) != len(outputs):
+            raise RowError(
+                f"'systems' must be a list of {len(outputs)} names, one for each output, got {format_value(names)}"
+            )
+        systems = [as_name("systems", name) for name in names]
+        if len(set(systems)) != len(outputs):
+            raise RowError(f"'systems' must name each system once, got {format_value(names)}")
     chosen = row.pop(CHOSEN)
     choices = chosen if isinstance(chosen, list) else [chosen]
     raters = row.get("raters")
@@ -139,17 +148,6 @@ def _rows_by_output(row: dict[str, Any]) -> list[dict[str, Any]]:
         {**row, "system": system, "output": output, "ratings": {CHOSEN: [int(vote == index) for vote in votes]}}
         for index, (system, output) in enumerate(zip(systems, outputs, strict=True))
     ]
-
-
-def _parse_systems(names: Any, count: int) -> list[str]:
-    if names is None:
-        return [str(number) for number in range(1, count + 1)]
-    if not isinstance(names, list) or len(names) != count:
-        raise RowError(f"'systems' must be a list of {count} names, one for each output, got {format_value(names)}")
-    systems = [as_name("systems", name) for name in names]
-    if len(set(systems)) != count:
-        raise RowError(f"'systems' must name each system once, got {format_value(names)}")
-    return systems
 
 
 def _parse_position(choice: Any, systems: list[str]) -> int:

@@ -127,7 +127,13 @@ def assign_sides(
     groups = group_units(texts)
     for group in groups:
         criteria = {index: units[index].criterion for index in group}
-        if overfull := _find_overfull(Counter(criteria.values()), totals, shares):
+        # The criteria that, with this group in train, could not fill half of dev and test.
+        overfull = [
+            criterion
+            for criterion, count in Counter(criteria.values()).items()
+            if count >= _MIN_CUT_UNITS and totals[criterion] - count < (shares[1] + shares[2]) * totals[criterion] / 2
+        ]
+        if overfull:
             group_texts = {index: texts[index] for index in group}
             sides |= _cut_group(group_texts, criteria, overfull, dict(zip(SPLITS, shares, strict=True)), rng)
         else:
@@ -155,16 +161,6 @@ def _check_sides(sides: Mapping[int, str | None], shares: Shares, largest_group:
         "(`inside`), or split by position",
         code="too_little_data",
     )
-
-
-def _find_overfull(counts: Counter[str], totals: Counter[str], shares: Shares) -> list[str]:
-    """Return the criteria that, with this group in train, could not fill half of dev and test."""
-    held_out = shares[1] + shares[2]
-    return [
-        criterion
-        for criterion, count in counts.items()
-        if count >= _MIN_CUT_UNITS and totals[criterion] - count < held_out * totals[criterion] / 2
-    ]
 
 
 def _balance_groups(

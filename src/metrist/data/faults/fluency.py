@@ -57,11 +57,11 @@ def change_agreement(sentence: SentenceEditor) -> Edit | None:
             fits = word in lexicon.verbs and before in ("they", "we", "you", "i", "people")
         if fits:
             places.append(at)
-    at = sentence.pick(places)
-    if at is None:
+    place = sentence.pick(places)
+    if place is None:
         return None
-    word = sentence[at]
-    return sentence.change(at, swap.get(word) or lexicon.thirds.get(word) or lexicon.verbs[word][1])
+    word = sentence[place]
+    return sentence.change(place, swap.get(word) or lexicon.thirds.get(word) or lexicon.verbs[word][1])
 
 
 def change_verb_form(sentence: SentenceEditor) -> Edit | None:
@@ -81,10 +81,10 @@ def change_verb_form(sentence: SentenceEditor) -> Edit | None:
             fits = before in _PRONOUNS and word in (past, third)
         if fits:
             places.append(at)
-    at = sentence.pick(places)
-    if at is None:
+    place = sentence.pick(places)
+    if place is None:
         return None
-    word, before = sentence[at], sentence[at - 1]
+    word, before = sentence[place], sentence[place - 1]
     base, third, past, participle, ing = lexicon.forms[word]
     if word == base:
         options = [third, past, ing]
@@ -96,7 +96,7 @@ def change_verb_form(sentence: SentenceEditor) -> Edit | None:
         plural = before in ("they", "we", "i", "who")
         options = [ing, ing if plural else base, participle if participle != past else ing]
     options = [option for option in options if option != word]
-    return sentence.change(at, sentence.rng.choice(options)) if options else None
+    return sentence.change(place, sentence.rng.choice(options)) if options else None
 
 
 def overregularise(sentence: SentenceEditor) -> Edit | None:
@@ -139,9 +139,9 @@ def change_number(sentence: SentenceEditor) -> Edit | None:
             other_number[at] = lexicon.singulars[word]
     if not other_number:
         masses = [at for at in sentence.free if sentence[at] in list_words("mass_nouns")]
-        other_number = {at: sentence[at] + ("es" if sentence[at].endswith("s") else "s") for at in masses}
-    at = sentence.pick(other_number)
-    return None if at is None else sentence.change(at, other_number[at])
+        other_number = {place: sentence[place] + ("es" if sentence[place].endswith("s") else "s") for place in masses}
+    place = sentence.pick(other_number)
+    return None if place is None else sentence.change(place, other_number[place])
 
 
 def change_adverb(sentence: SentenceEditor) -> Edit | None:
@@ -153,10 +153,10 @@ def change_adverb(sentence: SentenceEditor) -> Edit | None:
         is_adjective = word in lexicon.adverbs and before in list_words("determiners") and after in lexicon.plurals
         if at > 0 if word in lexicon.adjectives else is_adjective:
             places.append(at)
-    at = sentence.pick(places)
-    if at is None:
+    place = sentence.pick(places)
+    if place is None:
         return None
-    return sentence.change(at, lexicon.adjectives.get(sentence[at]) or lexicon.adverbs[sentence[at]])
+    return sentence.change(place, lexicon.adjectives.get(sentence[place]) or lexicon.adverbs[sentence[place]])
 
 
 def change_pronoun(sentence: SentenceEditor) -> Edit | None:
@@ -175,11 +175,11 @@ def change_pronoun(sentence: SentenceEditor) -> Edit | None:
             fits = word in owners and after in lexicon.plurals
         if fits:
             places.append(at)
-    at = sentence.pick(places)
-    if at is None:
+    place = sentence.pick(places)
+    if place is None:
         return None
-    word = sentence[at]
-    return sentence.change(at, subjects.get(word) or objects.get(word) or owners[word])
+    word = sentence[place]
+    return sentence.change(place, subjects.get(word) or objects.get(word) or owners[word])
 
 
 def misspell(sentence: SentenceEditor) -> Edit | None:
@@ -190,13 +190,13 @@ def misspell(sentence: SentenceEditor) -> Edit | None:
         word = sentence.get(at)
         if len(word) > 3 and word[1:].islower() and known[word.lower()] > 2:
             places.append(at)
-    at = sentence.pick(places)
-    if at is None:
+    place = sentence.pick(places)
+    if place is None:
         return None
     for _ in range(8):
-        new = _misspell_word(sentence.get(at), sentence.rng)
+        new = _misspell_word(sentence.get(place), sentence.rng)
         if not known[new.lower()]:
-            return sentence.change(at, new)
+            return sentence.change(place, new)
     return None
 
 
@@ -224,8 +224,8 @@ def confuse(sentence: SentenceEditor) -> Edit | None:
     for at in sentence.free:
         if sentence[at] in others and (sentence[at] not in uncertain or sentence.rng.random() < 0.2):
             places.append(at)
-    at = sentence.pick(places)
-    return None if at is None else sentence.change(at, sentence.rng.choice(others[sentence[at]]))
+    place = sentence.pick(places)
+    return None if place is None else sentence.change(place, sentence.rng.choice(others[sentence[place]]))
 
 
 # ---- Small words and marks
@@ -242,10 +242,10 @@ def change_article(sentence: SentenceEditor) -> Edit | None:
             if sentence[at] in ARTICLES or (sentence[at] == "the" and sentence[at + 1] in nouns):
                 articles.append(at)
         if draw < 0.5:
-            at = sentence.pick(at for at in articles if 0 < at < len(sentence) - 1)
-            return None if at is None else sentence.drop(at)
-        at = sentence.pick(articles)
-        return None if at is None else sentence.change(at, "an" if sentence[at] == "a" else "a")
+            place = sentence.pick(at for at in articles if 0 < at < len(sentence) - 1)
+            return None if place is None else sentence.drop(place)
+        place = sentence.pick(articles)
+        return None if place is None else sentence.change(place, "an" if sentence[place] == "a" else "a")
     owned = ("his", "her", "their", "it", "they", "he", "she", "this", "each", "every", "my", "our")
     places = []
     for at in sentence.free:
@@ -253,8 +253,8 @@ def change_article(sentence: SentenceEditor) -> Edit | None:
         after_preposition = sentence[at - 1] in ("of", "in", "with", "by", "from", "and")
         if at > 0 and (sentence[at] in owned or (is_name and after_preposition)):
             places.append(at)
-    at = sentence.pick(places)
-    return None if at is None else sentence.insert(at, f"{sentence.rng.choice(('the', 'a', 'the'))} ")
+    place = sentence.pick(places)
+    return None if place is None else sentence.insert(place, f"{sentence.rng.choice(('the', 'a', 'the'))} ")
 
 
 def change_preposition(sentence: SentenceEditor) -> Edit | None:
@@ -280,8 +280,10 @@ def add_preposition(sentence: SentenceEditor) -> Edit | None:
         after_content = sentence.is_word(at - 1) and sentence[at - 1] not in list_function_words()
         if sentence[at] in objects and after_content:
             places.append(at)
-    at = sentence.pick(places)
-    return None if at is None else sentence.insert(at, f"{sentence.rng.choice(sorted(list_words('prepositions')))} ")
+    place = sentence.pick(places)
+    return (
+        None if place is None else sentence.insert(place, f"{sentence.rng.choice(sorted(list_words('prepositions')))} ")
+    )
 
 
 def double_negative(sentence: SentenceEditor) -> Edit | None:
@@ -327,8 +329,10 @@ def swap_neighbours(sentence: SentenceEditor) -> Edit | None:
         apart = (first in list_function_words()) != (second in list_function_words())
         if sentence.is_word(at + 1) and first != second and apart and "not" not in (first, second):
             places.append(at)
-    at = sentence.pick(places)
-    return None if at is None else sentence.edit(at, at + 2, f"{sentence.get(at + 1)} {sentence.get(at)}")
+    place = sentence.pick(places)
+    return (
+        None if place is None else sentence.edit(place, place + 2, f"{sentence.get(place + 1)} {sentence.get(place)}")
+    )
 
 
 def move_word(sentence: SentenceEditor) -> Edit | None:
@@ -359,8 +363,8 @@ def drop_word(sentence: SentenceEditor) -> Edit | None:
             fits = before in ("a", "an", "the", "of", "his", "their") and word in sentence.lexicon.plurals
         if fits:
             places.append(at)
-    at = sentence.pick(places)
-    return None if at is None else sentence.drop(at)
+    place = sentence.pick(places)
+    return None if place is None else sentence.drop(place)
 
 
 def repeat_word(sentence: SentenceEditor) -> Edit | None:
