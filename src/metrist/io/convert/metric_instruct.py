@@ -3,7 +3,7 @@
     [{"id", "task", "instruction", "input_context", "hypo_output", "errors": text, object or list}]
     [{"instruction": the first line of TIGERScore's prompt, "input": the rest of it, "output": the analysis}]
 
-What the analyses say is read by `metrist.data.error_analysis.metric_instruct`, for training as well.
+What the analyses say is read by `metrist.data.error_analysis.examples`, for training as well.
 """
 
 from __future__ import annotations

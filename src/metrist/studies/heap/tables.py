@@ -261,18 +261,15 @@ def _group_rows(results: StudyResults, split: SplitName, group: CriteriaGroup, c
         complete = set(codes) <= set(results.codes(setup, split))
         mean = results.mean_over(setup, split, codes) if complete else None
         mean_row += [SummaryCell(mean), PaperCell(_average_published(suite, setup, codes))]
+    # The paper's mean over the same criteria; if it has only the group's average, all must be there.
+    published_mean = group.average_cross_cluster if set(codes) == set(group.codes) else None
+    if set(codes) <= set(group.accuracy):
+        published_mean = sum(group.accuracy[code].mean for code in codes) / len(codes)
     mean_row += [
         SummaryCell(results.mean_over("cross-cluster", split, codes, cluster)),
-        PaperCell(_average_group(group, codes)),
+        PaperCell(published_mean),
     ]
     return [*rows, mean_row]
-
-
-def _average_group(group: CriteriaGroup, codes: Sequence[str]) -> float | None:
-    """Return the paper's mean over the same criteria; if it has only the group's average, all must be there."""
-    if set(codes) <= set(group.accuracy):
-        return sum(group.accuracy[code].mean for code in codes) / len(codes)
-    return group.average_cross_cluster if set(codes) == set(group.codes) else None
 
 
 # Does more data help? Pearson correlations of a criterion's number of pairs with its accuracy (section 6).

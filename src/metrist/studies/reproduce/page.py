@@ -9,22 +9,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from metrist.errors import RunError, check_known, format_count
+from metrist.errors import MetristError, RunError, check_known, format_count
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.results import Figure
 from metrist.metrics.agreement import DatasetAgreement
 from metrist.report.tables import Change, Column, Count, Estimate, Number, Table, name_columns
+from metrist.run.estimate import estimate_run
 from metrist.studies.reproduce.agreement import METRICS_TABLE, AgreementTable, make_agreement_table
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find_data_folder, reproduce_block
-from metrist.studies.reproduce.models import ModelNames, add_models, needs_models
 from metrist.studies.reproduce.published import (
     MEAN,
     NO_DATA,
     RELIABILITY,
     ComputedTable,
+    ModelNames,
     PublishedBlock,
     PublishedTable,
+    add_models,
     list_tables,
+    needs_models,
     read_published_table,
     read_table_file,
     read_texts,
@@ -337,3 +340,68 @@ def make_wmt23_table(folder: DataFolder, draws: int = 1000) -> WMT23Table:
         figures = tuple(sorted(evaluation.figures, key=lambda figure: -figure.value))
         notes = evaluation.notes
     return WMT23Table(**read_texts({**content, "notes": notes}), figures=figures, printed=content["printed"])
+
+
+# What the rows of learned metrics would take: time, LLM requests, and the weights and data that are missing.
+
+
+def plan_tables(
+    tables: Sequence[str] = (),
+    data: str | os.PathLike[str] | None = None,
+    scores: str | os.PathLike[str] | None = None,
+    models: str | os.PathLike[str] | None = None,
+    metrics: Sequence[str] = (),
+    limit: int | None = None,
+) -> Table:
+    """Return a row for each learned metric and data set of these tables. No model is downloaded, no LLM is asked."""
+    if models is None:
+        raise RunError(
+            "only rows of learned metrics are planned: name a file of models, `models`", code="missing_value"
+        )
+    folder = DataFolder(find_data_folder(data), scores, limit)
+    rows: list[list[Any]] = [
+        [name, *row]
+        for name, published in read_tables(select_tables(tables), models, metrics).items()
+        for block in (published.blocks if published else ())
+        if block.learned or block.missing
+        for row in _plan_block(block, folder)
+    ]
+    head = name_columns("table", "row", "data", right=("outputs",)) + name_columns("state", "time", "metric")
+    notes = ["Times are estimated on a few outputs on this machine; nothing was downloaded or written."]
+    return Table(title="what learned metrics would take", columns=head, rows=rows, notes=notes)
+
+
+def _plan_block(block: PublishedBlock, folder: DataFolder) -> Iterator[list[Any]]:
+    for data in block.printed:
+        if block.missing or not folder.has(data):
+            yield [block.label, data, "", describe_missing(block), "", block.metric]
+            continue
+        records = folder.select_block(data, block)
+        try:
+            state, time = _estimate(records, block, folder, data)
+        except MetristError as error:
+            state, time = f"not ready: {error}", ""
+        yield [block.label, data, Count(len(records)), state, time, block.metric]
+
+
+def _estimate(records: Sequence[Any], block: PublishedBlock, folder: DataFolder, data: str) -> tuple[str, str]:
+    """Return the state of a block on a data set, and the time or the number of requests."""
+    run = estimate_run(records, block.metric, out=folder.run_folder(data, block))
+    stored = sum(run.stored.values())
+    if stored >= len(records):
+        return "scored before", ""
+    state = f"{stored:,} scored before" if stored else "ready"
+    if run.calls.by_llm:
+        return state, f"{sum(llm.calls - llm.answered for llm in run.calls.by_llm.values()):,} requests"
+    time = run.times[0]
+    if time.reason:
+        return f"not ready: {time.reason}", ""
+    return state, _format_time(time.seconds)
+
+
+def _format_time(seconds: float) -> str:
+    if math.isnan(seconds):
+        return ""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
