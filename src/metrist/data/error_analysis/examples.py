@@ -111,8 +111,12 @@ def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, e
     if not instruction.strip():
         instruction = choose_table(record.task).instruction
     instruction, source, output = map(_make_encodable, (instruction, record.source or "", record.output))
-    anchored = tuple(_anchor(_make_error_encodable(error), output, exact) for error in errors)
-    content = "\0".join([record.item, record.system, instruction, source, output, repr(anchored)])
+    anchored: list[Error] = []
+    for error in errors:
+        texts = {name: getattr(error, name) for name in ("text", "aspect", "explanation", "revision")}
+        clean: dict[str, Any] = {name: _make_encodable(text) for name, text in texts.items()}
+        anchored.append(_anchor(replace(error, **clean), output, exact))
+    content = "\0".join([record.item, record.system, instruction, source, output, repr(tuple(anchored))])
     return AnalysisExample(
         id=f"{channel}/{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}",
         channel=channel,
@@ -123,7 +127,7 @@ def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, e
         instruction=instruction,
         source=source,
         output=output,
-        errors=anchored,
+        errors=tuple(anchored),
     )
 
 
@@ -137,12 +141,6 @@ def _make_encodable(text: str) -> str:
     except UnicodeEncodeError:
         return _SURROGATE.sub("\ufffd", text)
     return text
-
-
-def _make_error_encodable(error: Error) -> Error:
-    texts = {name: getattr(error, name) for name in ("text", "aspect", "explanation", "revision")}
-    clean: dict[str, Any] = {name: _make_encodable(text) for name, text in texts.items()}
-    return error if clean == texts else replace(error, **clean)
 
 
 def _anchor(error: Error, output: str, exact: bool) -> Error:

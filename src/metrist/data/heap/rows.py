@@ -107,26 +107,21 @@ def _join(path: Sequence[str]) -> str:
 
 
 def read_published_rows(paths: Iterable[PathLike]) -> Iterator[PublishedRow]:
-    """Read the rows of CSV, JSON and JSONL files, file after file."""
+    """Read the rows of CSV, JSON and JSONL files, file after file. Cells missing at the end of a CSV row are absent."""
     for path in paths:
         if uncompressed_name(path).lower().endswith(".csv"):
-            yield from _read_csv_rows(path)
+            name = display_name(path)
+            lines = read_cells(path)
+            _, header = next(lines, (1, []))
+            for line, cells in lines:
+                if len(cells) > len(header):
+                    raise InputError(
+                        f"{name}:{line}: must have at most {len(header)} cells like the header, got {len(cells)}",
+                        code="invalid_value",
+                    )
+                yield PublishedRow(f"{name}:{line}", dict(zip(header, cells, strict=False)))
         else:
             yield from (PublishedRow(str(location), values) for location, values in read_rows(path))
-
-
-def _read_csv_rows(path: PathLike) -> Iterator[PublishedRow]:
-    """Read the rows below the header; cells missing at the end of a row are absent."""
-    name = display_name(path)
-    lines = read_cells(path)
-    _, header = next(lines, (1, []))
-    for line, cells in lines:
-        if len(cells) > len(header):
-            raise InputError(
-                f"{name}:{line}: must have at most {len(header)} cells like the header, got {len(cells)}",
-                code="invalid_value",
-            )
-        yield PublishedRow(f"{name}:{line}", dict(zip(header, cells, strict=False)))
 
 
 def read_cells(path: PathLike) -> Iterator[tuple[int, list[str]]]:
@@ -148,7 +143,14 @@ def read_entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, PublishedRow]
     """Read the named entries of JSON files that hold one object; a row's location names its entry."""
     for path in paths:
         name = display_name(path)
-        entries = _read_json_file(path, name)
+        with open_bytes(path) as stream:
+            data = stream.read().removeprefix(BYTE_ORDER_MARK)
+        try:
+            entries = json.loads(decode_line(data))
+        except json.JSONDecodeError as error:
+            raise InputError(f"{name}:{error.lineno}: {describe_json_error(error)}") from None
+        except (RowError, RecursionError) as error:
+            raise InputError(f"{name}: {error}") from None
         if not isinstance(entries, dict):
             raise InputError(
                 f"{name}: must hold one JSON object of named entries, got {format_value(entries)}", code="invalid_value"
@@ -159,17 +161,6 @@ def read_entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, PublishedRow]
                     f"{name}: {entry!r} must be an object, got {format_value(values)}", code="invalid_value"
                 )
             yield entry, PublishedRow(f"{name}: {entry!r}", values)
-
-
-def _read_json_file(path: PathLike, name: str) -> Any:
-    with open_bytes(path) as stream:
-        data = stream.read().removeprefix(BYTE_ORDER_MARK)
-    try:
-        return json.loads(decode_line(data))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{name}:{error.lineno}: {describe_json_error(error)}") from None
-    except (RowError, RecursionError) as error:
-        raise InputError(f"{name}: {error}") from None
 
 
 # Pairs of the answers to one question.

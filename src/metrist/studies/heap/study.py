@@ -112,14 +112,14 @@ def plan_jobs(study: Study, suite: Suite, data: StudyData) -> list[Job]:
     """Return the trainings of a study."""
     named: dict[bool, set[str]] = {True: set(), False: set()}
     for name in study.criteria:
-        codes = set(suite.find_codes(name.removeprefix("!"))) & set(data.criteria)
-        if not codes:
+        meant = set(suite.find_codes(name.removeprefix("!"))) & set(data.criteria)
+        if not meant:
             raise InputError(
                 f"{study.pairs} has no pairs of {name!r}{did_you_mean(name, data.criteria)}; it has "
                 f"{', '.join(data.criteria)}",
                 code="unknown_name",
             )
-        named[name.startswith("!")] |= codes
+        named[name.startswith("!")] |= meant
     selected = (named[False] or set(data.criteria)) - named[True]
     codes = tuple(code for code in suite.codes if code in selected)
     jobs = list_jobs(study.setups, codes, list_clusters(suite), range(study.seeds), study.splits)
