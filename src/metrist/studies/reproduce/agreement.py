@@ -62,10 +62,6 @@ class RatedSet:
     part: str = ""
     english: bool = True
 
-    @property
-    def measure_name(self) -> str:
-        return f"{self.measure}, by item" if self.measure != "accuracy" and self.group == "item" else self.measure
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AgreementTable(ComputedTable):
@@ -166,24 +162,21 @@ def make_agreement_table(
 
 def _add_published(row: DatasetAgreement, columns: Collection[str]) -> DatasetAgreement:
     """Add columns of the published table to a row of the same outputs."""
-
-    def identify(other: DatasetAgreement) -> tuple[str, ...]:
-        return other.data, other.name, other.aspect, other.measure
-
-    published = next((other for other in load_agreements() if identify(other) == identify(row)), None)
+    identity = row.data, row.name, row.aspect, row.measure
+    known = {(other.data, other.name, other.aspect, other.measure): other for other in reversed(load_agreements())}
+    published = known.get(identity)
     if published is None or published.n != row.n:
-        known = "no such row" if published is None else f"{published.n:,} outputs or pairs instead of {row.n:,}"
+        found = "no such row" if published is None else f"{published.n:,} outputs or pairs instead of {row.n:,}"
         raise RunError(
-            f"no column of {row.name} ({row.aspect or row.measure}) can be kept: the table has {known}", code="changed"
+            f"no column of {row.name} ({row.aspect or row.measure}) can be kept: the table has {found}", code="changed"
         )
-
-    def select(figures: Mapping[str, AgreementFigure]) -> dict[str, AgreementFigure]:
-        return {name: figure for name, figure in figures.items() if name.lstrip(_MINUS) in columns}
-
+    kept = {name for name in [*published.figures, *published.given_length] if name.lstrip(_MINUS) in columns}
+    added = {name: figure for name, figure in published.figures.items() if name in kept}
+    added_given = {name: figure for name, figure in published.given_length.items() if name in kept}
     return replace(
         row,
-        figures={**row.figures, **select(published.figures)},
-        given_length={**row.given_length, **select(published.given_length)},
+        figures={**row.figures, **added},
+        given_length={**row.given_length, **added_given},
         trained=(*row.trained, *(name for name in published.trained if name in columns)),
     )
 
@@ -224,7 +217,12 @@ def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFold
         if scores is not None:
             values[label] = scores
             if name == QUALITY:
-                learned = _find_trained(content, rated)
+                # The metrics of the table that learned from data of this family.
+                learned = {
+                    other.get("metric", other["label"]).partition("(")[0]
+                    for other in content["metrics"]
+                    if rated.family in other.get("trained", ())
+                }
                 mixtures = filter(None, _choose_mixtures(folder, rated, metric))
                 has_learned = any(part.name in learned for mixture in mixtures for part in mixture.parts)
             else:
@@ -259,15 +257,6 @@ def _score(folder: DataFolder, rated: RatedSet, metric: str, references: Referen
         return folder.column(rated.data, metric, references=used, every=rated.every, part=rated.part)
     except (ModelError, MissingExtra):
         return None
-
-
-def _find_trained(content: Mapping[str, Any], rated: RatedSet) -> set[str]:
-    """The metrics of the table, by name, that learned from data of this family."""
-    return {
-        entry.get("metric", entry["label"]).partition("(")[0]
-        for entry in content["metrics"]
-        if rated.family in entry.get("trained", ())
-    }
 
 
 def _choose_mixtures(folder: DataFolder, rated: RatedSet, text: str) -> list[Mixture | None]:
@@ -378,6 +367,7 @@ def _make_row(
     """Make a row; of the lexical metrics, keep the best."""
     best = max(columns.lexical, key=lambda name: figures[name].value, default="")
     given = {name: figure for name, figure in given.items() if name.lstrip(_MINUS) != "length"}
+    by_item = rated.measure != "accuracy" and rated.group == "item"
     for table in (figures, given):
         if best:
             table[BEST_LEXICAL] = table[best]
@@ -391,7 +381,7 @@ def _make_row(
         task=rated.task,
         judged=rated.judged,
         aspect=aspect,
-        measure=rated.measure_name,
+        measure=f"{rated.measure}, by item" if by_item else rated.measure,
         n=n,
         figures=figures,
         given_length=given,

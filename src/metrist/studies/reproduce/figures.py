@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import (
@@ -97,7 +96,11 @@ class DataFolder:
         """Return the score of each output of `judged(data)`; higher is better, NaN is missing."""
         judged = self.judged(data)
         if block.stored:
-            return np.where(self._is_selected(data, block), judged.scores[block.stored].signed(), np.nan)
+            values = judged.scores[block.stored].signed()
+            if self.limit is None:
+                return values
+            keys = {(record.item, record.system) for record in self.select_block(data, block)}
+            return np.where([key in keys for key in list_outputs(judged)], values, np.nan)
         results, scores = self._score(data, block), self.score_block(data, block)
         values = scores.parts[block.part] if block.part else scores.values
         rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
@@ -174,13 +177,6 @@ class DataFolder:
         items = set(list(dict.fromkeys(record.item for record in records))[: self.limit])
         return [record for record in records if record.item in items]
 
-    def _is_selected(self, data: str, block: PublishedBlock) -> NDArray[np.bool_]:
-        """Whether each output of `judged(data)` is among the records that a block scores."""
-        if self.limit is None:
-            return np.full(len(self.judged(data)), True)
-        keys = {(record.item, record.system) for record in self.select_block(data, block)}
-        return np.array([key in keys for key in list_outputs(self.judged(data))])
-
     def run_folder(self, data: str, block: PublishedBlock) -> str | None:
         """Return the run folder of a block's model on a data set, if there is a folder for scores."""
         if self._scores is None or not block.learned:
@@ -221,11 +217,8 @@ def split_sentences(text: str) -> str:
 
 def list_outputs(judged: JudgedDataset) -> list[tuple[str, str]]:
     """Return item and system of each output."""
-    return list(zip(_expand_labels(judged.items), _expand_labels(judged.systems), strict=True))
-
-
-def _expand_labels(labels: Labels) -> list[str]:
-    return [labels.names[code] for code in labels.codes]
+    codes = zip(judged.items.codes, judged.systems.codes, strict=True)
+    return [(judged.items.names[item], judged.systems.names[system]) for item, system in codes]
 
 
 # Our figure for each printed one.
@@ -321,11 +314,28 @@ def compare_metrics(
 ) -> list[MetricFigures]:
     """Measure the agreement on the whole data set, then on its parts. The column `subsets` names parts by paths
     (task/Adversarial/Manual); the parts of a family also come together if there are several."""
+    # Only outputs that every metric has a score for.
+    shared = np.logical_and.reduce([np.isfinite(values) for values in scores.values()])
+    restricted = {
+        name: MetricScores(name=name, values=np.where(shared, values, np.nan), higher_is_better=True)
+        for name, values in scores.items()
+    }
+    dataset = replace(judged, scores=restricted)
     is_preference = aspect in judged.preferences
-    dataset = replace(_decide_pairs(judged, aspect) if is_preference else judged, scores=_restrict_to_shared(scores))
+    if is_preference:
+        # One choice for each pair, that of most raters; no pairs without a majority or a winner.
+        pairs = vote(judged.preferences[aspect])
+        decided = pairs.take(np.flatnonzero(pairs.choice))
+        choices = replace(decided, rater=np.zeros(len(decided.choice), dtype=np.intp), weight=None)
+        dataset = replace(dataset, preferences={aspect: choices}, choices={})
     slices: tuple[str, ...] = ()
     if subsets:
-        dataset = replace(dataset, columns=_split_paths(judged.column(subsets)))
+        # Two columns of a column of paths: the second step, and everything after the first.
+        paths = judged.column(subsets)
+        steps = [name.split("/")[1:] for name in paths.names]
+        families = Labels.of(steps[code][0] for code in paths.codes)
+        parts = Labels.of("/".join(steps[code]) for code in paths.codes)
+        dataset = replace(dataset, columns={_FAMILY: families, _SUBSET: parts})
         slices = (_FAMILY, _SUBSET)
     evaluation = meta_evaluate(
         dataset,
@@ -338,32 +348,6 @@ def compare_metrics(
         metrics=list(scores),
     )
     return list(_group_by_part(evaluation.figures))
-
-
-def _restrict_to_shared(scores: Mapping[str, Floats]) -> dict[str, MetricScores]:
-    """Keep the scores of the outputs that every metric has a score for."""
-    shared = np.logical_and.reduce([np.isfinite(values) for values in scores.values()])
-    return {
-        name: MetricScores(name=name, values=np.where(shared, values, np.nan), higher_is_better=True)
-        for name, values in scores.items()
-    }
-
-
-def _decide_pairs(judged: JudgedDataset, aspect: str) -> JudgedDataset:
-    """Replace the choices by one for each pair, that of most raters; drop pairs without a majority or a winner."""
-    pairs = vote(judged.preferences[aspect])
-    decided = pairs.take(np.flatnonzero(pairs.choice))
-    choices = replace(decided, rater=np.zeros(len(decided.choice), dtype=np.intp), weight=None)
-    return replace(judged, preferences={aspect: choices}, choices={})
-
-
-def _split_paths(paths: Labels) -> dict[str, Labels]:
-    """Make two columns of a column of paths: the second step, and everything after the first."""
-    steps = [name.split("/")[1:] for name in paths.names]
-    return {
-        _FAMILY: Labels.of(steps[code][0] for code in paths.codes),
-        _SUBSET: Labels.of("/".join(steps[code]) for code in paths.codes),
-    }
 
 
 def _group_by_part(figures: tuple[Figure, ...]) -> Iterator[MetricFigures]:

@@ -147,13 +147,12 @@ def format_page(sections: Iterable[PageSection]) -> str:
 
 def format_sections(sections: Iterable[PageSection]) -> str:
     """The tables without the head of the page."""
-    return "\n".join(map(_format_section, sections))
-
-
-def _format_section(section: PageSection) -> str:
-    command = f"`metrist reproduce --table {section.name}`"
-    opening = f"{section.caption} {section.summary}".strip()
-    return f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n"
+    texts = []
+    for section in sections:
+        command = f"`metrist reproduce --table {section.name}`"
+        opening = f"{section.caption} {section.summary}".strip()
+        texts.append(f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n")
+    return "\n".join(texts)
 
 
 def _make_section(

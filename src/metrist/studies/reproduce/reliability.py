@@ -147,7 +147,14 @@ def study_reliability(
     chosen.
     """
     dataset = _read(data, metrics, reading)
-    aspect = _choose_aspect(dataset, aspect)
+    known = list(dataset.ratings)
+    if aspect is not None:
+        check_names("aspect", [aspect], known)
+    elif len(known) == 1:
+        aspect = known[0]
+    else:
+        listed = f"choose one, `aspect`: {', '.join(known)}" if known else "give the file that has them too"
+        raise RunError(f"the study is about the ratings of one aspect; {listed}", code="missing_value")
     names = [name for name in metrics or dataset.scores if _split_aspect(dataset, name)[1] in ("", aspect)]
     gold = compute_gold(dataset, aspect, "majority")
     lengths, notes = _classify_tasks(dataset, class_column)
@@ -205,16 +212,6 @@ def _read(data: Sequence[Any], metrics: Sequence[str], reading: dict[str, Any]) 
     # Without tasks, or languages, all outputs share one.
     single = Labels(codes=np.zeros(len(dataset), dtype=np.intp), names=("",))
     return replace(dataset, columns={"task": single, "language": single, **dataset.columns})
-
-
-def _choose_aspect(dataset: JudgedDataset, aspect: str | None) -> str:
-    known = list(dataset.ratings)
-    if aspect is not None:
-        return check_names("aspect", [aspect], known)[0]
-    if len(known) != 1:
-        listed = f"choose one, `aspect`: {', '.join(known)}" if known else "give the file that has them too"
-        raise RunError(f"the study is about the ratings of one aspect; {listed}", code="missing_value")
-    return known[0]
 
 
 def _split_aspect(dataset: JudgedDataset, metric: str) -> tuple[str, str]:
@@ -282,17 +279,14 @@ def _measure_parts(
             aspects=(aspect,), measures=_MEASURES, group="none", slices=(_CELL,), gold="majority", draws=0, test="none"
         )
         if known:
-            epsilon = {name: _select_epsilon(name, given[name], language) for name in known if name in given}
+            epsilon = {}
+            for name in (name for name in known if name in given):
+                thresholds = given[name]
+                if isinstance(thresholds, Mapping) and language not in thresholds:
+                    raise RunError(f"`epsilon` of {name!r} has none for language={language}", code="missing_value")
+                epsilon[name] = thresholds[language] if isinstance(thresholds, Mapping) else thresholds
             figures += evaluate(own, replace(plan, metrics=known, epsilon=epsilon)).figures
     return figures
-
-
-def _select_epsilon(metric: str, given: float | Mapping[str, float], language: str) -> float:
-    if not isinstance(given, Mapping):
-        return given
-    if language not in given:
-        raise RunError(f"`epsilon` of {metric!r} has none for language={language}", code="missing_value")
-    return given[language]
 
 
 def _describe_thresholds(
@@ -389,18 +383,19 @@ def _system_table(study: ReliabilityStudy) -> Table:
         for language in study.languages:
             parts = [part.outputs for part in study.parts if part.language == language]
             own = [outputs[systems.codes[outputs] == code] for outputs in parts]
-            values = [_measure_system(study, name, study.epsilon(name, language), own) for name in study.metrics]
+            values = []
+            for name in study.metrics:
+                epsilon, value = study.epsilon(name, language), math.nan
+                if not math.isnan(epsilon):
+                    scores = study.scores(name)
+                    samples = [select_sample(study.dataset, study.gold, scores, outputs).sample for outputs in own]
+                    measure = accuracy_at(epsilon)
+                    value = _mean(estimate(measure, sample, "none").values[0] for sample in samples if len(sample))
+                values.append(value)
             if not all(map(math.isnan, values)):
                 rows.append([system, language, *map(Number, values)])
     head = name_columns("system", "language", right=study.metrics)
     return _make_table(study, "Table 4: pairwise accuracy per system, mean over tasks", head, rows)
-
-
-def _measure_system(study: ReliabilityStudy, metric: str, epsilon: float, parts: Sequence[Codes]) -> float:
-    if math.isnan(epsilon):
-        return math.nan
-    samples = [select_sample(study.dataset, study.gold, study.scores(metric), own).sample for own in parts]
-    return _mean(estimate(accuracy_at(epsilon), sample, "none").values[0] for sample in samples if len(sample))
 
 
 def _metric_table(study: ReliabilityStudy) -> Table:

@@ -18,7 +18,6 @@ from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.report.cells import NOT_AVAILABLE
 from metrist.report.tables import Column, Count, Estimate, Number, Share, Table
-from metrist.stats import Floats
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, compare_metrics, reproduce_block
 from metrist.studies.reproduce.published import (
     NO_DATA,
@@ -204,12 +203,21 @@ def _compute_rows(
         if not folder.has(data):
             rows.append(row)
             continue
-        metrics = {OWN: _preference_text(criterion, model), OVERALL: _preference_text("overall", model), **others}
+        preference = {
+            label: build(f"preference(model={model!r}, criterion={name!r})").text
+            for label, name in ((OWN, criterion), (OVERALL, "overall"))
+        }
+        # A metric that needs references is left out if the data has none.
+        scores = {
+            label: folder.values(data, PublishedBlock(label=label, metric=metric, measures=(), printed={}))
+            for label, metric in {**preference, **others}.items()
+            if "references" not in build(metric).needs or folder.has_references(data)
+        }
         agreements = compare_metrics(
             folder.judged(data),
             aspect,
             row.measure,
-            _score_metrics(folder, data, metrics),
+            scores,
             subsets=entry.get("subsets", ""),
             draws=content["draws"],
         )
@@ -222,19 +230,6 @@ def _compute_rows(
     if len(rows) > 1 and len(rows) == len(entry["criteria"]) and rows[0].n:
         rows.append(_average_rows(rows, decimals))
     return rows
-
-
-def _preference_text(criterion: str, model: str) -> str:
-    return build(f"preference(model={model!r}, criterion={criterion!r})").text
-
-
-def _score_metrics(folder: DataFolder, data: str, metrics: Mapping[str, str]) -> dict[str, Floats]:
-    """Return the scores of each metric; a metric that needs references is left out if the data has none."""
-    return {
-        label: folder.values(data, PublishedBlock(label=label, metric=metric, measures=(), printed={}))
-        for label, metric in metrics.items()
-        if "references" not in build(metric).needs or folder.has_references(data)
-    }
 
 
 def _average_rows(rows: Sequence[PreferenceRow], decimals: int) -> PreferenceRow:
@@ -269,8 +264,9 @@ class StressTable(ComputedTable):
         """How many faults each metric sees."""
         parts = []
         for label, report in self.reports.items():
-            for metric in self.metrics if report else ():
-                faults = [test for test in _list_tests(report, metric) if test.group == "fault"]
+            tests = [test for test in report.tests if test.outcome != "too few"] if report else []
+            for metric in self.metrics:
+                faults = [test for test in tests if test.metric == metric and test.group == "fault"]
                 seen = sum(test.passed for test in faults)
                 if faults:
                     parts.append(f"{metric} {seen} of {len(faults)} ({label})")
@@ -325,10 +321,6 @@ def _read_references(folder: DataFolder, data: str, items: int) -> list[Record]:
         if len(first) == items:
             break
     return list(first.values())
-
-
-def _list_tests(report: StressReport | None, metric: str) -> list[StressTest]:
-    return [test for test in report.tests if test.metric == metric and test.outcome != "too few"] if report else []
 
 
 def _format_test(test: StressTest) -> str:
