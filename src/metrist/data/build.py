@@ -171,11 +171,11 @@ def _close_accounts(accounts: Sequence[Account], pairs: Sequence[GoodBad]) -> No
         account.kept, account.soft = counts[account.criterion], soft[account.criterion]
         assert account.adds_up, account
     if not pairs:
-        dropped = "; ".join(
-            f"{account.criterion!r}: of {account.possible:,} possible pairs {account.describe_dropped() or 'none'}"
-            for account in accounts
-        )
-        raise InputError(f"no pair is left: {dropped}", code="too_little_data")
+        parts = []
+        for account in accounts:
+            dropped = ", ".join(f"{count:,} {reason}" for reason, count in account.dropped.most_common()) or "none"
+            parts.append(f"{account.criterion!r}: of {account.possible:,} possible pairs {dropped}")
+        raise InputError(f"no pair is left: {'; '.join(parts)}", code="too_little_data")
 
 
 # Which of two outputs is better.

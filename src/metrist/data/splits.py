@@ -266,17 +266,13 @@ def _grow_side(
     def is_free(text: int) -> bool:
         return text not in taken and text not in members
 
-    def find_next(criterion: str) -> int | None:
+    while targets:
+        criterion = max(targets, key=lambda name: targets[name] - weights[name])
         queue = queues.get(criterion, [])
         while queue and not is_free(queue[0][1]):
             heapq.heappop(queue)
-        if queue:
-            return queue[0][1]
-        return next((text for text in starts if is_free(text) and criterion in graph.weights[text]), None)
-
-    while targets:
-        criterion = max(targets, key=lambda name: targets[name] - weights[name])
-        text = find_next(criterion)
+        free = (text for text in starts if is_free(text) and criterion in graph.weights[text])
+        text = queue[0][1] if queue else next(free, None)
         if text is None or weights[criterion] + graph.weights[text][criterion] / 2 > targets[criterion]:
             del targets[criterion]
             continue

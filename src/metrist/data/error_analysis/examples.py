@@ -47,6 +47,7 @@ NOTHING = "(nothing)"
 _ANCHOR = 4
 _WORD = re.compile(r"\S+")
 _LETTER = re.compile(r"\w")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +111,13 @@ def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, e
     instruction = record.instruction or ""
     if not instruction.strip():
         instruction = choose_table(record.task).instruction
-    instruction, source, output = map(_make_encodable, (instruction, record.source or "", record.output))
+    # Lone surrogates, which no file can hold, become replacement characters; offsets stay.
+    texts = (_SURROGATE.sub("\ufffd", text) for text in (instruction, record.source or "", record.output))
+    instruction, source, output = texts
     anchored: list[Error] = []
     for error in errors:
-        texts = {name: getattr(error, name) for name in ("text", "aspect", "explanation", "revision")}
-        clean: dict[str, Any] = {name: _make_encodable(text) for name, text in texts.items()}
+        names = ("text", "aspect", "explanation", "revision")
+        clean: dict[str, Any] = {name: _SURROGATE.sub("\ufffd", getattr(error, name)) for name in names}
         anchored.append(_anchor(replace(error, **clean), output, exact))
     content = "\0".join([record.item, record.system, instruction, source, output, repr(tuple(anchored))])
     return AnalysisExample(
@@ -129,18 +132,6 @@ def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, e
         output=output,
         errors=tuple(anchored),
     )
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def _make_encodable(text: str) -> str:
-    """The text with replacement characters for lone surrogates, which no file can hold; of the same length."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", text)
-    return text
 
 
 def _anchor(error: Error, output: str, exact: bool) -> Error:

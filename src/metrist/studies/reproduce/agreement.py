@@ -21,7 +21,7 @@ from metrist.metrics import registry
 from metrist.metrics.agreement import BEST_LEXICAL, AgreementFigure, DatasetAgreement, load_agreements
 from metrist.metrics.trained.quality import Mixture, Quality
 from metrist.report.cells import Marked
-from metrist.report.tables import Column, Count, Estimate, Number, Table
+from metrist.report.tables import Count, Estimate, Number, Table, name_columns
 from metrist.stats import Codes, Floats, Mask
 from metrist.studies.reproduce.figures import DataFolder, list_outputs
 from metrist.studies.reproduce.published import NO_DATA, ComputedTable, References, read_table_file, read_texts
@@ -91,12 +91,14 @@ class AgreementTable(ComputedTable):
 
     @property
     def table(self) -> Table:
-        text = [Column(name) for name in ("task", "data", "aspect", "measure")]
-        numbers = [Column(name, "right") for name in ("n", *self.columns)]
         rows = [cells for row in self.rows for cells in self._format_row(row)]
         nothing = ["", NO_DATA, Count(0), *(Number(math.nan) for _ in self.columns)]
         rows += [[rated.task, rated.name, *nothing] for rated in self.missing]
-        return Table(columns=(*text, *numbers), rows=rows, notes=self.notes)
+        return Table(
+            columns=name_columns("task", "data", "aspect", "measure", right=("n", *self.columns)),
+            rows=rows,
+            notes=self.notes,
+        )
 
     def _format_row(self, row: DatasetAgreement) -> Iterator[list[Any]]:
         name = row.name if row.judged else f"{row.name} (not judged)"
@@ -203,7 +205,7 @@ class _Columns:
 
 
 def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) -> _Columns:
-    references: References = "all" if folder.has_references(rated.data) else "source"
+    references: References = "all" if folder.has_field(rated.data, "references") else "source"
     values: dict[str, Floats] = {}
     trained = []
     for entry in content["computed"]["metrics"]:

@@ -76,9 +76,6 @@ class DataFolder:
     def has(self, data: str) -> bool:
         return self.path(data).is_file()
 
-    def has_references(self, data: str) -> bool:
-        return self.has_field(data, "references")
-
     def has_field(self, data: str, need: Need, references: References = "all") -> bool:
         """Return whether any record has what a metric needs; `references` as for a block."""
         return any(not record.lacks(need) for record in self._read_records(data, references, "whole"))
@@ -125,7 +122,12 @@ class DataFolder:
                 results = nothing.results
             values = results.scores[results.metrics[0].label].values.tolist()
             stored.update(zip(zip(results.items, results.systems, strict=True), values, strict=True))
-            self.save_scores(data, metric, references, stored)
+            if (path := self._score_file(data, metric, references)) is not None:
+                rows = [[*key, None if math.isnan(value) else value] for key, value in stored.items()]
+                content = {"signature": build(metric).signature, "references": references, "scores": rows}
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(path) as file:
+                    json.dump(content, file)
         selected = {(record.item, record.system) for record in records}
         return np.array([stored[key] if key in selected else np.nan for key in list_outputs(self.judged(data))])
 
@@ -142,19 +144,6 @@ class DataFolder:
             return {}
         rows = json.loads(path.read_text(encoding="utf-8"))["scores"]
         return {(item, system): math.nan if value is None else value for item, system, value in rows}
-
-    def save_scores(
-        self, data: str, metric: str, references: References, scores: Mapping[tuple[str, str], float]
-    ) -> None:
-        """Store all scores of a metric, if there is a folder for them."""
-        path = self._score_file(data, metric, references)
-        if path is None:
-            return
-        rows = [[*key, None if math.isnan(value) else value] for key, value in scores.items()]
-        content = {"signature": build(metric).signature, "references": references, "scores": rows}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            json.dump(content, file)
 
     def _score_file(self, data: str, metric: str, references: References) -> Path | None:
         if self._scores is None:

@@ -198,10 +198,8 @@ SAME = 0.005
 EXPLAINED_ABOVE = 0.03
 
 _COLUMNS = (
-    *(Column(name) for name in ("metric", "data", "aspect", "measure")),
-    *(Column(name, "right") for name in ("n", "paper", "ours", "difference")),
-    Column("computed as"),
-    Column("note"),
+    *name_columns("metric", "data", "aspect", "measure", right=("n", "paper", "ours", "difference")),
+    *name_columns("computed as", "note"),
 )
 _REFERENCES = {
     "all": "",
@@ -274,8 +272,7 @@ _WMT23_SAME = 0.0001
 _WMT23_DECIMALS = 4
 _WMT23_COLUMNS = (
     Column("rank", "right"),
-    Column("metric"),
-    *(Column(name, "right") for name in ("acc_eq", "ε", "chance", "all ties", "n", "mt-metrics-eval", "difference")),
+    *name_columns("metric", right=("acc_eq", "ε", "chance", "all ties", "n", "mt-metrics-eval", "difference")),
 )
 
 

@@ -17,7 +17,7 @@ from metrist.io import read_records
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.report.cells import NOT_AVAILABLE
-from metrist.report.tables import Column, Count, Estimate, Number, Share, Table
+from metrist.report.tables import Column, Count, Estimate, Number, Share, Table, name_columns
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, compare_metrics, reproduce_block
 from metrist.studies.reproduce.published import (
     NO_DATA,
@@ -58,10 +58,9 @@ class LikelihoodTable(ComputedTable):
 
     @property
     def table(self) -> Table:
-        text = [Column(name) for name in ("data", "aspect", "measure")]
-        numbers = [Column(name, "right") for name in ("n", *self.peers, "ours")]
+        columns = name_columns("data", "aspect", "measure", right=("n", *self.peers, "ours"))
         rows = [self._format_row(figure, printed) for figure, printed in self.figures]
-        return Table(columns=(*text, *numbers, Column("computed as")), rows=rows, notes=self.notes)
+        return Table(columns=(*columns, Column("computed as")), rows=rows, notes=self.notes)
 
     def _format_row(self, figure: ReproducedFigure, printed: Sequence[float]) -> list[Any]:
         return [
@@ -139,9 +138,9 @@ class PreferenceTable(ComputedTable):
 
     @property
     def table(self) -> Table:
-        text = [Column(name) for name in ("data", "aspect", "measure", "criterion")]
-        numbers = [Column(name, "right") for name in ("n", OWN, OVERALL, *self.others, "chance")]
-        return Table(columns=(*text, *numbers), rows=[self._format_row(row) for row in self.rows], notes=self.notes)
+        numbers = ("n", OWN, OVERALL, *self.others, "chance")
+        columns = name_columns("data", "aspect", "measure", "criterion", right=numbers)
+        return Table(columns=columns, rows=[self._format_row(row) for row in self.rows], notes=self.notes)
 
     def _format_row(self, row: PreferenceRow) -> list[Any]:
         cells = [row.cells.get(name, Number(math.nan)) for name in (OWN, OVERALL, *self.others)]
@@ -211,7 +210,7 @@ def _compute_rows(
         scores = {
             label: folder.values(data, PublishedBlock(label=label, metric=metric, measures=(), printed={}))
             for label, metric in {**preference, **others}.items()
-            if "references" not in build(metric).needs or folder.has_references(data)
+            if "references" not in build(metric).needs or folder.has_field(data, "references")
         }
         agreements = compare_metrics(
             folder.judged(data),
@@ -274,7 +273,6 @@ class StressTable(ComputedTable):
 
     @property
     def table(self) -> Table:
-        text = [Column("texts"), Column("test"), Column("items", "right")]
         rows: list[list[Any]] = []
         for label, report in self.reports.items():
             if report is None:
@@ -287,7 +285,7 @@ class StressTable(ComputedTable):
                 items = max(test.items for test in tests.values())
                 cells = [_format_test(tests[metric]) if metric in tests else NOT_AVAILABLE for metric in self.metrics]
                 rows.append([label, name, Count(items), *cells])
-        columns = (*text, *(Column(metric) for metric in self.metrics))
+        columns = (*name_columns("texts", "test", right=("items",)), *name_columns(*self.metrics))
         return Table(columns=columns, rows=rows, notes=self.notes)
 
 
