@@ -40,7 +40,20 @@ class Grams:
     def from_texts(cls, texts: Sequence[str]) -> Grams:
         grams = _hash_grams(texts)
         sizes = np.array([len(hashes) for hashes in grams], dtype=np.int64)
-        common, owners, counts = _select_common(grams, sizes)
+        flat = np.concatenate([*grams, np.empty(0, dtype=np.uint64)])
+        in_order = np.sort(flat)
+        repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
+        # Most grams occur in one text only; a table of their last bits spares most of them the search.
+        marked = np.zeros(1 << _TABLE_BITS, dtype=bool)
+        marked[repeated & _TABLE_MASK] = True
+        likely = np.flatnonzero(marked[flat & _TABLE_MASK])
+        positions = np.searchsorted(repeated, flat[likely])
+        matches = np.zeros(0, dtype=bool)
+        if len(repeated):
+            matches = repeated[np.minimum(positions, len(repeated) - 1)] == flat[likely]
+        common = flat[likely[matches]]
+        owners = np.repeat(np.arange(len(grams)), sizes)[likely[matches]]
+        counts = np.bincount(positions[matches], minlength=len(repeated))[positions[matches]]
         order = np.lexsort((common, counts, owners))
         common, owners = common[order], owners[order]
         common_sizes = np.bincount(owners, minlength=len(texts))
@@ -73,26 +86,6 @@ def _hash_grams(texts: Sequence[str]) -> list[NDArray[np.uint64]]:
             hashes ^= hashes >> np.uint64(32)
         grams.append(np.unique(hashes))
     return grams
-
-
-def _select_common(
-    grams: list[NDArray[np.uint64]], sizes: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the grams that more than one text has, with the text and the number of texts of each."""
-    flat = np.concatenate([*grams, np.empty(0, dtype=np.uint64)])
-    in_order = np.sort(flat)
-    repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
-    # Most grams occur in one text only; a table of their last bits spares most of them the search.
-    marked = np.zeros(1 << _TABLE_BITS, dtype=bool)
-    marked[repeated & _TABLE_MASK] = True
-    likely = np.flatnonzero(marked[flat & _TABLE_MASK])
-    positions = np.searchsorted(repeated, flat[likely])
-    matches = (
-        repeated[np.minimum(positions, len(repeated) - 1)] == flat[likely] if len(repeated) else np.zeros(0, dtype=bool)
-    )
-    owners = np.repeat(np.arange(len(grams)), sizes)[likely[matches]]
-    counts = np.bincount(positions[matches], minlength=len(repeated))
-    return flat[likely[matches]], owners, counts[positions[matches]]
 
 
 def _concatenate_ranges(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:

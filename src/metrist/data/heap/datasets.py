@@ -350,22 +350,17 @@ def _pair_written_endings(rows: list[PublishedRow], codes: Collection[str]) -> I
             story = row.text("premise") + row.text("counterfactual")
             question = HeapQuestion(code=code, context=(story,), item=row.text("story_id"))
             original = HeapAnswer(text=row.text("original_ending"))
-            for ending in _read_endings(row):
+            field = "edited_ending" if row.has("edited_ending") else "edited_endings"
+            if not row.has(field):
+                raise row.error(
+                    "has neither 'edited_ending' nor 'edited_endings': this file of stories has no rewritten endings"
+                )
+            endings = [row]
+            if field == "edited_endings":
+                endings = [PublishedRow(row.location, {field: sentences}) for sentences in row.elements(field)]
+            for ending in [" ".join(own.texts(field)) for own in endings]:
                 if ending != original.text:
                     yield question.pair(HeapAnswer(text=ending), original)
-
-
-def _read_endings(row: PublishedRow) -> list[str]:
-    if row.has("edited_ending"):
-        return [" ".join(row.texts("edited_ending"))]
-    if not row.has("edited_endings"):
-        raise row.error(
-            "has neither 'edited_ending' nor 'edited_endings': this file of stories has no rewritten endings"
-        )
-    endings = [
-        PublishedRow(row.location, {"edited_endings": sentences}) for sentences in row.elements("edited_endings")
-    ]
-    return [" ".join(ending.texts("edited_endings")) for ending in endings]
 
 
 # TuringAdvice: advice from Reddit and from systems, compared for helpfulness.

@@ -82,12 +82,26 @@ def _compute_interval(
     criteria: Mapping[str, Sequence[CriterionScores]], draws: int, value: float
 ) -> tuple[float, float]:
     """Resample contexts, and answers without one. A pair of two such answers counts as often as both are drawn."""
-    groups, counts = _count_right(criteria)
-    units = sorted({unit for group in groups for unit in group if unit != _ALWAYS})
+    # What is drawn together with each pair: its context, or else its two answers.
+    groups: dict[str, list[tuple[_Unit, _Unit]]] = {}
+    for name, (scores, *_) in criteria.items():
+        groups[name] = [
+            (("answer", good), ("answer", bad)) if context == NO_CONTEXT else (("context", context), _ALWAYS)
+            for context, good, bad in zip(scores.context, scores.good_answer, scores.bad_answer, strict=True)
+        ]
+    rows = {group: row for row, group in enumerate(sorted({group for own in groups.values() for group in own}))}
+    # The number of right pairs and of all pairs of each criterion, over all seeds. The numbers are whole, so their sums
+    # are exact in any order.
+    counts = np.zeros((len(rows), 2 * len(criteria)))
+    for column, (name, seeds) in enumerate(criteria.items()):
+        own = [rows[group] for group in groups[name]]
+        np.add.at(counts[:, 2 * column], own, np.sum([scores.right for scores in seeds], axis=0))
+        np.add.at(counts[:, 2 * column + 1], own, float(len(seeds)))
+    units = sorted({unit for group in rows for unit in group if unit != _ALWAYS})
     columns = {unit: column for column, unit in enumerate([*units, _ALWAYS])}
-    first, second = np.array([[columns[unit] for unit in group] for group in groups]).T
+    first, second = np.array([[columns[unit] for unit in group] for group in rows]).T
     means = []
-    for drawn in resample_counts(len(units), draws, np.random.default_rng(0), max(1, _CHUNK // len(groups))):
+    for drawn in resample_counts(len(units), draws, np.random.default_rng(0), max(1, _CHUNK // len(rows))):
         weights = np.column_stack([drawn, np.ones(len(drawn))])
         sums = (weights[:, first] * weights[:, second]) @ counts
         right, count = sums[:, 0::2], sums[:, 1::2]
@@ -96,27 +110,6 @@ def _compute_interval(
         shares = np.where(used, right / np.where(used, count, 1.0), 0.0)
         means.append(shares.sum(axis=1) / np.where(used.any(axis=1), used.sum(axis=1), np.nan))
     return interval(np.concatenate(means), _CONFIDENCE, len(units), value)
-
-
-def _count_right(
-    criteria: Mapping[str, Sequence[CriterionScores]],
-) -> tuple[list[tuple[_Unit, _Unit]], Floats]:
-    """Return what is drawn together (a pair's context, or else its two answers), and a row for each: the number of
-    right pairs and of all pairs of each criterion, over all seeds. The numbers are whole, so their sums are exact in
-    any order."""
-    groups: dict[str, list[tuple[_Unit, _Unit]]] = {}
-    for name, (scores, *_) in criteria.items():
-        groups[name] = [
-            (("answer", good), ("answer", bad)) if context == NO_CONTEXT else (("context", context), _ALWAYS)
-            for context, good, bad in zip(scores.context, scores.good_answer, scores.bad_answer, strict=True)
-        ]
-    rows = {group: row for row, group in enumerate(sorted({group for own in groups.values() for group in own}))}
-    counts = np.zeros((len(rows), 2 * len(criteria)))
-    for column, (name, seeds) in enumerate(criteria.items()):
-        own = [rows[group] for group in groups[name]]
-        np.add.at(counts[:, 2 * column], own, np.sum([scores.right for scores in seeds], axis=0))
-        np.add.at(counts[:, 2 * column + 1], own, float(len(seeds)))
-    return list(rows), counts
 
 
 #: How many unfinished trainings are listed by name.

@@ -52,7 +52,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metrist.errors import RunError, check_known
+from metrist.metrics.agreement import DatasetAgreement
 from metrist.metrics.registry import build
+from metrist.report.tables import Table
 
 References = Literal["all", "first", "source", "gold"]
 Lines = Literal["whole", "sentences"]
@@ -87,27 +89,29 @@ class PublishedBlock:
     missing: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ComputedTable:
-    """The texts of a table that has a form of its own."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedTable:
+    """The part of a paper's table that can be computed from the data sets, and the models of `ModelNames`."""
 
     title: str
     caption: str
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedTable(ComputedTable):
-    """The part of a paper's table that can be computed from the data sets, and the models of `ModelNames`."""
-
     decimals: int
     scale: float
     blocks: tuple[PublishedBlock, ...]
 
 
-def read_texts(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a `ComputedTable` from its file."""
-    return {"title": content["title"], "caption": content["caption"].strip(), "notes": tuple(content.get("notes", ()))}
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PageSection:
+    """One computed table. `caption` says how it is computed, `summary` how many figures agree."""
+
+    name: str
+    title: str
+    caption: str
+    summary: str
+    table: Table
+    #: The figures of the shipped metrics, in the table of them.
+    agreements: tuple[DatasetAgreement, ...] = ()
 
 
 def list_tables() -> list[str]:
@@ -136,21 +140,23 @@ def read_table_file(name: str) -> dict[str, Any]:
 def read_published_table(name: str) -> PublishedTable:
     content = read_table_file(name)
     shared = {key: value for key, value in content.items() if key in _SHARED_KEYS}
+    blocks = []
+    for block in content["blocks"]:
+        settings = {**shared, **block}
+        printed = {
+            data: {aspect: value if isinstance(value, list) else [value] for aspect, value in aspects.items()}
+            for data, aspects in settings.pop("printed").items()
+        }
+        settings = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
+        blocks.append(PublishedBlock(printed=printed, **settings))
     return PublishedTable(
-        **read_texts(content),
+        title=content["title"],
+        caption=content["caption"].strip(),
+        notes=tuple(content.get("notes", ())),
         decimals=content["decimals"],
         scale=content.get("scale", 1.0),
-        blocks=tuple(_parse_block({**shared, **block}) for block in content["blocks"]),
+        blocks=tuple(blocks),
     )
-
-
-def _parse_block(block: dict[str, Any]) -> PublishedBlock:
-    printed = {
-        data: {aspect: value if isinstance(value, list) else [value] for aspect, value in aspects.items()}
-        for data, aspects in block.pop("printed").items()
-    }
-    settings: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in block.items()}
-    return PublishedBlock(printed=printed, **settings)
 
 
 def _folder() -> Any:

@@ -519,7 +519,7 @@ def _find_scale(study: ReliabilityStudy, metric: str) -> tuple[float, float, str
 def _choose_pair(study: ReliabilityStudy, language: str, length: str) -> list[str]:
     """The best judge and the best other metric, by their mean over these tasks."""
     means = {
-        metric: mean_of_known(np.array([cell.accuracy.value for cell in cells])).item()
+        metric: _mean(cell.accuracy.value for cell in cells)
         for metric in study.metrics
         if (cells := study.select(metric, language, length))
     }

