@@ -242,14 +242,9 @@ class _TextGraph:
             text: {name: count / occurrences[name] for name, count in own.items()} for text, own in counts.items()
         }
 
-    def nearness(self, text: int, members: Collection[int]) -> float:
-        """Return the share of the text's neighbours, over all its units, that are members."""
-        neighbours = [other for unit in self.units[text] for other in self.texts[unit] if other != text]
-        return sum(other in members for other in neighbours) / len(neighbours) if neighbours else 0.0
-
     def neighbours(self, text: int) -> list[int]:
-        """Return the texts that occur together with this one."""
-        return sorted({other for unit in self.units[text] for other in self.texts[unit]} - {text})
+        """Return the texts that occur together with this one, once for each unit."""
+        return [other for unit in self.units[text] for other in self.texts[unit] if other != text]
 
 
 def _grow_side(
@@ -278,8 +273,10 @@ def _grow_side(
             continue
         members.add(text)
         weights.update(graph.weights[text])
-        for other in filter(is_free, graph.neighbours(text)):
-            entry = (-graph.nearness(other, members), other)
+        for other in filter(is_free, sorted(set(graph.neighbours(text)))):
+            near = graph.neighbours(other)
+            # Its nearness: the share of its own neighbours, over all its units, that are members.
+            entry = (-sum(neighbour in members for neighbour in near) / len(near), other)
             for name in graph.weights[other]:
                 heapq.heappush(queues.setdefault(name, []), entry)
     return members

@@ -45,23 +45,19 @@ def change_agreement(sentence: SentenceEditor) -> Edit | None:
     """Give a verb the form that does not agree with its subject."""
     lexicon = sentence.lexicon
     swap = {word: other for pair in map_pairs("agreement").items() for word, other in (pair, pair[::-1])}
-    places = []
+    forms: dict[int, str] = {}
     for at in sentence.free:
         word, before = sentence[at], sentence[at - 1]
         if word in swap:
-            fits = not (word in ("have", "do") and (before in list_words("modals") or before in ("not", "")))
+            if not (word in ("have", "do") and (before in list_words("modals") or before in ("not", ""))):
+                forms[at] = swap[word]
         elif at and word in lexicon.thirds:
             follows_name = at > 1 and sentence.get(at - 1)[:1].isupper()
-            fits = before in ("he", "she", "it", "who", "which") or follows_name
-        else:
-            fits = word in lexicon.verbs and before in ("they", "we", "you", "i", "people")
-        if fits:
-            places.append(at)
-    place = sentence.pick(places)
-    if place is None:
-        return None
-    word = sentence[place]
-    return sentence.change(place, swap.get(word) or lexicon.thirds.get(word) or lexicon.verbs[word][1])
+            if before in ("he", "she", "it", "who", "which") or follows_name:
+                forms[at] = lexicon.thirds[word]
+        elif word in lexicon.verbs and before in ("they", "we", "you", "i", "people"):
+            forms[at] = lexicon.verbs[word][1]
+    return sentence.change_any(forms)
 
 
 def change_verb_form(sentence: SentenceEditor) -> Edit | None:
@@ -140,23 +136,21 @@ def change_number(sentence: SentenceEditor) -> Edit | None:
     if not other_number:
         masses = [at for at in sentence.free if sentence[at] in list_words("mass_nouns")]
         other_number = {place: sentence[place] + ("es" if sentence[place].endswith("s") else "s") for place in masses}
-    place = sentence.pick(other_number)
-    return None if place is None else sentence.change(place, other_number[place])
+    return sentence.change_any(other_number)
 
 
 def change_adverb(sentence: SentenceEditor) -> Edit | None:
     """An adjective for an adverb, or the other way round."""
     lexicon = sentence.lexicon
-    places = []
+    others: dict[int, str] = {}
     for at in sentence.free:
         word, before, after = sentence[at], sentence[at - 1], sentence[at + 1]
-        is_adjective = word in lexicon.adverbs and before in list_words("determiners") and after in lexicon.plurals
-        if at > 0 if word in lexicon.adjectives else is_adjective:
-            places.append(at)
-    place = sentence.pick(places)
-    if place is None:
-        return None
-    return sentence.change(place, lexicon.adjectives.get(sentence[place]) or lexicon.adverbs[sentence[place]])
+        if word in lexicon.adjectives:
+            if at > 0:
+                others[at] = lexicon.adjectives[word]
+        elif word in lexicon.adverbs and before in list_words("determiners") and after in lexicon.plurals:
+            others[at] = lexicon.adverbs[word]
+    return sentence.change_any(others)
 
 
 def change_pronoun(sentence: SentenceEditor) -> Edit | None:
@@ -164,22 +158,18 @@ def change_pronoun(sentence: SentenceEditor) -> Edit | None:
     lexicon = sentence.lexicon
     subjects, objects = map_pairs("subjects"), map_pairs("objects")
     owners = {"his": "him", "their": "them", "her": "she"}
-    places = []
+    others: dict[int, str] = {}
     for at in sentence.free:
         word, after = sentence[at], sentence[at + 1]
         if word in subjects:
-            fits = after in list_words("auxiliaries") or after in lexicon.verbs or after.endswith("ed")
+            if after in list_words("auxiliaries") or after in lexicon.verbs or after.endswith("ed"):
+                others[at] = subjects[word]
         elif word in objects:
-            fits = at > 0
-        else:
-            fits = word in owners and after in lexicon.plurals
-        if fits:
-            places.append(at)
-    place = sentence.pick(places)
-    if place is None:
-        return None
-    word = sentence[place]
-    return sentence.change(place, subjects.get(word) or objects.get(word) or owners[word])
+            if at > 0:
+                others[at] = objects[word]
+        elif word in owners and after in lexicon.plurals:
+            others[at] = owners[word]
+    return sentence.change_any(others)
 
 
 def misspell(sentence: SentenceEditor) -> Edit | None:
@@ -244,8 +234,7 @@ def change_article(sentence: SentenceEditor) -> Edit | None:
         if draw < 0.5:
             place = sentence.pick(at for at in articles if 0 < at < len(sentence) - 1)
             return None if place is None else sentence.drop(place)
-        place = sentence.pick(articles)
-        return None if place is None else sentence.change(place, "an" if sentence[place] == "a" else "a")
+        return sentence.change_any({at: "an" if sentence[at] == "a" else "a" for at in articles})
     owned = ("his", "her", "their", "it", "they", "he", "she", "this", "each", "every", "my", "our")
     places = []
     for at in sentence.free:
@@ -281,9 +270,9 @@ def add_preposition(sentence: SentenceEditor) -> Edit | None:
         if sentence[at] in objects and after_content:
             places.append(at)
     place = sentence.pick(places)
-    return (
-        None if place is None else sentence.insert(place, f"{sentence.rng.choice(sorted(list_words('prepositions')))} ")
-    )
+    if place is None:
+        return None
+    return sentence.insert(place, f"{sentence.rng.choice(sorted(list_words('prepositions')))} ")
 
 
 def double_negative(sentence: SentenceEditor) -> Edit | None:
@@ -292,9 +281,9 @@ def double_negative(sentence: SentenceEditor) -> Edit | None:
     first = next((at for at in range(len(sentence)) if sentence[at] in negative), None)
     if first is not None:
         after = {"any": "no", "a": "no", "an": "no", "anything": "nothing", "anyone": "no one", "ever": "never"}
-        at = sentence.pick(at for at in sentence.free if at > first and sentence[at] in after)
-        if at is not None:
-            return sentence.change(at, after[sentence[at]])
+        places = [at for at in sentence.free if at > first and sentence[at] in after]
+        if places:
+            return sentence.change_any({at: after[sentence[at]] for at in places})
     verbs = ("did", "does", "do", "could", "would", "should")
     at = sentence.pick(at for at in sentence.free if sentence[at] in verbs and sentence[at + 1] == "not")
     return None if at is None else sentence.change(at + 1, sentence.rng.choice(("no", "not not", "of")))
@@ -305,8 +294,8 @@ def change_punctuation(sentence: SentenceEditor) -> Edit | None:
     draw = sentence.rng.random()
     if draw < 0.5:
         shortened = re.compile(r"[A-Za-z]+['’](?:s|t|re|ve|ll|m|d)")
-        at = sentence.pick(at for at in sentence.free if shortened.fullmatch(sentence.get(at)))
-        return None if at is None else sentence.change(at, re.sub("['’]", "", sentence.get(at)))
+        places = [at for at in sentence.free if shortened.fullmatch(sentence.get(at))]
+        return sentence.change_any({at: re.sub("['’]", "", sentence.get(at)) for at in places})
     inside = [at for at in sentence.free if at < len(sentence) - 1]
     if draw < 0.8:  # Between determiner and noun, or preposition and object.
         small = list_words("determiners") | list_words("prepositions")

@@ -173,6 +173,11 @@ class SentenceEditor:
         """Replace a word by another one that is written as large."""
         return self.edit(at, at + 1, match_case(new, self.get(at)))
 
+    def change_any(self, words: Mapping[int, str]) -> Edit | None:
+        """Change one of these words, drawn by chance, into the one that is given for it."""
+        at = self.pick(words)
+        return None if at is None else self.change(at, words[at])
+
     def drop(self, at: int) -> Edit | None:
         """Leave a word out with the space after it."""
         return self._edit_span(self.tokens[at].start(), self.tokens[at + 1].start(), "")
