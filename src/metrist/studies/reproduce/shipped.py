@@ -140,13 +140,14 @@ def make_preference_table(folder: DataFolder, model: str = MODEL) -> PreferenceT
         if compared:
             above = sum(row.cells[OWN].value > row.cells[name].value for row in compared)
             counts.append(f"{name} in {above} of {len(compared)}")
+    summary = f"Of {len(computed)} aspects, preference is above {', '.join(counts)}."
+    if not computed:
+        summary = "The data is missing."
     return PreferenceTable(
         name=PREFERENCE_TABLE,
         title=content["title"],
         caption=content["caption"].strip(),
-        summary=f"Of {len(computed)} aspects, preference is above {', '.join(counts)}."
-        if computed
-        else "The data is missing.",
+        summary=summary,
         table=Table(
             columns=name_columns("data", "aspect", "measure", "criterion", right=("n", *labels, "chance")),
             rows=cells,
