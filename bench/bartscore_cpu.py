@@ -7,7 +7,6 @@ BPE trained on SummEval, because BART's own cannot be downloaded without a hub.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.document import machine, write_section
+from bench.document import machine, show_section
 from bench.texts import rows
 
 #: Sources with the outputs of all 16 systems, and sources with one output each.
@@ -44,9 +43,7 @@ class Row(NamedTuple):
 
 def main() -> None:
     text = report()
-    print(text)
-    if "--write" in sys.argv[1:]:
-        write_section("bench-bartscore-cpu", text)
+    show_section("bench-bartscore-cpu", text)
 
 
 def report() -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.document import machine, write_section
+from bench.document import machine, run_in_child, show_section
 from bench.texts import rows
 
 DOCUMENTS = 12
@@ -41,17 +40,12 @@ def main() -> None:
         print(json.dumps(measure_all()))
         return
     text = report()
-    print(text)
-    if "--write" in sys.argv[1:]:
-        write_section("bench-bertscore-cpu", text)
+    show_section("bench-bertscore-cpu", text)
 
 
 def report() -> str:
     """Measure in a child process, and return the table with a description of the setup."""
-    environment = {**os.environ, **dict.fromkeys(_THREADS, "1"), "METRIST_DEVICE": "cpu"}
-    command = [sys.executable, "-m", "bench.bertscore_cpu", "--measure"]
-    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    measured = json.loads(output.splitlines()[-1])
+    measured = run_in_child("bench.bertscore_cpu", "--measure", METRIST_DEVICE="cpu", **dict.fromkeys(_THREADS, "1"))
     peer, ours = measured["bert-score"], measured["metrist"]
     lines = [
         _describe_setup(measured["pairs"]),

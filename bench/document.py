@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "reference" / "benchmarks.md"
 
@@ -14,6 +19,20 @@ def machine() -> str:
 
     kernels = "compiled kernels" if have_compiled else "plain Python kernels"
     return f"{_processor()}, {platform.system()}, Python {platform.python_version()}, {kernels}"
+
+
+def run_in_child(module: str, *arguments: str, **environment: str) -> Any:
+    """Run a benchmark's module in a process of its own, and return the JSON of its last line."""
+    command = [sys.executable, "-m", module, *arguments]
+    output = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(output.stdout.splitlines()[-1])
+
+
+def show_section(name: str, report: str) -> None:
+    """Print a report; with `--write` on the command line, put it into the page of benchmarks."""
+    print(report)
+    if "--write" in sys.argv[1:]:
+        write_section(name, report)
 
 
 def write_section(name: str, report: str, page: Path = DOCUMENT) -> None:

@@ -20,7 +20,7 @@ from unittest import mock
 
 import numpy as np
 
-from bench.document import machine, write_section
+from bench.document import machine, show_section
 
 SIZES = {
     "gte-small": {"kind": "bert", "hidden": 384, "inner": 1536, "positions": 512},
@@ -55,9 +55,7 @@ def main() -> None:
     report = "\n\n".join(
         [describe_setup(), *(describe_model(name, Path(files[name]) if name in files else None) for name in SIZES)]
     )
-    print(report)
-    if "--write" in arguments:
-        write_section("bench-engines", report)
+    show_section("bench-engines", report)
 
 
 def describe_setup() -> str:

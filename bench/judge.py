@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.document import machine, write_section
+from bench.document import machine, run_in_child, show_section
 
 REQUESTS = 2000
 CONCURRENCY = 16
@@ -41,9 +41,7 @@ def main() -> None:
         print(json.dumps(measure_client(*sys.argv[2:])))
         return
     text = report()
-    print(text)
-    if "--write" in sys.argv[1:]:
-        write_section("bench-judge", text)
+    show_section("bench-judge", text)
 
 
 def report() -> str:
@@ -97,11 +95,9 @@ def start_server() -> Iterator[str]:
 
 
 def measure_in_process(name: str, url: str) -> tuple[float, float]:
-    command = [sys.executable, "-m", "bench.judge", "--measure", name, url]
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "METRIST_LLM_CONCURRENCY": str(CONCURRENCY), "METRIST_LLM_CACHE": folder}
-        output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    cpu, wall = json.loads(output.splitlines()[-1])
+        settings = {"METRIST_LLM_CONCURRENCY": str(CONCURRENCY), "METRIST_LLM_CACHE": folder}
+        cpu, wall = run_in_child("bench.judge", "--measure", name, url, **settings)
     return cpu, wall
 
 

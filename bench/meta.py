@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.document import DOCUMENT, machine, write_section
+from bench.document import DOCUMENT, machine, run_in_child, write_section
 from bench.meta_peers import calibrated_pair_by_pair, exchanged_one_by_one, kendall, kendall_peer
 from metrist.stats.estimation import bootstrap
 from metrist.stats.measures import measure
@@ -168,10 +167,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _in_child(number: int) -> dict[str, Any]:
-    environment = {**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")}
-    command = [sys.executable, "-m", "bench.meta", "--task", str(number)]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    row: dict[str, Any] = json.loads(done.stdout)
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    row: dict[str, Any] = run_in_child("bench.meta", "--task", str(number), **one_thread)
     print(f"{row['what']:75} {row['tool']:40} {row['seconds']:12.4f} s", file=sys.stderr)
     return row
 

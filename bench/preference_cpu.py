@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from bench.bertscore_cpu import find_model
-from bench.document import machine, write_section
+from bench.document import machine, run_in_child, show_section
 
 SHIPPED = "preference-small"
 OUTPUTS = 128
@@ -44,9 +43,7 @@ def main() -> None:
         trained = Path(arguments[0]) if arguments else build_random_model(Path(directory) / "trained")
         name = arguments[0] if arguments else "all-MiniLM-L6-v2 with a random head"
         text = report(name, trained, Path(directory) / "exported")
-    print(text)
-    if "--write" in sys.argv[1:]:
-        write_section("bench-preference-cpu", text)
+    show_section("bench-preference-cpu", text)
 
 
 def report(model: str, trained: Path, exported: Path) -> str:
@@ -80,10 +77,8 @@ def report(model: str, trained: Path, exported: Path) -> str:
 
 
 def measure_in_process(name: str, folder: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench.preference_cpu", "--measure", name, str(folder)]
-    environment = {**os.environ, "METRIST_DEVICE": "cpu", "TRANSFORMERS_VERBOSITY": "error"}
-    output = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    measured: dict[str, float] = json.loads(output.splitlines()[-1])
+    settings = {"METRIST_DEVICE": "cpu", "TRANSFORMERS_VERBOSITY": "error"}
+    measured: dict[str, float] = run_in_child("bench.preference_cpu", "--measure", name, str(folder), **settings)
     return measured
 
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.document import machine, write_section
+from bench.document import machine, show_section
 from bench.texts import rows
 
 WORKERS = 2
@@ -60,9 +60,7 @@ def main() -> None:
         lines += measure
     lines.append(measure_guard(20 if quick else GUARDS))
     report = "\n".join(lines)
-    print(report)
-    if "--write" in arguments:
-        write_section("bench-serve", report)
+    show_section("bench-serve", report)
 
 
 def describe_libraries() -> str:

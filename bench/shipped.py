@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from bench.document import machine, write_section
+from bench.document import machine, run_in_child, show_section
 from bench.texts import rows
 
 ROUNDS = 3
@@ -101,9 +100,7 @@ def main() -> None:
         print(json.dumps(measure(CASES[arguments[1]])))
         return
     report = describe()
-    print(report)
-    if "--write" in arguments:
-        write_section("bench-shipped", report)
+    show_section("bench-shipped", report)
 
 
 def describe() -> str:
@@ -137,9 +134,7 @@ def describe() -> str:
 
 
 def measure_in_process(name: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.shipped", "--measure", name]
-    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    measured: dict[str, Any] = json.loads(output.splitlines()[-1])
+    measured: dict[str, Any] = run_in_child("bench.shipped", "--measure", name)
     return measured
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from bench.document import machine, write_section
+from bench.document import machine, show_section
 
 RUNS = 9
 HEAVY = ("numpy", "pandas", "polars", "pyarrow", "rich", "sacrebleu", "scipy", "torch", "typer")
@@ -26,9 +26,7 @@ def main() -> None:
     report = "\n".join(
         [_describe_setup(), "", "| | CPU seconds, median | minimum | heavy modules loaded |", "|---|--:|--:|---|", rows]
     )
-    print(report)
-    if "--write" in sys.argv[1:]:
-        write_section("bench-start", report)
+    show_section("bench-start", report)
 
 
 def _describe_setup() -> str:

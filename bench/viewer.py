@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from bench.document import machine, write_section
+from bench.document import machine, show_section
 from bench.scale_texts import write_records
 from bench.texts import rows
 
@@ -71,9 +71,7 @@ def main() -> None:
         run = Path(arguments[arguments.index("--run") + 1]) if "--run" in arguments else make_run(folder)
         large = Path(arguments[arguments.index("--large") + 1]) if "--large" in arguments else make_large_run(folder)
         text = measure(run, large, folder / "cache", make_report(folder))
-    print(text)
-    if "--write" in arguments:
-        write_section("bench-viewer", text)
+    show_section("bench-viewer", text)
 
 
 def make_large_run(folder: Path) -> Path:

@@ -16,9 +16,8 @@ from metrist.data.pairs import GoodBad, write_good_bad
 from metrist.errors import SpecError
 from metrist.models.devices import Options
 from metrist.settings import split_commas
-from metrist.studies.heap.hyperparameters import BUDGET
 from metrist.studies.heap.jobs import SETUPS
-from metrist.studies.heap.study import Study
+from metrist.studies.heap.study import BUDGET, Study
 
 
 @pytest.fixture

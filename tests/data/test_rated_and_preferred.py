@@ -12,10 +12,9 @@ import pytest
 from judged_pairs import AIM, SOURCE, Row, build, write
 
 from error_codes import raises_code
-from metrist.data.build import Splitting, build_pairs
+from metrist.data.build import Splitting, build_pairs, share_above
 from metrist.data.judgments import read_judgments
 from metrist.data.leaks import leaks
-from metrist.data.pairing import share_above
 from metrist.data.pairs import Shape
 from metrist.data.rules import Aim, Rules
 from metrist.errors import InputError

@@ -275,7 +275,7 @@ def reproduce(
     if inputs or study != StudyOptions(metrics=study.metrics):
         raise SpecError("files and their options are for `--table reliability` alone", code="conflict")
     if dry_run:
-        from metrist.studies.reproduce.plan import plan_tables
+        from metrist.studies.reproduce.page import plan_tables
 
         print_table(plan_tables(tables or (), data, scores, models, study.metrics, limit), "text")
         return
@@ -299,8 +299,7 @@ def reproduce(
 
 
 def _study_reliability(inputs: list[str], options: StudyOptions, reading: ReadingOptions, out: Path | None) -> None:
-    from metrist.studies.reproduce.reliability import study_reliability
-    from metrist.studies.reproduce.reliability_figures import format_study, write_study
+    from metrist.studies.reproduce.reliability import format_study, study_reliability, write_study
 
     reading.check_system(inputs)
     settings = as_arguments(options)

@@ -99,7 +99,7 @@ def _expand_choices(source: RowSource) -> RowSource:
                 yield line, row
                 continue
             try:
-                rows: list[Any] = _rows_by_output(_parse_table_row(row) if type(row) is Cells else dict(row))
+                rows: list[Any] = _rows_by_output(row)
             except RowError as error:
                 rows = [error]
             for output_row in rows:
@@ -108,21 +108,26 @@ def _expand_choices(source: RowSource) -> RowSource:
     return replace(source, read=read)
 
 
-def _parse_table_row(cells: Cells) -> dict[str, Any]:
-    """Parse a table's row, in which `chosen` may be a position or a list of choices written as JSON."""
-    row = parse_cells(cells)
-    chosen = row.get(CHOSEN)
-    if isinstance(chosen, str) and (chosen.isdecimal() or chosen.lstrip().startswith("[")):
+def _rows_by_output(cells: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each output. In a table's row, `chosen` may be a position or a list of choices written as JSON."""
+    row = parse_cells(cells) if type(cells) is Cells else dict(cells)
+    written = row.get(CHOSEN) if type(cells) is Cells else None
+    if isinstance(written, str) and (written.isdecimal() or written.lstrip().startswith("[")):
         try:
-            row[CHOSEN] = json.loads(chosen)
+            row[CHOSEN] = json.loads(written)
         except ValueError as error:
             raise RowError(f"{CHOSEN!r} must hold JSON: {describe_json_error(error)}") from None
-    return row
-
-
-def _rows_by_output(row: dict[str, Any]) -> list[dict[str, Any]]:
     outputs = as_texts("outputs", row.pop("outputs"))
-    systems = _parse_systems(row.pop("systems", None), len(outputs))
+    names = row.pop("systems", None)
+    systems = [str(number) for number in range(1, len(outputs) + 1)]
+    if names is not None:
+        if not isinstance(names, list) or len(names) != len(outputs):
+            raise RowError(
+                f"'systems' must be a list of {len(outputs)} names, one for each output, got {format_value(names)}"
+            )
+        systems = [as_name("systems", name) for name in names]
+        if len(set(systems)) != len(outputs):
+            raise RowError(f"'systems' must name each system once, got {format_value(names)}")
     chosen = row.pop(CHOSEN)
     choices = chosen if isinstance(chosen, list) else [chosen]
     raters = row.get("raters")
@@ -138,17 +143,6 @@ def _rows_by_output(row: dict[str, Any]) -> list[dict[str, Any]]:
         {**row, "system": system, "output": output, "ratings": {CHOSEN: [int(vote == index) for vote in votes]}}
         for index, (system, output) in enumerate(zip(systems, outputs, strict=True))
     ]
-
-
-def _parse_systems(names: Any, count: int) -> list[str]:
-    if names is None:
-        return [str(number) for number in range(1, count + 1)]
-    if not isinstance(names, list) or len(names) != count:
-        raise RowError(f"'systems' must be a list of {count} names, one for each output, got {format_value(names)}")
-    systems = [as_name("systems", name) for name in names]
-    if len(set(systems)) != count:
-        raise RowError(f"'systems' must name each system once, got {format_value(names)}")
-    return systems
 
 
 def _parse_position(choice: Any, systems: list[str]) -> int:

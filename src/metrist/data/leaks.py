@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from metrist.data.pairs import SPLITS, GoodBad
 from metrist.data.settings import INSIDE, NEAR
 from metrist.data.text_overlap import SplitUnit, TextNumbers, find_contained_texts, find_near_duplicates
 from metrist.errors import InputError
+
+_Texts = Set[Hashable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,71 +44,58 @@ def leaks(pairs: Sequence[GoodBad], near: float = NEAR, inside: float = INSIDE) 
             f"there is no split to check: expected pairs in train and in dev or test, found {splits}",
             code="invalid_value",
         )
-    index = _TextIndex(pairs, near, inside)
+    numbers = TextNumbers()
+    #: The numbers of a context (of its texts, of the whole if it is short, and of the item) and of the answers.
+    groups: dict[tuple[str, str | None], list[tuple[_Texts, _Texts]]] = {}
+    training: set[Hashable] = set()
+    for pair in pairs:
+        context: _Texts = numbers.of_texts(pair.contexts) | numbers.keys(SplitUnit.from_pair(pair))
+        answers: _Texts = numbers.of_texts(pair.answers)
+        groups.setdefault((pair.criterion, pair.split), []).append((context, answers))
+        if pair.split == "train":
+            training |= context | answers
+    neighbours = {
+        "near": _list_neighbours(find_near_duplicates(numbers.texts, near).tolist()),
+        "part": _list_neighbours(find_contained_texts(numbers.texts, inside).tolist()),
+    }
     rows = []
     for criterion in dict.fromkeys(pair.criterion for pair in pairs):
-        criterion_pairs = [pair for pair in pairs if pair.criterion == criterion]
-        rows += [row for side in SPLITS[1:] if (row := index.count_leaks(criterion, side, criterion_pairs))]
+        learned = groups.get((criterion, "train"), [])
+        contexts = set[Hashable]().union(*(context for context, _ in learned))
+        answers = set[Hashable]().union(*(answers for _, answers in learned))
+        either = contexts | answers
+        for side in SPLITS[1:]:
+            if not (judged := groups.get((criterion, side), [])):
+                continue
+            context_matches = [_match(context, contexts, neighbours) for context, _ in judged]
+            answer_matches = [_match(own, answers, neighbours) for _, own in judged]
+            every = [context | own for context, own in judged]
+            rows.append(
+                Leak(
+                    criterion=criterion,
+                    split=side,
+                    pairs=len(judged),
+                    same_context=context_matches.count("same"),
+                    near_context=context_matches.count("near"),
+                    part_context=context_matches.count("part"),
+                    same_answer=answer_matches.count("same"),
+                    near_answer=answer_matches.count("near"),
+                    part_answer=answer_matches.count("part"),
+                    any_text=sum(_match(own, either, neighbours) != "" for own in every),
+                    elsewhere=sum(_match(own, training, neighbours) != "" for own in every),
+                )
+            )
     return rows
 
 
-class _TextIndex:
-    """All texts by number, with their near-duplicates and with the texts that they contain or lie inside."""
-
-    def __init__(self, pairs: Sequence[GoodBad], near: float, inside: float) -> None:
-        self._numbers = TextNumbers()
-        for pair in pairs:
-            self._numbers.of_texts((*pair.contexts, *pair.answers))
-        self._near = _list_neighbours(find_near_duplicates(self._numbers.texts, near).tolist())
-        self._parts = _list_neighbours(find_contained_texts(self._numbers.texts, inside).tolist())
-        contexts, answers = self._collect(pair for pair in pairs if pair.split == "train")
-        self._training = contexts | answers
-
-    def count_leaks(self, criterion: str, side: str, pairs: Sequence[GoodBad]) -> Leak | None:
-        """Count the leaks on one side; `pairs` are those of the criterion. None if the side is empty."""
-        side_pairs = [pair for pair in pairs if pair.split == side]
-        if not side_pairs:
-            return None
-        contexts, answers = self._collect(pair for pair in pairs if pair.split == "train")
-        context_matches = [self._match(self._contexts(pair), contexts) for pair in side_pairs]
-        answer_matches = [self._match(self._numbers.of_texts(pair.answers), answers) for pair in side_pairs]
-        return Leak(
-            criterion=criterion,
-            split=side,
-            pairs=len(side_pairs),
-            same_context=context_matches.count("same"),
-            near_context=context_matches.count("near"),
-            part_context=context_matches.count("part"),
-            same_answer=answer_matches.count("same"),
-            near_answer=answer_matches.count("near"),
-            part_answer=answer_matches.count("part"),
-            any_text=self._count_matching(side_pairs, contexts | answers),
-            elsewhere=self._count_matching(side_pairs, self._training),
-        )
-
-    def _contexts(self, pair: GoodBad) -> frozenset[Hashable]:
-        """Return the numbers of the context's texts, the whole context if it is short, and the item."""
-        return self._numbers.of_texts(pair.contexts) | self._numbers.keys(SplitUnit.from_pair(pair))
-
-    def _collect(self, pairs: Iterable[GoodBad]) -> tuple[set[Hashable], set[Hashable]]:
-        contexts: set[Hashable] = set()
-        answers: set[Hashable] = set()
-        for pair in pairs:
-            contexts |= self._contexts(pair)
-            answers |= self._numbers.of_texts(pair.answers)
-        return contexts, answers
-
-    def _count_matching(self, pairs: Sequence[GoodBad], training: set[Hashable]) -> int:
-        texts = (self._contexts(pair) | self._numbers.of_texts(pair.answers) for pair in pairs)
-        return sum(self._match(pair_texts, training) != "" for pair_texts in texts)
-
-    def _match(self, texts: frozenset[Hashable], training: set[Hashable]) -> str:
-        """Return the closest match of any of the texts: "same", "near", "part" (either way), or ""."""
-        if not texts.isdisjoint(training):
-            return "same"
-        if any(not self._near.get(text, set()).isdisjoint(training) for text in texts):
-            return "near"
-        return "part" if any(not self._parts.get(text, set()).isdisjoint(training) for text in texts) else ""
+def _match(texts: _Texts, training: _Texts, neighbours: Mapping[str, Mapping[Hashable, set[int]]]) -> str:
+    """Return the closest match of any of the texts: "same", "near", "part" (either way), or ""."""
+    if not texts.isdisjoint(training):
+        return "same"
+    for how, alike in neighbours.items():
+        if any(not alike.get(text, set()).isdisjoint(training) for text in texts):
+            return how
+    return ""
 
 
 def _list_neighbours(couples: Iterable[Sequence[int]]) -> dict[Hashable, set[int]]:

@@ -69,20 +69,18 @@ class Shape:
 
     def lay_out(self, record: Record) -> Fields | None:
         """Return the record's fields, or None if a context field has no text."""
-        context = tuple((self._label(name), text) for name in self.context if (text := _context_text(record, name)))
-        return (*context, (self._label("output"), record.output)) if len(context) == len(self.context) else None
-
-    def _label(self, name: str) -> str:
-        return self.labels.get(name, _DEFAULT_LABELS.get(name, name))
-
-
-def _context_text(record: Record, name: str) -> str | None:
-    if name == "references":
-        return record.references[0] if record.references else None
-    if name in CONTEXT_FIELDS:
-        return getattr(record, name) or None
-    value = record.extra.get(name)
-    return value if isinstance(value, str) and value else None
+        fields = []
+        for name in self.context:
+            if name == "references":
+                text = record.references[0] if record.references else None
+            elif name in CONTEXT_FIELDS:
+                text = getattr(record, name)
+            else:
+                text = record.extra.get(name)
+            if not isinstance(text, str) or not text:
+                return None
+            fields.append((self.labels.get(name, _DEFAULT_LABELS.get(name, name)), text))
+        return (*fields, (self.labels.get("output", "output"), record.output))
 
 
 # Files of pairs: one JSON object a line, with the labelled fields of the good answer and of the bad one.
@@ -112,20 +110,19 @@ def write_good_bad(path: str | os.PathLike[str], pairs: Iterable[GoodBad]) -> No
     numbers: Counter[str] = Counter()
     with atomic_write(path) as file:
         for pair in pairs:
-            row = {"task": pair.criterion, "pair": numbers[pair.criterion], **_format_pair(pair)}
+            row: dict[str, Any] = {"task": pair.criterion, "pair": numbers[pair.criterion]}
             numbers[pair.criterion] += 1
+            if pair.split:
+                row["split"] = pair.split
+            row |= {"good": [list(field) for field in pair.good], "bad": [list(field) for field in pair.bad]}
+            ranks = {"good_rank": _shorten(pair.good_rating), "bad_rank": _shorten(pair.bad_rating)}
+            row |= {name: rank for name, rank in ranks.items() if rank is not None}
+            row |= {name: value for name in ("instruction", "item") if (value := getattr(pair, name))}
+            if pair.certainty != 1:
+                row["certainty"] = pair.certainty
+            if pair.systems:
+                row["systems"] = list(pair.systems)
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def _format_pair(pair: GoodBad) -> dict[str, Any]:
-    row: dict[str, Any] = {"split": pair.split} if pair.split else {}
-    row |= {"good": [list(field) for field in pair.good], "bad": [list(field) for field in pair.bad]}
-    ranks = {"good_rank": _shorten(pair.good_rating), "bad_rank": _shorten(pair.bad_rating)}
-    row |= {name: rank for name, rank in ranks.items() if rank is not None}
-    row |= {name: value for name in ("instruction", "item") if (value := getattr(pair, name))}
-    if pair.certainty != 1:
-        row["certainty"] = pair.certainty
-    return row | ({"systems": list(pair.systems)} if pair.systems else {})
 
 
 def _shorten(rating: float | None) -> float | None:
@@ -141,17 +138,27 @@ def _parse_pair(row: Any) -> GoodBad:
     missing = next((name for name in ("task", "good", "bad") if row.get(name) is None), None)
     if missing:
         raise RowError(f"{missing!r} is missing: a pair needs 'task', 'good' and 'bad'")
+    split, certainty, systems = row.get("split"), row.get("certainty"), row.get("systems")
+    if split not in (None, *SPLITS):
+        raise RowError(f"'split' must be train, dev or test, got {format_value(split)}")
+    probability = 1.0 if certainty is None else as_number("'certainty'", certainty)
+    if not 0.5 <= probability <= 1:
+        raise RowError(
+            f"'certainty' must lie between 0.5 and 1, got {format_value(certainty)}; below that, swap 'good' and 'bad'"
+        )
+    if systems is not None and (not isinstance(systems, list) or len(systems) != 2):
+        raise RowError(f"'systems' must be a list of two names, got {format_value(systems)}")
     return GoodBad(
         criterion=as_name("task", row["task"]),
         good=_parse_fields("good", row["good"]),
         bad=_parse_fields("bad", row["bad"]),
         instruction=as_optional_text("instruction", row.get("instruction")) or "",
         item="" if row.get("item") is None else as_name("item", row["item"]),
-        split=_parse_split(row.get("split")),
-        certainty=_parse_certainty(row.get("certainty")),
+        split=split,
+        certainty=probability,
         good_rating=_parse_rating("good_rank", row),
         bad_rating=_parse_rating("bad_rank", row),
-        systems=_parse_systems(row.get("systems")),
+        systems=(as_name("systems", systems[0]), as_name("systems", systems[1])) if systems else None,
     )
 
 
@@ -165,33 +172,8 @@ def _parse_fields(name: str, value: Any) -> Fields:
     return tuple((label, text) for label, text in value)
 
 
-def _parse_split(value: Any) -> str | None:
-    if value is not None and value not in SPLITS:
-        raise RowError(f"'split' must be train, dev or test, got {format_value(value)}")
-    return value if value is None else str(value)
-
-
-def _parse_certainty(value: Any) -> float:
-    if value is None:
-        return 1.0
-    number = as_number("'certainty'", value)
-    if not 0.5 <= number <= 1:
-        raise RowError(
-            f"'certainty' must lie between 0.5 and 1, got {format_value(value)}; below that, swap 'good' and 'bad'"
-        )
-    return number
-
-
 def _parse_rating(name: str, row: dict[str, Any]) -> float | None:
     return None if row.get(name) is None else as_number(repr(name), row[name])
-
-
-def _parse_systems(value: Any) -> tuple[str, str] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or len(value) != 2:
-        raise RowError(f"'systems' must be a list of two names, got {format_value(value)}")
-    return as_name("systems", value[0]), as_name("systems", value[1])
 
 
 def check_pairs_path(path: str | os.PathLike[str]) -> None:

@@ -70,10 +70,6 @@ class Account:
         if count:
             self.dropped[reason] += count
 
-    def describe_dropped(self) -> str:
-        """Return the reasons with their counts, the most common first."""
-        return ", ".join(f"{count:,} {reason}" for reason, count in self.dropped.most_common())
-
 
 def list_reasons(accounts: Iterable[Account]) -> list[str]:
     """Return the reasons that occur, in the order of `REASONS`."""

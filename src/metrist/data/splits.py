@@ -127,7 +127,13 @@ def assign_sides(
     groups = group_units(texts)
     for group in groups:
         criteria = {index: units[index].criterion for index in group}
-        if overfull := _find_overfull(Counter(criteria.values()), totals, shares):
+        # The criteria that, with this group in train, could not fill half of dev and test.
+        overfull = [
+            criterion
+            for criterion, count in Counter(criteria.values()).items()
+            if count >= _MIN_CUT_UNITS and totals[criterion] - count < (shares[1] + shares[2]) * totals[criterion] / 2
+        ]
+        if overfull:
             group_texts = {index: texts[index] for index in group}
             sides |= _cut_group(group_texts, criteria, overfull, dict(zip(SPLITS, shares, strict=True)), rng)
         else:
@@ -155,16 +161,6 @@ def _check_sides(sides: Mapping[int, str | None], shares: Shares, largest_group:
         "(`inside`), or split by position",
         code="too_little_data",
     )
-
-
-def _find_overfull(counts: Counter[str], totals: Counter[str], shares: Shares) -> list[str]:
-    """Return the criteria that, with this group in train, could not fill half of dev and test."""
-    held_out = shares[1] + shares[2]
-    return [
-        criterion
-        for criterion, count in counts.items()
-        if count >= _MIN_CUT_UNITS and totals[criterion] - count < held_out * totals[criterion] / 2
-    ]
 
 
 def _balance_groups(
@@ -246,14 +242,9 @@ class _TextGraph:
             text: {name: count / occurrences[name] for name, count in own.items()} for text, own in counts.items()
         }
 
-    def nearness(self, text: int, members: Collection[int]) -> float:
-        """Return the share of the text's neighbours, over all its units, that are members."""
-        neighbours = [other for unit in self.units[text] for other in self.texts[unit] if other != text]
-        return sum(other in members for other in neighbours) / len(neighbours) if neighbours else 0.0
-
     def neighbours(self, text: int) -> list[int]:
-        """Return the texts that occur together with this one."""
-        return sorted({other for unit in self.units[text] for other in self.texts[unit]} - {text})
+        """Return the texts that occur together with this one, once for each unit."""
+        return [other for unit in self.units[text] for other in self.texts[unit] if other != text]
 
 
 def _grow_side(
@@ -270,24 +261,22 @@ def _grow_side(
     def is_free(text: int) -> bool:
         return text not in taken and text not in members
 
-    def find_next(criterion: str) -> int | None:
+    while targets:
+        criterion = max(targets, key=lambda name: targets[name] - weights[name])
         queue = queues.get(criterion, [])
         while queue and not is_free(queue[0][1]):
             heapq.heappop(queue)
-        if queue:
-            return queue[0][1]
-        return next((text for text in starts if is_free(text) and criterion in graph.weights[text]), None)
-
-    while targets:
-        criterion = max(targets, key=lambda name: targets[name] - weights[name])
-        text = find_next(criterion)
+        free = (text for text in starts if is_free(text) and criterion in graph.weights[text])
+        text = queue[0][1] if queue else next(free, None)
         if text is None or weights[criterion] + graph.weights[text][criterion] / 2 > targets[criterion]:
             del targets[criterion]
             continue
         members.add(text)
         weights.update(graph.weights[text])
-        for other in filter(is_free, graph.neighbours(text)):
-            entry = (-graph.nearness(other, members), other)
+        for other in filter(is_free, sorted(set(graph.neighbours(text)))):
+            near = graph.neighbours(other)
+            # Its nearness: the share of its own neighbours, over all its units, that are members.
+            entry = (-sum(neighbour in members for neighbour in near) / len(near), other)
             for name in graph.weights[other]:
                 heapq.heappush(queues.setdefault(name, []), entry)
     return members

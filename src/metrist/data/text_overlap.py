@@ -40,7 +40,20 @@ class Grams:
     def from_texts(cls, texts: Sequence[str]) -> Grams:
         grams = _hash_grams(texts)
         sizes = np.array([len(hashes) for hashes in grams], dtype=np.int64)
-        common, owners, counts = _select_common(grams, sizes)
+        flat = np.concatenate([*grams, np.empty(0, dtype=np.uint64)])
+        in_order = np.sort(flat)
+        repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
+        # Most grams occur in one text only; a table of their last bits spares most of them the search.
+        marked = np.zeros(1 << _TABLE_BITS, dtype=bool)
+        marked[repeated & _TABLE_MASK] = True
+        likely = np.flatnonzero(marked[flat & _TABLE_MASK])
+        positions = np.searchsorted(repeated, flat[likely])
+        matches = np.zeros(0, dtype=bool)
+        if len(repeated):
+            matches = repeated[np.minimum(positions, len(repeated) - 1)] == flat[likely]
+        common = flat[likely[matches]]
+        owners = np.repeat(np.arange(len(grams)), sizes)[likely[matches]]
+        counts = np.bincount(positions[matches], minlength=len(repeated))[positions[matches]]
         order = np.lexsort((common, counts, owners))
         common, owners = common[order], owners[order]
         common_sizes = np.bincount(owners, minlength=len(texts))
@@ -52,63 +65,27 @@ class Grams:
         """Count the grams that the two texts of each couple have in common."""
         ends = np.cumsum(np.bincount(self.owners, minlength=len(self.sizes)))
         begins = np.append(0, ends[:-1])
-        sets: dict[int, set[int]] = {}
-
-        def gram_set(text: int) -> set[int]:
-            if text not in sets:
-                sets[text] = set(self.common[begins[text] : ends[text]].tolist())
-            return sets[text]
-
-        return np.array([len(gram_set(first) & gram_set(second)) for first, second in couples.tolist()], dtype=np.int64)
+        sets = {text: set(self.common[begins[text] : ends[text]].tolist()) for text in np.unique(couples).tolist()}
+        return np.array([len(sets[first] & sets[second]) for first, second in couples.tolist()], dtype=np.int64)
 
 
 def _hash_grams(texts: Sequence[str]) -> list[NDArray[np.uint64]]:
     """Return each text's grams as distinct 64-bit hashes, sorted. Words are numbered in order of appearance, because
-    Python's own hashes differ between processes."""
+    Python's own hashes differ between processes. The hash of a gram starts from its length, so a short text's only gram
+    equals no longer one."""
     numbers: dict[str, int] = {}
     grams = []
     for text in texts:
         words = np.fromiter((numbers.setdefault(word, len(numbers) + 1) for word in text.split()), dtype=np.uint64)
         mixed = words * _MIXING
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIXING
-        grams.append(_drop_repeats(np.sort(_hash_runs(mixed))))
+        length = min(GRAM, len(words))
+        hashes = np.full(len(words) - length + 1 if length else 0, length, dtype=np.uint64)
+        for offset in range(length):
+            hashes = (hashes ^ mixed[offset : offset + len(hashes)]) * _MIXING
+            hashes ^= hashes >> np.uint64(32)
+        grams.append(np.unique(hashes))
     return grams
-
-
-def _drop_repeats(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the distinct values of a sorted array."""
-    return hashes[np.concatenate([[True], hashes[1:] != hashes[:-1]])] if len(hashes) else hashes
-
-
-def _hash_runs(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash each run of `GRAM` words. The hash starts from the length, so a short text's only gram equals no longer
-    one."""
-    length = min(GRAM, len(words))
-    total = np.full(len(words) - length + 1 if length else 0, length, dtype=np.uint64)
-    for offset in range(length):
-        total = (total ^ words[offset : offset + len(total)]) * _MIXING
-        total ^= total >> np.uint64(32)
-    return total
-
-
-def _select_common(
-    grams: list[NDArray[np.uint64]], sizes: NDArray[np.int64]
-) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the grams that more than one text has, with the text and the number of texts of each."""
-    flat = np.concatenate([*grams, np.empty(0, dtype=np.uint64)])
-    in_order = np.sort(flat)
-    repeated = _drop_repeats(in_order[1:][in_order[1:] == in_order[:-1]])
-    # Most grams occur in one text only; a table of their last bits spares most of them the search.
-    marked = np.zeros(1 << _TABLE_BITS, dtype=bool)
-    marked[repeated & _TABLE_MASK] = True
-    likely = np.flatnonzero(marked[flat & _TABLE_MASK])
-    positions = np.searchsorted(repeated, flat[likely])
-    matches = (
-        repeated[np.minimum(positions, len(repeated) - 1)] == flat[likely] if len(repeated) else np.zeros(0, dtype=bool)
-    )
-    owners = np.repeat(np.arange(len(grams)), sizes)[likely[matches]]
-    counts = np.bincount(positions[matches], minlength=len(repeated))
-    return flat[likely[matches]], owners, counts[positions[matches]]
 
 
 def _concatenate_ranges(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -162,8 +139,14 @@ def _iterate_containers(grams: Grams, by_size: NDArray[np.int64], threshold: flo
     position[by_size] = np.arange(len(by_size))
     order = np.lexsort((position[grams.owners], grams.common))
     owners = grams.owners[order]
-    rare = _mark_rare(grams, threshold)[order]
-    begins, lengths = _limit_candidates(rare, _find_run_ends(grams.common[order]))
+    # The grams that are among their text's rarest, if the text is long enough. Length is counted in grams, not in
+    # words, because repeated words make few grams.
+    needed = np.ceil(threshold * grams.sizes - 1e-9).astype(np.int64)
+    rare = grams.rank <= (grams.sizes - needed)[grams.owners]
+    rare &= (grams.sizes >= FEWEST_WORDS_INSIDE - GRAM + 1)[grams.owners]
+    common = grams.common[order]
+    run_ends = np.searchsorted(common, common, side="right")
+    begins, lengths = _limit_candidates(rare[order], run_ends)
     first = 0
     while first < len(begins):
         last = max(first + 1, int(np.searchsorted(np.cumsum(lengths[first:]), _BATCH_SIZE)) + first)
@@ -172,21 +155,6 @@ def _iterate_containers(grams: Grams, by_size: NDArray[np.int64], threshold: flo
         keys = np.unique(smaller * len(by_size) + larger)
         yield np.stack([keys // len(by_size), keys % len(by_size)], axis=1)
         first = last
-
-
-def _mark_rare(grams: Grams, threshold: float) -> NDArray[np.bool_]:
-    """Mark the grams that are among their text's rarest, if the text is long enough. Length is counted in grams, not in
-    words, because repeated words make few grams."""
-    needed = np.ceil(threshold * grams.sizes - 1e-9).astype(np.int64)
-    long_enough = grams.sizes >= FEWEST_WORDS_INSIDE - GRAM + 1
-    rare: NDArray[np.bool_] = grams.rank <= (grams.sizes - needed)[grams.owners]
-    return rare & long_enough[grams.owners]
-
-
-def _find_run_ends(in_order: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return, for each gram of a sorted array, the end of the run of equal grams."""
-    last = np.flatnonzero(np.append(in_order[1:] != in_order[:-1], np.ones(min(1, len(in_order)), dtype=bool)))
-    return np.repeat(last + 1, np.diff(np.append(-1, last)))
 
 
 def _limit_candidates(rare: NDArray[np.bool_], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -218,17 +186,12 @@ class _CharacterMap(dict[int, str | int]):
     written without spaces is a word of its own."""
 
     def __missing__(self, code: int) -> str | int:
+        unspaced = (range(0x0E00, 0x0F00), range(0x3040, 0x3100), range(0x3400, 0xA000), range(0x20000, 0x40000))
         if unicodedata.category(chr(code))[0] in "PSZC":
             self[code] = " "
         else:
-            self[code] = f" {chr(code)} " if _is_unspaced(code) else code
+            self[code] = f" {chr(code)} " if any(code in block for block in unspaced) else code
         return self[code]
-
-
-def _is_unspaced(code: int) -> bool:
-    return (
-        0x0E00 <= code <= 0x0EFF or 0x3040 <= code <= 0x30FF or 0x3400 <= code <= 0x9FFF or 0x20000 <= code <= 0x3FFFF
-    )
 
 
 _CHARACTER_MAP = _CharacterMap()

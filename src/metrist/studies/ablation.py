@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from metrist.errors import InputError, RunError, format_count
 from metrist.io.writer import atomic_write
-from metrist.report.tables import Column, Table
+from metrist.report.tables import Table, name_columns
 from metrist.train.distributed import is_first_process
 from metrist.train.error_analysis import TRAINED, ErrorAnalysisTask
 from metrist.train.fit import fit
@@ -105,10 +105,9 @@ def make_table(variants: Sequence[Variant], cards: Mapping[str, Mapping[str, Any
         change = [_relative(*pair) for pair in zip(multi, single, strict=True)]
         rows.append(["change, %", None, None, None, *change, _relative(_mean(multi), _mean(single))])
         notes.append("single task: each task judged by the training on it alone (TIGERScore paper, Table 6).")
-    columns = [part, "analyses", "read", "F1", *(f"{task} ρ" for task in tasks), "mean ρ"]
     return Table(
         title=f"Error analysts by {part} of their training data",
-        columns=[Column(columns[0]), *(Column(name, "right") for name in columns[1:])],
+        columns=name_columns(part, right=("analyses", "read", "F1", *(f"{task} ρ" for task in tasks), "mean ρ")),
         rows=[[round(cell, 3) if isinstance(cell, float) else cell for cell in row] for row in rows],
         notes=notes,
     )

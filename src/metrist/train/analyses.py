@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.data.error_analysis.metric_instruct import read_published_row
+from metrist.data.error_analysis.examples import read_published_row
 from metrist.data.splits import hold_out, parse_share
 from metrist.errors import InputError, ModelError, format_count
 from metrist.io.batches import Skipped

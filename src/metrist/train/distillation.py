@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from metrist.data.build import build_pairs
+from metrist.data.build import build_pairs, subtract
 from metrist.data.judgments import JudgedRecords
-from metrist.data.pairing import subtract
 from metrist.data.pairs import GoodBad, Shape
 from metrist.data.rules import Aim, Rules
 from metrist.data.splits import assign_sides, parse_share

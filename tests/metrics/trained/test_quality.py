@@ -316,5 +316,5 @@ def test_no_shipped_mixture_falls_below_a_simple_baseline_on_data(data: Callable
     labels = [entry["label"] for entry in (*content["metrics"], *content["baselines"])]
     kept = [label for label in labels if label not in ("quality", "length", "copy rate")]
     table = make_agreement_table(DataFolder(data(name).parent), keep=kept, only=[name])
-    (row,) = (row for row in table.rows if row.data == name)
+    (row,) = (row for row in table.agreements if row.data == name)
     assert find_better_baselines(row, "quality") == []

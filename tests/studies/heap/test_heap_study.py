@@ -22,9 +22,20 @@ from metrist.errors import InputError, RunError, SpecError
 from metrist.models.devices import Options
 from metrist.models.reward_layout import RewardLayout
 from metrist.studies.heap import training
-from metrist.studies.heap.hyperparameters import CHOICES, Search, _Subject, _Trial, check_search, list_values
 from metrist.studies.heap.jobs import CriterionScores, Job, Result, Settings, TrainingRequest, list_jobs
-from metrist.studies.heap.study import Study, plan_jobs, read_paper_settings, read_study, run
+from metrist.studies.heap.study import (
+    CHOICES,
+    Search,
+    Study,
+    _Subject,
+    _Trial,
+    check_search,
+    list_values,
+    plan_jobs,
+    read_paper_settings,
+    read_study,
+    run,
+)
 from metrist.studies.heap.tables import list_clusters
 from metrist.studies.heap.training import NoStudyCallback, load_split, read_study_data, write_split
 from metrist.train.recipe import Recipe

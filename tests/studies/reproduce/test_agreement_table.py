@@ -149,7 +149,7 @@ def _write_rank19(folder: Path) -> None:
 def test_the_table_shows_metrics_next_to_baselines(tmp_path: Path) -> None:
     _write_rank19(tmp_path)
     table = make_agreement_table(DataFolder(tmp_path))
-    (row,) = table.rows
+    (row,) = table.agreements
     assert row.n == 4
     assert row.figures["copy_rate"].value == 1.0
     assert row.figures["length"].value == row.figures["−length"].value - 0.5 == 0.25
@@ -171,7 +171,7 @@ def test_stored_scores_are_not_computed_again(tmp_path: Path, monkeypatch: pytes
         raise AssertionError("scored again")
 
     monkeypatch.setattr(figures, "score", fail)
-    assert make_agreement_table(DataFolder(tmp_path, tmp_path / "scores")).rows == first.rows
+    assert make_agreement_table(DataFolder(tmp_path, tmp_path / "scores")).agreements == first.agreements
     with pytest.raises(AssertionError, match="scored again"):
         make_agreement_table(DataFolder(tmp_path, tmp_path / "other"))
 
@@ -179,11 +179,11 @@ def test_stored_scores_are_not_computed_again(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.usefixtures("small_table")
 def test_a_column_that_is_kept_is_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_rank19(tmp_path)
-    (computed,) = make_agreement_table(DataFolder(tmp_path)).rows
+    (computed,) = make_agreement_table(DataFolder(tmp_path)).agreements
     published = {"copy_rate": AgreementFigure(0.125, 0.1, 0.2), "length": AgreementFigure(0.9, 0.8, 1.0)}
     stored = replace(computed, figures=published, given_length={"copy_rate": AgreementFigure(3.0, 2.0, 4.0)})
     monkeypatch.setattr(agreement, "load_agreements", lambda: (stored,))
-    (row,) = make_agreement_table(DataFolder(tmp_path), keep=["copy_rate"]).rows
+    (row,) = make_agreement_table(DataFolder(tmp_path), keep=["copy_rate"]).agreements
     assert row.figures == {**computed.figures, "copy_rate": published["copy_rate"]}
     assert row.given_length["copy_rate"].value == 3.0
     assert row.trained == computed.trained
@@ -198,12 +198,12 @@ def test_a_column_that_is_kept_is_not_computed(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.usefixtures("small_table")
 def test_rows_of_other_data_sets_stay_as_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_rank19(tmp_path)
-    (computed,) = make_agreement_table(DataFolder(tmp_path)).rows
+    (computed,) = make_agreement_table(DataFolder(tmp_path)).agreements
     published = replace(computed, data="absent", name="Absent", figures={"copy_rate": AgreementFigure(0.125, 0.1, 0.2)})
     monkeypatch.setattr(agreement, "load_agreements", lambda: (replace(computed, n=7), published))
     table = make_agreement_table(DataFolder(tmp_path), only=["rank19"])
-    assert table.rows == (computed, published)
-    assert not table.missing
+    assert table.agreements == (computed, published)
+    assert "data missing" not in table.table.render("markdown")
     with raises_code(SpecError, "invalid_value", "absent"):
         make_agreement_table(DataFolder(tmp_path), only=["absent"])
 

@@ -23,9 +23,8 @@ from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics.base import Shard
 from metrist.metrics.likelihood.likelihood import Likelihood
 from metrist.scores import Scores
-from metrist.studies.reproduce.models import ModelNames
-from metrist.studies.reproduce.page import PageSection, reproduce
-from metrist.studies.reproduce.plan import plan_tables
+from metrist.studies.reproduce.page import PageSection, plan_tables, reproduce
+from metrist.studies.reproduce.published import ModelNames
 
 TEXTS = ("the old cat sat on the mat", "a dog ran", "it is not very good news", "paris is a city", "two people said no")
 

@@ -2,8 +2,14 @@
 
 from metrist.data.error_analysis.build import AnalysisBuildResult, BuildSettings, build_examples
 from metrist.data.error_analysis.channels import JudgedOutput, read_outputs
-from metrist.data.error_analysis.examples import AnalysisExample, Channel, make_example, read_examples, write_examples
-from metrist.data.error_analysis.metric_instruct import read_published_row
+from metrist.data.error_analysis.examples import (
+    AnalysisExample,
+    Channel,
+    make_example,
+    read_examples,
+    read_published_row,
+    write_examples,
+)
 
 __all__ = [
     "AnalysisBuildResult",

@@ -89,12 +89,6 @@ def _categories() -> tuple[_Category, ...]:
     return tuple(_Category(**{**row, "names": tuple(row["names"])}) for row in tomllib.loads(text)["category"])
 
 
-@cache
-def _find_category(name: str) -> _Category | None:
-    plain = _plain(name)
-    return next((category for category in _categories() if any(part in plain for part in category.names)), None)
-
-
 def _plain(name: str) -> str:
     return " ".join(name.lower().replace("_", " ").replace("-", " ").split())
 
@@ -140,8 +134,9 @@ def use_human_errors(
 
 def _describe(error: Error, record: Record, aspects: Mapping[str, str]) -> Error:
     """A person's error with aspect, severity, penalty, place and a reason."""
-    category = _find_category(error.aspect)
-    aspect = aspects.get(_plain(error.aspect))
+    plain = _plain(error.aspect)
+    category = next((category for category in _categories() if any(part in plain for part in category.names)), None)
+    aspect = aspects.get(plain)
     if aspect is None and error.aspect in choose_table(record.task).names:
         aspect = error.aspect
     if aspect is None and category is not None:
@@ -158,7 +153,7 @@ def _describe(error: Error, record: Record, aspects: Mapping[str, str]) -> Error
     placed = _place(error, record)
     return replace(
         placed,
-        aspect=aspect or (UNNAMED if _plain(error.aspect) in _NO_CATEGORY else error.aspect),
+        aspect=aspect or (UNNAMED if plain in _NO_CATEGORY else error.aspect),
         severity="major" if major else "minor",
         penalty=penalty,
         explanation=error.explanation.strip() or _explain(placed, record, category),
@@ -179,31 +174,25 @@ def _place(error: Error, record: Record) -> Error:
     return replace(error, text=text[matches[0].start : matches[0].end], start=matches[0].start, end=matches[0].end)
 
 
-def _explain(error: Error, record: Record, category: _Category | None) -> str:
-    words = quote(error.text) if error.text else "this place"
-    explanation = (category.explanation if category else "{words} is wrong.").format(words=words)
-    evidence = _find_evidence(error, record) if category is None or category.concern in _ABOUT_SOURCE else ""
-    return f"{explanation} The source: {quote(evidence, 160)}." if evidence else explanation
-
-
 _ABOUT_SOURCE: tuple[Concern, ...] = ("facts", "content", "terminology")
 
 
-def _find_evidence(error: Error, record: Record) -> str:
-    """The passage of the source that an error is about: the one with the same words, or in a translation the one at the
-    same place."""
-    if not record.source or error.start is None or error.side != "output":
-        return ""
-    text = EditableText(output=record.output, source=record.source)
-    if resolve_task(record.task) == "translation":
-        sentences = EditableText(output=record.source).sentences
-        if not sentences:
-            return record.source
+def _explain(error: Error, record: Record, category: _Category | None) -> str:
+    """What is wrong, with the passage of the source that an error about it is about: the one with the same words, or in
+    a translation the one at the same place."""
+    words = quote(error.text) if error.text else "this place"
+    explanation = (category.explanation if category else "{words} is wrong.").format(words=words)
+    about_source = category is None or category.concern in _ABOUT_SOURCE
+    if not about_source or not record.source or error.start is None or error.side != "output":
+        return explanation
+    passage = (0, len(record.source))
+    if resolve_task(record.task) != "translation":
+        passage = EditableText(output=record.output, source=record.source).find_evidence(error.start) or (0, 0)
+    elif sentences := EditableText(output=record.source).sentences:
         share = error.start / max(1, len(record.output))
-        start, end = sentences[min(int(share * len(sentences)), len(sentences) - 1)]
-        return record.source[start:end]
-    passage = text.find_evidence(error.start)
-    return record.source[slice(*passage)] if passage else ""
+        passage = sentences[min(int(share * len(sentences)), len(sentences) - 1)]
+    evidence = record.source[slice(*passage)]
+    return f"{explanation} The source: {quote(evidence, 160)}." if evidence else explanation
 
 
 # ---- Good texts: references without errors, and faults put into them

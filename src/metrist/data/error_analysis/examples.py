@@ -14,8 +14,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -23,12 +23,15 @@ import msgspec
 from metrist.data.faults import quote
 from metrist.errors import InputError
 from metrist.io.compression import open_bytes
+from metrist.io.convert.instructions import METRIC_INSTRUCT_ALIASES, is_alpaca_analysis, is_metric_instruct
+from metrist.io.fields import as_text
 from metrist.io.json_rows import json_line_rows
-from metrist.io.row_model import RowError
+from metrist.io.row_model import RowError, format_value
 from metrist.io.writer import write_rows
-from metrist.metrics.errors.answers import WrittenError
+from metrist.metrics.errors.answers import WrittenError, parse_penalty
 from metrist.metrics.errors.aspect_tables import choose_table
-from metrist.metrics.errors.tigerscore import build_prompt, format_tiger_answer
+from metrist.metrics.errors.span_alignment import ground_errors
+from metrist.metrics.errors.tigerscore import build_prompt, format_tiger_answer, parse_tiger_answer
 from metrist.metrics.prompt_layout import resolve_task
 from metrist.ratings import Error, Side
 from metrist.records import Record
@@ -44,6 +47,7 @@ NOTHING = "(nothing)"
 _ANCHOR = 4
 _WORD = re.compile(r"\S+")
 _LETTER = re.compile(r"\w")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +111,15 @@ def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, e
     instruction = record.instruction or ""
     if not instruction.strip():
         instruction = choose_table(record.task).instruction
-    instruction, source, output = map(_make_encodable, (instruction, record.source or "", record.output))
-    anchored = tuple(_anchor(_make_error_encodable(error), output, exact) for error in errors)
-    content = "\0".join([record.item, record.system, instruction, source, output, repr(anchored)])
+    # Lone surrogates, which no file can hold, become replacement characters; offsets stay.
+    texts = (_SURROGATE.sub("\ufffd", text) for text in (instruction, record.source or "", record.output))
+    instruction, source, output = texts
+    anchored: list[Error] = []
+    for error in errors:
+        names = ("text", "aspect", "explanation", "revision")
+        clean: dict[str, Any] = {name: _SURROGATE.sub("\ufffd", getattr(error, name)) for name in names}
+        anchored.append(_anchor(replace(error, **clean), output, exact))
+    content = "\0".join([record.item, record.system, instruction, source, output, repr(tuple(anchored))])
     return AnalysisExample(
         id=f"{channel}/{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}",
         channel=channel,
@@ -120,26 +130,8 @@ def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, e
         instruction=instruction,
         source=source,
         output=output,
-        errors=anchored,
+        errors=tuple(anchored),
     )
-
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def _make_encodable(text: str) -> str:
-    """The text with replacement characters for lone surrogates, which no file can hold; of the same length."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return _SURROGATE.sub("\ufffd", text)
-    return text
-
-
-def _make_error_encodable(error: Error) -> Error:
-    texts = {name: getattr(error, name) for name in ("text", "aspect", "explanation", "revision")}
-    clean: dict[str, Any] = {name: _make_encodable(text) for name, text in texts.items()}
-    return error if clean == texts else replace(error, **clean)
 
 
 def _anchor(error: Error, output: str, exact: bool) -> Error:
@@ -234,3 +226,71 @@ class _ExampleRow(msgspec.Struct):
     errors: list[_ErrorRow]
     task: str | None = None
     language: str | None = None
+
+
+# ---- Analyses as TIGERScore's authors publish them, in the fields of a file of examples
+#
+# MetricInstruct  {"id", "task", "instruction", "input_context", "hypo_output", "errors": "The model-generated …"}
+#                 with errors {"error_1": {"error_location", "error_aspect", "explanation", "severity",
+#                 "score_reduction"}, …} in other versions, or a list of such objects
+# alpaca          {"instruction": the prompt's first line, "input": the rest of it, "output": the analysis}
+
+#: The texts in the rest of the prompt. An instruction of several lines cannot be told from the source: the first line
+#: counts.
+_INPUT = re.compile(
+    r"\s*Instruction: ?\n(?P<instruction>[^\n]*)\n(?P<source>.*)\n\nModel-generated Output: ?\n(?P<output>.*)"
+    r"\n\nFor each error you give in the response",
+    re.DOTALL,
+)
+_ERROR_FIELDS = {
+    "location": "error_location",
+    "aspect": "error_aspect",
+    "explanation": "explanation",
+    "severity": "severity",
+}
+
+
+def read_published_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with `prompt`, `completion` and `errors` with their places; a row in another layout as it is. Raise
+    RowError if its errors cannot be read."""
+    if not is_metric_instruct(row):
+        return dict(row)
+    values = {METRIC_INSTRUCT_ALIASES.get(name, name): value for name, value in row.items()}
+    errors = values.pop("errors", None)
+    if is_alpaca_analysis(row):
+        prompt = f"{row['instruction']}\n{as_text('input', row.get('input'))}"
+        errors = values.pop("output")
+        texts = _INPUT.match(as_text("input", values.pop("input")))
+        if texts is None:
+            raise RowError("'input' must be the rest of TIGERScore's prompt, with 'Model-generated Output:'")
+        values |= texts.groupdict()
+    else:
+        texts_of_row = (as_text(name, values.get(name) or "") for name in ("instruction", "source", "output"))
+        prompt = build_prompt(*texts_of_row)
+    completion = as_text("errors", errors) if isinstance(errors, str) else format_tiger_answer(_read_errors(errors))
+    answer = parse_tiger_answer(completion)
+    if answer.failure is not None:
+        raise RowError(f"the errors cannot be read as an analysis: {answer.failure}")
+    record = Record(item="", system="", output=values["output"], source=values.get("source"))
+    # The other fields of an error are about places in the source, and about raters.
+    fields = ("aspect", "severity", "penalty", "explanation", "revision", "text", "start", "end", "side")
+    placed = [asdict(error) for error in ground_errors(answer.errors, record)]
+    listed = [{name: error[name] for name in fields} for error in placed]
+    return {**values, "prompt": prompt, "completion": completion, "errors": listed}
+
+
+def _read_errors(errors: Any) -> list[WrittenError]:
+    """The errors of an object or a list, which may be empty."""
+    values = list(errors.values()) if isinstance(errors, dict) else errors
+    if not isinstance(values, Sequence) or not all(isinstance(error, dict) for error in values):
+        raise RowError(f"'errors' must be an analysis, or objects with 'error_location' …, got {format_value(errors)}")
+    written = []
+    for number, error in enumerate(values, 1):
+        penalty = error.get("score_reduction")
+        if parse_penalty(str(penalty)) is None:
+            raise RowError(f"'score_reduction' of error {number} must be a number, got {format_value(penalty)}")
+        texts = {ours: as_text(theirs, error.get(theirs) or "") for ours, theirs in _ERROR_FIELDS.items()}
+        value = abs(parse_penalty(str(penalty)) or 0.0)
+        # 4 rather than 4.0, as the authors write it.
+        written.append(WrittenError(**texts, penalty=int(value) if value == int(value) else value))
+    return written

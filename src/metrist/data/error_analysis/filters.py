@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from metrist.data.error_analysis.examples import NOTHING, AnalysisExample
@@ -81,16 +82,11 @@ def describe(example: AnalysisExample) -> dict[str, Any]:
     }
 
 
-def _for_each_error(
-    find_fault: Callable[[Error, AnalysisExample], str | None],
-) -> Callable[[AnalysisExample], str | None]:
-    def find(example: AnalysisExample) -> str | None:
-        for number, error in enumerate(example.errors, 1):
-            if reason := find_fault(error, example):
-                return f"error {number} {reason}"
-        return None
-
-    return find
+def _check_errors(find_fault: Callable[[Error, AnalysisExample], str | None], example: AnalysisExample) -> str | None:
+    for number, error in enumerate(example.errors, 1):
+        if reason := find_fault(error, example):
+            return f"error {number} {reason}"
+    return None
 
 
 def _find_missing(error: Error, _: AnalysisExample) -> str | None:
@@ -233,21 +229,25 @@ def drop_duplicates() -> Filter:
 
 #: The filters that need no settings, in order.
 FILTERS = (
-    Filter("incomplete", "an error lacks its words, aspect, explanation or penalty", _for_each_error(_find_missing)),
-    Filter("severity", "a severity is neither major nor minor", _for_each_error(_find_wrong_severity)),
-    Filter("penalty", f"a penalty is not {MIN_PENALTY:g} to {MAX_PENALTY:g}", _for_each_error(_find_wrong_penalty)),
+    Filter(
+        "incomplete", "an error lacks its words, aspect, explanation or penalty", partial(_check_errors, _find_missing)
+    ),
+    Filter("severity", "a severity is neither major nor minor", partial(_check_errors, _find_wrong_severity)),
+    Filter(
+        "penalty", f"a penalty is not {MIN_PENALTY:g} to {MAX_PENALTY:g}", partial(_check_errors, _find_wrong_penalty)
+    ),
     Filter(
         "minor penalty",
         f"a minor error has a penalty above {MAX_MINOR_PENALTY:g}",
-        _for_each_error(_find_heavy_minor),
+        partial(_check_errors, _find_heavy_minor),
     ),
-    Filter("aspect", "an aspect is not in the table of the task", _for_each_error(_find_wrong_aspect)),
-    Filter("reference", "an explanation mentions the reference", _for_each_error(_find_mention)),
+    Filter("aspect", "an aspect is not in the table of the task", partial(_check_errors, _find_wrong_aspect)),
+    Filter("reference", "an explanation mentions the reference", partial(_check_errors, _find_mention)),
     Filter(
         "location",
         "the words of an error are mostly in neither the output nor the source",
-        _for_each_error(_find_foreign_words),
+        partial(_check_errors, _find_foreign_words),
     ),
-    Filter("no change", "a revision is what the output says", _for_each_error(_find_no_change)),
+    Filter("no change", "a revision is what the output says", partial(_check_errors, _find_no_change)),
     Filter("format", "the parser does not get the errors back", _find_unreadable),
 )

@@ -65,7 +65,7 @@ def generate_outputs(
         for sample in range(CANDIDATES):
             # Of problems there are several solutions, at a temperature; of other items one output.
             for is_math in (True, False) if sample == 0 else (True,):
-                chosen = [record for record in items.values() if _is_math(record) is is_math]
+                chosen = [record for record in items.values() if (resolve_task(record.task) == "math") is is_math]
                 temperature = _TEMPERATURE if is_math else 0.0
                 sampling = Sampling(temperature=temperature, max_tokens=_MAX_TOKENS, sample=sample)
                 questions = []
@@ -82,10 +82,6 @@ def generate_outputs(
                     new = replace(record, system=system, output=answer.text.strip())
                     made.append(JudgedOutput(record=new))
     return made
-
-
-def _is_math(record: Record) -> bool:
-    return resolve_task(record.task) == "math"
 
 
 def choose_outputs(
@@ -194,11 +190,14 @@ def inject_by_llm(
     runtime: Runtime | None = None,
 ) -> Iterator[AnalysisExample]:
     """Good texts into which the LLM puts errors under aspects that are chosen evenly, with its explanations."""
+    schema: dict[str, Any] = json.loads(json.dumps(errors_schema()))
+    schema["properties"] = {"mark": {"type": "string"}, "output": {"type": "string"}, **schema["properties"]}
+    schema["required"] = ["mark", "output", "errors"]
+    sampling = Sampling(max_tokens=_MAX_TOKENS, schema=schema)
     tasks = [_plan(texts[number % len(texts)], number, most, seed) for number in range(count if texts else 0)]
     for start in range(0, len(tasks), _BATCH):
         batch = tasks[start : start + _BATCH]
         questions = [(Message("user", question),) for _, question, _ in batch]
-        sampling = Sampling(max_tokens=_MAX_TOKENS, schema=_injection_schema())
         for (record, _, mark), answer in zip(batch, ask_llm(llm, questions, sampling, runtime), strict=True):
             if current_estimate() is not None:
                 yield _make_placeholder(record, "synthetic")
@@ -233,13 +232,6 @@ def _plan(text: Record, number: int, most: int, seed: int) -> tuple[Record, str,
     return text, question, fenced.mark
 
 
-def _injection_schema() -> Mapping[str, Any]:
-    schema: dict[str, Any] = json.loads(json.dumps(errors_schema()))
-    schema["properties"] = {"mark": {"type": "string"}, "output": {"type": "string"}, **schema["properties"]}
-    schema["required"] = ["mark", "output", "errors"]
-    return schema
-
-
 def _parse_injection(record: Record, answer: Completion, mark: str) -> AnalysisExample | str:
     """The example, or why the answer gives none."""
     if answer.finish == "length":
@@ -271,10 +263,28 @@ def review_examples(
     reasonable: list[AnalysisExample] = []
     for start in range(0, len(examples), _BATCH):
         batch = examples[start : start + _BATCH]
-        questions = [_ask_for_review(example) for example in batch]
-        conversations = [(Message("user", question),) for question, _ in questions]
+        conversations = []
+        marks = []
+        for example in batch:
+            table = choose_table(example.task)
+            texts = [PromptText("instruction", example.instruction)]
+            if example.source:
+                texts.append(PromptText("source", example.source))
+            # The analysis quotes the judged text, so it stands between fences as well.
+            texts += [PromptText(table.output, example.output), PromptText("analysis", example.completion)]
+            fenced = fence_texts(texts)
+            question = fill_template(
+                load_template("error_analysis_review"),
+                task=table.task.replace("_", " "),
+                output=table.output,
+                reminder=REMINDER,
+                texts=fenced.text,
+                mark=fenced.mark,
+            )
+            conversations.append((Message("user", question),))
+            marks.append(fenced.mark)
         answers = ask_llm(llm, conversations, Sampling(max_tokens=512), runtime)
-        for example, answer, (_, mark) in zip(batch, answers, questions, strict=True):
+        for example, answer, mark in zip(batch, answers, marks, strict=True):
             verdict = parse_verdict(answer.text, mark) if answer.failure is None else None
             if verdict or current_estimate() is not None:
                 reasonable.append(example)
@@ -284,25 +294,6 @@ def review_examples(
                 step = steps.setdefault("not reviewed", FilterStep("not reviewed", _DESCRIPTIONS["not reviewed"]))
                 step.add(str(answer.failure or "the answer has no verdict"), **describe(example))
     return reasonable
-
-
-def _ask_for_review(example: AnalysisExample) -> tuple[str, str]:
-    table = choose_table(example.task)
-    texts = [PromptText("instruction", example.instruction)]
-    if example.source:
-        texts.append(PromptText("source", example.source))
-    # The analysis quotes the judged text, so it stands between fences as well.
-    analysis = PromptText("analysis", example.completion)
-    fenced = fence_texts([*texts, PromptText(table.output, example.output), analysis])
-    question = fill_template(
-        load_template("error_analysis_review"),
-        task=table.task.replace("_", " "),
-        output=table.output,
-        reminder=REMINDER,
-        texts=fenced.text,
-        mark=fenced.mark,
-    )
-    return question, fenced.mark
 
 
 # ---- Failures

@@ -45,79 +45,79 @@ def change_agreement(sentence: SentenceEditor) -> Edit | None:
     """Give a verb the form that does not agree with its subject."""
     lexicon = sentence.lexicon
     swap = {word: other for pair in map_pairs("agreement").items() for word, other in (pair, pair[::-1])}
-
-    def fits(at: int) -> bool:
+    forms: dict[int, str] = {}
+    for at in sentence.free:
         word, before = sentence[at], sentence[at - 1]
         if word in swap:
-            return not (word in ("have", "do") and (before in list_words("modals") or before in ("not", "")))
-        if at and word in lexicon.thirds:
-            return before in ("he", "she", "it", "who", "which") or (at > 1 and sentence.get(at - 1)[:1].isupper())
-        return word in lexicon.verbs and before in ("they", "we", "you", "i", "people")
-
-    def choose(at: int) -> str:
-        word = sentence[at]
-        return swap.get(word) or lexicon.thirds.get(word) or lexicon.verbs[word][1]
-
-    return sentence.exchange(fits, choose)
+            if not (word in ("have", "do") and (before in list_words("modals") or before in ("not", ""))):
+                forms[at] = swap[word]
+        elif at and word in lexicon.thirds:
+            follows_name = at > 1 and sentence.get(at - 1)[:1].isupper()
+            if before in ("he", "she", "it", "who", "which") or follows_name:
+                forms[at] = lexicon.thirds[word]
+        elif word in lexicon.verbs and before in ("they", "we", "you", "i", "people"):
+            forms[at] = lexicon.verbs[word][1]
+    return sentence.change_any(forms)
 
 
 def change_verb_form(sentence: SentenceEditor) -> Edit | None:
     """Give a verb a form that its auxiliary or subject does not allow."""
-
     lexicon = sentence.lexicon
-
-    def fits(at: int) -> bool:
+    places = []
+    for at in sentence.free:
         word, before = sentence[at], sentence[at - 1]
         if word not in lexicon.forms or word in list_words("auxiliaries") or not at:
-            return False
+            continue
         base, third, past, participle, ing = lexicon.forms[word]
         if before in list_words("modals") or before in _BEFORE_BASE:
-            return word == base and not (before == "to" and base in lexicon.plurals)
-        if before in _BEFORE_PARTICIPLE:
-            return word in (participle, ing)
-        return before in _PRONOUNS and word in (past, third)
-
-    def choose(at: int) -> str | None:
-        word, before = sentence[at], sentence[at - 1]
-        base, third, past, participle, ing = lexicon.forms[word]
-        if word == base:
-            options = [third, past, ing]
-        elif before in ("has", "have", "had"):
-            options = [base, ing, past if past != participle else third]
-        elif word == ing or (word == participle and before not in _PRONOUNS):
-            options = [base, third]
+            fits = word == base and not (before == "to" and base in lexicon.plurals)
+        elif before in _BEFORE_PARTICIPLE:
+            fits = word in (participle, ing)
         else:
-            plural = before in ("they", "we", "i", "who")
-            options = [ing, ing if plural else base, participle if participle != past else ing]
-        options = [option for option in options if option != word]
-        return sentence.rng.choice(options) if options else None
-
-    return sentence.exchange(fits, choose)
+            fits = before in _PRONOUNS and word in (past, third)
+        if fits:
+            places.append(at)
+    place = sentence.pick(places)
+    if place is None:
+        return None
+    word, before = sentence[place], sentence[place - 1]
+    base, third, past, participle, ing = lexicon.forms[word]
+    if word == base:
+        options = [third, past, ing]
+    elif before in ("has", "have", "had"):
+        options = [base, ing, past if past != participle else third]
+    elif word == ing or (word == participle and before not in _PRONOUNS):
+        options = [base, third]
+    else:
+        plural = before in ("they", "we", "i", "who")
+        options = [ing, ing if plural else base, participle if participle != past else ing]
+    options = [option for option in options if option != word]
+    return sentence.change(place, sentence.rng.choice(options)) if options else None
 
 
 def overregularise(sentence: SentenceEditor) -> Edit | None:
     """`goed`, `childs`."""
     lexicon = sentence.lexicon
     nouns = map_arrows("irregular_nouns")
-
-    def choose(at: int) -> str:
-        word = sentence[at]
-        return sentence.rng.choice(nouns[word].split()) if word in nouns else form_past(lexicon.irregular[word])
-
-    return sentence.exchange(lambda at: sentence[at] in lexicon.irregular or sentence[at] in nouns, choose)
+    at = sentence.pick(at for at in sentence.free if sentence[at] in lexicon.irregular or sentence[at] in nouns)
+    if at is None:
+        return None
+    word = sentence[at]
+    regular = sentence.rng.choice(nouns[word].split()) if word in nouns else form_past(lexicon.irregular[word])
+    return sentence.change(at, regular)
 
 
 def change_comparison(sentence: SentenceEditor) -> Edit | None:
     """`more better`, `gooder`."""
     comparatives, wrong = list_words("comparatives"), map_arrows("wrong_comparisons")
-
-    def choose(at: int) -> str:
-        word = sentence[at]
-        if word in wrong and sentence.rng.random() < 0.5:
-            return wrong[word]
-        return f"{'more' if word in comparatives else 'most'} {word}"
-
-    return sentence.exchange(lambda at: sentence[at] in comparatives | list_words("superlatives"), choose)
+    compared = comparatives | list_words("superlatives")
+    at = sentence.pick(at for at in sentence.free if sentence[at] in compared)
+    if at is None:
+        return None
+    word = sentence[at]
+    if word in wrong and sentence.rng.random() < 0.5:
+        return sentence.change(at, wrong[word])
+    return sentence.change(at, f"{'more' if word in comparatives else 'most'} {word}")
 
 
 def change_number(sentence: SentenceEditor) -> Edit | None:
@@ -126,39 +126,31 @@ def change_number(sentence: SentenceEditor) -> Edit | None:
     one = {"a", "an", "this", "each", "every", "another", "one"}
     many = {"these", "those", "many", "several", "few", "two", "three", "four", "five", "both", "various"}
     many |= {"are", "were"}
-
-    def fits(at: int) -> bool:
+    other_number: dict[int, str] = {}
+    for at in sentence.free:
         word, before = sentence[at], sentence[at - 1]
-        return (before in one and word in lexicon.plurals) or (before in many and word in lexicon.singulars)
-
-    def choose(at: int) -> str:
-        word = sentence[at]
-        return lexicon.plurals[word] if sentence[at - 1] in one else lexicon.singulars[word]
-
-    if sentence.find(fits):
-        return sentence.exchange(fits, choose)
-    return sentence.exchange(
-        lambda at: sentence[at] in list_words("mass_nouns"),
-        lambda at: sentence[at] + ("es" if sentence[at].endswith("s") else "s"),
-    )
+        if before in one and word in lexicon.plurals:
+            other_number[at] = lexicon.plurals[word]
+        elif before in many and word in lexicon.singulars:
+            other_number[at] = lexicon.singulars[word]
+    if not other_number:
+        masses = [at for at in sentence.free if sentence[at] in list_words("mass_nouns")]
+        other_number = {place: sentence[place] + ("es" if sentence[place].endswith("s") else "s") for place in masses}
+    return sentence.change_any(other_number)
 
 
 def change_adverb(sentence: SentenceEditor) -> Edit | None:
     """An adjective for an adverb, or the other way round."""
-
     lexicon = sentence.lexicon
-
-    def fits(at: int) -> bool:
-        word = sentence[at]
+    others: dict[int, str] = {}
+    for at in sentence.free:
+        word, before, after = sentence[at], sentence[at - 1], sentence[at + 1]
         if word in lexicon.adjectives:
-            return at > 0
-        return (
-            word in lexicon.adverbs
-            and sentence[at - 1] in list_words("determiners")
-            and sentence[at + 1] in lexicon.plurals
-        )
-
-    return sentence.exchange(fits, lambda at: lexicon.adjectives.get(sentence[at]) or lexicon.adverbs[sentence[at]])
+            if at > 0:
+                others[at] = lexicon.adjectives[word]
+        elif word in lexicon.adverbs and before in list_words("determiners") and after in lexicon.plurals:
+            others[at] = lexicon.adverbs[word]
+    return sentence.change_any(others)
 
 
 def change_pronoun(sentence: SentenceEditor) -> Edit | None:
@@ -166,48 +158,51 @@ def change_pronoun(sentence: SentenceEditor) -> Edit | None:
     lexicon = sentence.lexicon
     subjects, objects = map_pairs("subjects"), map_pairs("objects")
     owners = {"his": "him", "their": "them", "her": "she"}
-
-    def fits(at: int) -> bool:
+    others: dict[int, str] = {}
+    for at in sentence.free:
         word, after = sentence[at], sentence[at + 1]
         if word in subjects:
-            return after in list_words("auxiliaries") or after in lexicon.verbs or after.endswith("ed")
-        return at > 0 if word in objects else word in owners and after in lexicon.plurals
-
-    def choose(at: int) -> str:
-        word = sentence[at]
-        return subjects.get(word) or objects.get(word) or owners[word]
-
-    return sentence.exchange(fits, choose)
+            if after in list_words("auxiliaries") or after in lexicon.verbs or after.endswith("ed"):
+                others[at] = subjects[word]
+        elif word in objects:
+            if at > 0:
+                others[at] = objects[word]
+        elif word in owners and after in lexicon.plurals:
+            others[at] = owners[word]
+    return sentence.change_any(others)
 
 
 def misspell(sentence: SentenceEditor) -> Edit | None:
     """Misspell a known word so that no other known word results."""
-
-    lexicon, rng = sentence.lexicon, sentence.rng
-
-    def change(word: str) -> str:
-        k, draw = rng.randrange(1, len(word) - 1), rng.random()
-        if draw < 0.25:
-            return word[:k] + word[k + 1 :]
-        if draw < 0.45:
-            return word[:k] + word[k + 1] + word[k] + word[k + 2 :]
-        if draw < 0.6:
-            return word[:k] + word[k] + word[k:]
-        if draw < 0.8 and word[k] in VOWELS:
-            return word[:k] + rng.choice("aeiou") + word[k + 1 :]
-        if draw < 0.9:
-            return word[:k] + rng.choice("abcdefghijklmnoprstuvwy") + word[k + 1 :]
-        return word[:k] + rng.choice("aeilnorst") + word[k:]
-
-    def fits(at: int) -> bool:
+    known = sentence.lexicon.counts
+    places = []
+    for at in sentence.free:
         word = sentence.get(at)
-        return len(word) > 3 and word[1:].islower() and lexicon.counts[word.lower()] > 2
+        if len(word) > 3 and word[1:].islower() and known[word.lower()] > 2:
+            places.append(at)
+    place = sentence.pick(places)
+    if place is None:
+        return None
+    for _ in range(8):
+        new = _misspell_word(sentence.get(place), sentence.rng)
+        if not known[new.lower()]:
+            return sentence.change(place, new)
+    return None
 
-    def choose(at: int) -> str | None:
-        changed = (change(sentence.get(at)) for _ in range(8))
-        return next((new for new in changed if not lexicon.counts[new.lower()]), None)
 
-    return sentence.exchange(fits, choose)
+def _misspell_word(word: str, rng: random.Random) -> str:
+    k, draw = rng.randrange(1, len(word) - 1), rng.random()
+    if draw < 0.25:
+        return word[:k] + word[k + 1 :]
+    if draw < 0.45:
+        return word[:k] + word[k + 1] + word[k] + word[k + 2 :]
+    if draw < 0.6:
+        return word[:k] + word[k] + word[k:]
+    if draw < 0.8 and word[k] in VOWELS:
+        return word[:k] + rng.choice("aeiou") + word[k + 1 :]
+    if draw < 0.9:
+        return word[:k] + rng.choice("abcdefghijklmnoprstuvwy") + word[k + 1 :]
+    return word[:k] + rng.choice("aeilnorst") + word[k:]
 
 
 def confuse(sentence: SentenceEditor) -> Edit | None:
@@ -215,10 +210,12 @@ def confuse(sentence: SentenceEditor) -> Edit | None:
     groups = [group.split() for group in read_lists()["fluency"]["confusions"]]
     others = {word: [other for other in group if other != word] for group in groups for word in group}
     uncertain = {"that", "who", "as", "less", "form", "live", "lead", "this", "by", "another"}
-    return sentence.exchange(
-        lambda at: sentence[at] in others and (sentence[at] not in uncertain or sentence.rng.random() < 0.2),
-        lambda at: sentence.rng.choice(others[sentence[at]]),
-    )
+    places = []
+    for at in sentence.free:
+        if sentence[at] in others and (sentence[at] not in uncertain or sentence.rng.random() < 0.2):
+            places.append(at)
+    place = sentence.pick(places)
+    return None if place is None else sentence.change(place, sentence.rng.choice(others[sentence[place]]))
 
 
 # ---- Small words and marks
@@ -226,57 +223,56 @@ def confuse(sentence: SentenceEditor) -> Edit | None:
 
 def change_article(sentence: SentenceEditor) -> Edit | None:
     """Drop, exchange or add an article."""
-    lexicon = sentence.lexicon
+    plurals, singulars = sentence.lexicon.plurals, sentence.lexicon.singulars
     draw = sentence.rng.random()
-    if draw < 0.5:
-
-        def is_needed(at: int) -> bool:
-            needed = sentence[at] in ARTICLES or (sentence[at] == "the" and sentence[at + 1] in lexicon.plurals)
-            return 0 < at < len(sentence) - 1 and needed
-
-        at = sentence.pick(is_needed)
-        return None if at is None else sentence.drop(at)
     if draw < 0.75:
-        return sentence.exchange(
-            lambda at: sentence[at] in ARTICLES or (sentence[at] == "the" and sentence[at + 1] in lexicon.singulars),
-            lambda at: "an" if sentence[at] == "a" else "a",
-        )
-
-    def needs_none(at: int) -> bool:
-        owned = ("his", "her", "their", "it", "they", "he", "she", "this", "each", "every", "my", "our")
-        name = sentence.get(at)[:1].isupper() and sentence.get(at)[1:].islower()
-        return at > 0 and (
-            sentence[at] in owned or (name and sentence[at - 1] in ("of", "in", "with", "by", "from", "and"))
-        )
-
-    at = sentence.pick(needs_none)
-    return None if at is None else sentence.insert(at, f"{sentence.rng.choice(('the', 'a', 'the'))} ")
+        articles = []
+        for at in sentence.free:
+            nouns = plurals if draw < 0.5 else singulars
+            if sentence[at] in ARTICLES or (sentence[at] == "the" and sentence[at + 1] in nouns):
+                articles.append(at)
+        if draw < 0.5:
+            place = sentence.pick(at for at in articles if 0 < at < len(sentence) - 1)
+            return None if place is None else sentence.drop(place)
+        return sentence.change_any({at: "an" if sentence[at] == "a" else "a" for at in articles})
+    owned = ("his", "her", "their", "it", "they", "he", "she", "this", "each", "every", "my", "our")
+    places = []
+    for at in sentence.free:
+        is_name = sentence.get(at)[:1].isupper() and sentence.get(at)[1:].islower()
+        after_preposition = sentence[at - 1] in ("of", "in", "with", "by", "from", "and")
+        if at > 0 and (sentence[at] in owned or (is_name and after_preposition)):
+            places.append(at)
+    place = sentence.pick(places)
+    return None if place is None else sentence.insert(place, f"{sentence.rng.choice(('the', 'a', 'the'))} ")
 
 
 def change_preposition(sentence: SentenceEditor) -> Edit | None:
     """Exchange a preposition, or leave it out."""
     prepositions = read_lists()["fluency"]["prepositions"].split()
-    at = sentence.pick(lambda at: sentence[at] in prepositions and 0 < at < len(sentence) - 2)
+    inside = range(1, len(sentence) - 2)
+    at = sentence.pick(at for at in sentence.free if sentence[at] in prepositions and at in inside)
     if at is None:
         return None
     word = sentence[at]
     if sentence.rng.random() < 0.2 and word in ("of", "to", "for", "with"):
         return sentence.drop(at)
     alike = ({"to", "into"}, {"in", "during"})
-    return sentence.change(
-        at, sentence.rng.choice([other for other in prepositions if other != word and {other, word} not in alike])
-    )
+    others = [other for other in prepositions if other != word and {other, word} not in alike]
+    return sentence.change(at, sentence.rng.choice(others))
 
 
 def add_preposition(sentence: SentenceEditor) -> Edit | None:
     """Put a preposition before an object."""
     objects = ("the", "a", "his", "her", "their", "it", "them", "him")
-
-    def fits(at: int) -> bool:
-        return sentence[at] in objects and sentence.is_word(at - 1) and sentence[at - 1] not in list_function_words()
-
-    at = sentence.pick(fits)
-    return None if at is None else sentence.insert(at, f"{sentence.rng.choice(sorted(list_words('prepositions')))} ")
+    places = []
+    for at in sentence.free:
+        after_content = sentence.is_word(at - 1) and sentence[at - 1] not in list_function_words()
+        if sentence[at] in objects and after_content:
+            places.append(at)
+    place = sentence.pick(places)
+    if place is None:
+        return None
+    return sentence.insert(place, f"{sentence.rng.choice(sorted(list_words('prepositions')))} ")
 
 
 def double_negative(sentence: SentenceEditor) -> Edit | None:
@@ -285,10 +281,11 @@ def double_negative(sentence: SentenceEditor) -> Edit | None:
     first = next((at for at in range(len(sentence)) if sentence[at] in negative), None)
     if first is not None:
         after = {"any": "no", "a": "no", "an": "no", "anything": "nothing", "anyone": "no one", "ever": "never"}
-        if sentence.find(lambda at: at > first and sentence[at] in after):
-            return sentence.exchange(lambda at: at > first and sentence[at] in after, lambda at: after[sentence[at]])
+        places = [at for at in sentence.free if at > first and sentence[at] in after]
+        if places:
+            return sentence.change_any({at: after[sentence[at]] for at in places})
     verbs = ("did", "does", "do", "could", "would", "should")
-    at = sentence.pick(lambda at: sentence[at] in verbs and sentence[at + 1] == "not")
+    at = sentence.pick(at for at in sentence.free if sentence[at] in verbs and sentence[at + 1] == "not")
     return None if at is None else sentence.change(at + 1, sentence.rng.choice(("no", "not not", "of")))
 
 
@@ -296,37 +293,39 @@ def change_punctuation(sentence: SentenceEditor) -> Edit | None:
     """Drop an apostrophe, or put a mark where none may be."""
     draw = sentence.rng.random()
     if draw < 0.5:
-        return sentence.exchange(
-            lambda at: bool(re.fullmatch(r"[A-Za-z]+['’](?:s|t|re|ve|ll|m|d)", sentence.get(at))),
-            lambda at: re.sub("['’]", "", sentence.get(at)),
-        )
+        shortened = re.compile(r"[A-Za-z]+['’](?:s|t|re|ve|ll|m|d)")
+        places = [at for at in sentence.free if shortened.fullmatch(sentence.get(at))]
+        return sentence.change_any({at: re.sub("['’]", "", sentence.get(at)) for at in places})
+    inside = [at for at in sentence.free if at < len(sentence) - 1]
     if draw < 0.8:  # Between determiner and noun, or preposition and object.
         small = list_words("determiners") | list_words("prepositions")
-        at = sentence.pick(lambda at: sentence[at] in small and at + 2 < len(sentence) and sentence.is_word(at + 1))
+        before_word = [at for at in inside if at + 2 < len(sentence) and sentence.is_word(at + 1)]
+        at = sentence.pick(at for at in before_word if sentence[at] in small)
         return None if at is None else sentence.edit(at, at + 1, f"{sentence.get(at)},")
-    at = sentence.pick(lambda at: at < len(sentence) - 1)
-    return (
-        None
-        if at is None
-        else sentence.edit(at, at + 1, sentence.get(at) + sentence.rng.choice((",", ";", ".", ",,", "?")))
-    )
+    at = sentence.pick(inside)
+    if at is None:
+        return None
+    return sentence.edit(at, at + 1, sentence.get(at) + sentence.rng.choice((",", ";", ".", ",,", "?")))
 
 
 # ---- Order, gaps and repetitions
 
 
 def swap_neighbours(sentence: SentenceEditor) -> Edit | None:
-    def fits(at: int) -> bool:
+    places = []
+    for at in sentence.free:
         first, second = sentence[at], sentence[at + 1]
         apart = (first in list_function_words()) != (second in list_function_words())
-        return sentence.is_word(at + 1) and first != second and apart and "not" not in (first, second)
-
-    at = sentence.pick(fits)
-    return None if at is None else sentence.edit(at, at + 2, f"{sentence.get(at + 1)} {sentence.get(at)}")
+        if sentence.is_word(at + 1) and first != second and apart and "not" not in (first, second):
+            places.append(at)
+    place = sentence.pick(places)
+    return (
+        None if place is None else sentence.edit(place, place + 2, f"{sentence.get(place + 1)} {sentence.get(place)}")
+    )
 
 
 def move_word(sentence: SentenceEditor) -> Edit | None:
-    at = sentence.pick(lambda at: at > 0 and not sentence.get(at)[:1].isupper())
+    at = sentence.pick(at for at in sentence.free if at > 0 and not sentence.get(at)[:1].isupper())
     if at is None or len(sentence) < 8:
         return None
     target = at + sentence.rng.choice((-4, -3, -2, 2, 3, 4))
@@ -340,23 +339,25 @@ def move_word(sentence: SentenceEditor) -> Edit | None:
 
 def drop_word(sentence: SentenceEditor) -> Edit | None:
     """Drop a word that a sentence cannot do without: an auxiliary, infinitive `to`, `of`, a subject, a noun."""
-
-    def fits(at: int) -> bool:
+    places = []
+    for at in sentence.free:
         if not 0 < at < len(sentence) - 1 or not sentence.is_word(at + 1):
-            return False
-        word = sentence[at]
+            continue
+        word, before = sentence[at], sentence[at - 1]
         if word in list_words("auxiliaries") or word in ("to", "of", "than"):
-            return True
-        if word in map_pairs("subjects"):
-            return sentence[at + 1] in list_words("auxiliaries")
-        return sentence[at - 1] in ("a", "an", "the", "of", "his", "their") and word in sentence.lexicon.plurals
-
-    at = sentence.pick(fits)
-    return None if at is None else sentence.drop(at)
+            fits = True
+        elif word in map_pairs("subjects"):
+            fits = sentence[at + 1] in list_words("auxiliaries")
+        else:
+            fits = before in ("a", "an", "the", "of", "his", "their") and word in sentence.lexicon.plurals
+        if fits:
+            places.append(at)
+    place = sentence.pick(places)
+    return None if place is None else sentence.drop(place)
 
 
 def repeat_word(sentence: SentenceEditor) -> Edit | None:
-    at = sentence.pick(lambda at: sentence[at] not in ("had", "that", "very", "so"))
+    at = sentence.pick(at for at in sentence.free if sentence[at] not in ("had", "that", "very", "so"))
     if at is None:
         return None
     last = at + sentence.rng.choice((1, 1, 1, 2, 3))
@@ -367,14 +368,14 @@ def repeat_word(sentence: SentenceEditor) -> Edit | None:
 
 
 def merge_words(sentence: SentenceEditor) -> Edit | None:
-    at = sentence.pick(
-        lambda at: sentence.is_word(at + 1) and not sentence.lexicon.counts[sentence[at] + sentence[at + 1]]
-    )
+    before_word = [at for at in sentence.free if sentence.is_word(at + 1)]
+    counts = sentence.lexicon.counts
+    at = sentence.pick(at for at in before_word if not counts[sentence[at] + sentence[at + 1]])
     return None if at is None else sentence.edit(at, at + 2, "".join(sentence.texts(at, at + 2)))
 
 
 def split_word(sentence: SentenceEditor) -> Edit | None:
-    at = sentence.pick(lambda at: len(sentence[at]) > 6 and sentence[at].isalpha())
+    at = sentence.pick(at for at in sentence.free if len(sentence[at]) > 6 and sentence[at].isalpha())
     if at is None:
         return None
     place = sentence.rng.randrange(2, len(sentence[at]) - 2)
@@ -432,19 +433,21 @@ def loop(sentence: SentenceEditor) -> Edit | None:
 
 def leave_foreign(sentence: SentenceEditor) -> Edit | None:
     """Replace a content word by one of another language, as a translator that gave up."""
-    lexicon = sentence.lexicon
-    return sentence.exchange(
-        lambda at: bool(lexicon.foreign) and sentence[at] not in list_function_words() and len(sentence[at]) > 3,
-        lambda _: sentence.rng.choice(lexicon.foreign),
-    )
+    foreign = sentence.lexicon.foreign
+    if not foreign:
+        return None
+    long_words = (at for at in sentence.free if len(sentence[at]) > 3)
+    at = sentence.pick(at for at in long_words if sentence[at] not in list_function_words())
+    return None if at is None else sentence.change(at, sentence.rng.choice(foreign))
 
 
 def place_stray_word(sentence: SentenceEditor) -> Edit | None:
     """Replace a content word by another of the same ending: grammatical perhaps, but not what anyone would write."""
-    return sentence.exchange(
-        lambda at: sentence.get(at).islower() and sentence[at] not in list_function_words() and len(sentence[at]) > 4,
-        lambda at: sentence.rng.choice(sentence.lexicon.content.get(sentence[at][-2:]) or ["thing"]),
-    )
+    long_words = (at for at in sentence.free if sentence.get(at).islower() and len(sentence[at]) > 4)
+    at = sentence.pick(at for at in long_words if sentence[at] not in list_function_words())
+    if at is None:
+        return None
+    return sentence.change(at, sentence.rng.choice(sentence.lexicon.content.get(sentence[at][-2:]) or ["thing"]))
 
 
 def write_telegram(sentence: SentenceEditor) -> Edit | None:
@@ -463,17 +466,18 @@ def translate_literally(sentence: SentenceEditor) -> Edit | None:
     lexicon = sentence.lexicon
     draw = sentence.rng.random()
     if draw < 0.35:
-        at = sentence.pick(
-            lambda at: sentence[at] in list_words("auxiliaries") and all(map(sentence.is_word, range(at + 1, at + 4)))
-        )
+        auxiliaries = [at for at in sentence.free if sentence[at] in list_words("auxiliaries")]
+        at = sentence.pick(at for at in auxiliaries if all(map(sentence.is_word, range(at + 1, at + 4))))
         if at is None:
             return None
         end = next((place for place in range(at + 1, len(sentence)) if not sentence.is_word(place)), len(sentence))
         return sentence.edit(at, end, " ".join([*sentence.texts(at + 1, end), sentence.get(at)]))
     if draw < 0.7:
-        at = sentence.pick(lambda at: sentence[at] in lexicon.adverbs and sentence[at + 1] in lexicon.plurals)
+        adjectives = [at for at in sentence.free if sentence[at] in lexicon.adverbs]
+        at = sentence.pick(at for at in adjectives if sentence[at + 1] in lexicon.plurals)
         return None if at is None else sentence.edit(at, at + 2, f"{sentence.get(at + 1)} {sentence.get(at)}")
-    at = sentence.pick(lambda at: bool(re.fullmatch(r"[a-z]+['’]s", sentence[at])) and sentence.is_word(at + 1))
+    before_word = (at for at in sentence.free if sentence.is_word(at + 1))
+    at = sentence.pick(at for at in before_word if re.fullmatch(r"[a-z]+['’]s", sentence[at]))
     if at is None:
         return None
     return sentence.edit(at, at + 2, f"the {sentence.get(at + 1)} of the {sentence.get(at)[:-2]}")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from typing import Literal
 
@@ -42,39 +42,13 @@ class Kind:
     concern: Concern = "style"
     severity: Severity | None = None
     penalty: float = 0.0
-    tasks: frozenset[str] = frozenset()
-    needs: frozenset[str] = frozenset()
+    tasks: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     def propose(self, text: EditableText, rng: random.Random) -> Edit | None:
         """An edit that makes the fault; None if it has no place in the text."""
         edit = self.proposer(text, rng)
         return None if edit is None else replace(edit, kind=self.name)
-
-
-#: Faults by name. The order of the kinds decides what is drawn for a seed.
-KINDS: dict[str, Kind] = {}
-#: Changes after which a score should stay about the same, by name.
-HARMLESS: dict[str, Kind] = {}
-
-
-def register_kind(
-    concern: Concern, severity: Severity, penalty: float, *, tasks: Iterable[str] = (), needs: Iterable[str] = ()
-) -> Callable[[Proposer], Proposer]:
-    def register(propose: Proposer) -> Proposer:
-        name = propose.__name__.removeprefix("propose_")
-        KINDS[name] = Kind(name, propose, concern, severity, penalty, frozenset(tasks), frozenset(needs))
-        return propose
-
-    return register
-
-
-def register_harmless(*needs: str) -> Callable[[Proposer], Proposer]:
-    def register(propose: Proposer) -> Proposer:
-        name = propose.__name__.removeprefix("propose_")
-        HARMLESS[name] = Kind(name, propose, needs=frozenset(needs))
-        return propose
-
-    return register
 
 
 def _exchange(
@@ -90,6 +64,24 @@ def _exchange(
     new = match_case(rng.choice(others), place[0])
     evidence = text.find_evidence(place.start(), place[0]) if is_fact else None
     return text.change(place, new, explanation.format(old=quote(place[0]), new=quote(new)), evidence)
+
+
+#: Another unit of time, length, weight, money or size.
+propose_unit = partial(
+    _exchange, words="units", explanation="The unit is wrong: it should be {old}, not {new}.", is_fact=True
+)
+#: The opposite by a single word.
+propose_contradiction = partial(
+    _exchange, words="opposites", explanation="This is wrong: it should be {old}, not {new}.", is_fact=True
+)
+#: The form of a verb that does not agree with its subject.
+propose_agreement = partial(_exchange, words="agreement", explanation="{new} does not agree with its subject: {old}.")
+#: The tense of one verb.
+propose_tense = partial(_exchange, words="tenses", explanation="The tense of {new} does not fit: it should be {old}.")
+#: Slang or officialese for a plain word.
+propose_register = partial(_exchange, words="register", explanation="The tone of {new} does not fit; plainly: {old}.")
+#: Another way to say the same.
+propose_paraphrase = partial(_exchange, words="paraphrases", explanation="The meaning is the same.")
 
 
 def _insert_sentence(text: EditableText, rng: random.Random, sentence: str, explanation: str) -> Edit | None:
@@ -136,7 +128,6 @@ def _find_names(text: str) -> frozenset[str]:
     )
 
 
-@register_kind("facts", "major", 4.0, needs=("English",))
 def propose_entity(text: EditableText, rng: random.Random) -> Edit | None:
     """Replace a name by another one of the source or of the donor."""
     months_and_days = {*list_exchanges("months"), *list_exchanges("days")}
@@ -157,31 +148,26 @@ def propose_entity(text: EditableText, rng: random.Random) -> Edit | None:
     return None
 
 
-@register_kind("facts", "major", 3.0)
 def propose_number(text: EditableText, rng: random.Random) -> Edit | None:
     """Change a number, in digits or in words."""
     places = [match for match in text.find(_NUMBER) if not _YEAR.fullmatch(match[0])]
     if not places:
         return _exchange(text, rng, "numbers", "The number is wrong: it should be {old}, not {new}.", is_fact=True)
     place = rng.choice(places)
-    new = _change_number(place[0], rng)
-    explanation = f"The number {new} is wrong: it should be {place[0]}."
-    return text.change(place, new, explanation, text.find_evidence(place.start(), place[0]))
-
-
-def _change_number(number: str, rng: random.Random) -> str:
-    """Another number of the same form: as many digits, commas and decimals."""
+    number = place[0]
     digits = [at for at, character in enumerate(number) if character.isdigit()]
-    for _ in range(20):
+    for _ in range(20):  # As many digits, commas and decimals.
         at = rng.choice(digits[: max(1, len(digits) - 1)])
         digit = str(rng.randint(1 if at == digits[0] else 0, 9))
-        changed = number[:at] + digit + number[at + 1 :]
-        if changed != number:
-            return changed
-    return f"{number}0"
+        new = number[:at] + digit + number[at + 1 :]
+        if new != number:
+            break
+    else:
+        new = f"{number}0"
+    explanation = f"The number {new} is wrong: it should be {number}."
+    return text.change(place, new, explanation, text.find_evidence(place.start(), number))
 
 
-@register_kind("facts", "major", 3.0)
 def propose_date(text: EditableText, rng: random.Random) -> Edit | None:
     """Change a month, a day of the week or a year. Months and days are found as they are written: `may` is none."""
     years = text.find(_YEAR)
@@ -203,13 +189,6 @@ def propose_date(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change(place, new, explanation, text.find_evidence(place.start(), place[0]))
 
 
-@register_kind("facts", "major", 3.0, needs=("English",))
-def propose_unit(text: EditableText, rng: random.Random) -> Edit | None:
-    """Change a unit of time, length, weight, money or size."""
-    return _exchange(text, rng, "units", "The unit is wrong: it should be {old}, not {new}.", is_fact=True)
-
-
-@register_kind("facts", "major", 4.0, needs=("English",))
 def propose_negation(text: EditableText, rng: random.Random) -> Edit | None:
     """Deny a statement, or take a denial out."""
     denials, verbs = text.find(_DENIAL), text.find(_AUXILIARY)
@@ -225,7 +204,6 @@ def propose_negation(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change(place, new, explanation, text.find_evidence(place.start()))
 
 
-@register_kind("facts", "major", 4.0, needs=("English",))
 def propose_role_swap(text: EditableText, rng: random.Random) -> Edit | None:
     """Exchange two names of one sentence."""
     swaps = []
@@ -243,7 +221,6 @@ def propose_role_swap(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change((first.start(), second.end()), new, explanation, evidence)
 
 
-@register_kind("facts", "major", 3.0, needs=("English",))
 def propose_addition(text: EditableText, rng: random.Random) -> Edit | None:
     """Add a statement that nothing supports: a sentence, or a clause at the end of one."""
     explanation = "Nothing in the source says this."
@@ -260,7 +237,6 @@ def propose_addition(text: EditableText, rng: random.Random) -> Edit | None:
 # ---- What is missing or too much, and the order of sentences
 
 
-@register_kind("content", "major", 3.0)
 def propose_omission(text: EditableText, rng: random.Random) -> Edit | None:
     """Leave out a sentence, or the part of the only one after a comma."""
     if len(text.sentences) > 1:
@@ -278,7 +254,6 @@ def propose_omission(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change(place, "", f"It lacks {quote(left_out)}.", text.find_passage(left_out))
 
 
-@register_kind("excess", "minor", 1.5)
 def propose_repetition(text: EditableText, rng: random.Random) -> Edit | None:
     """Say a sentence twice, or a run of words of the only one."""
     if len(text.sentences) > 1:
@@ -297,7 +272,6 @@ def propose_repetition(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change((end, end), f" {repeated}", f"{quote(repeated)} is said twice.")
 
 
-@register_kind("excess", "major", 3.0, needs=("donor",))
 def propose_unrelated(text: EditableText, rng: random.Random) -> Edit | None:
     """Insert a sentence of the donor."""
     sentences = [text.donor_output[start:end] for start, end in split_text(text.donor_output)]
@@ -308,13 +282,6 @@ def propose_unrelated(text: EditableText, rng: random.Random) -> Edit | None:
     return _insert_sentence(text, rng, sentence, "This has nothing to do with the subject.")
 
 
-@register_kind("facts", "major", 4.0, needs=("English",))
-def propose_contradiction(text: EditableText, rng: random.Random) -> Edit | None:
-    """Say the opposite by a single word."""
-    return _exchange(text, rng, "opposites", "This is wrong: it should be {old}, not {new}.", is_fact=True)
-
-
-@register_kind("order", "minor", 2.0)
 def propose_shuffle(text: EditableText, rng: random.Random) -> Edit | None:
     """Put three or more sentences in a row into another order; two if there are only two."""
     spans = text.sentences
@@ -346,45 +313,27 @@ _KEYS = {
 }  # fmt: skip
 
 
-@register_kind("language", "minor", 1.0)
 def propose_spelling(text: EditableText, rng: random.Random) -> Edit | None:
     """Misspell a word of at least four letters."""
     places = text.find_words(4)
     if not places:
         return None
     place = rng.choice(places)
-    new = _misspell(place[0], rng)
-    if new == place[0]:
-        return None
-    return text.change(place, new, f"{quote(new)} is misspelt: it should be {quote(place[0])}.")
-
-
-def _misspell(word: str, rng: random.Random) -> str:
+    word = place[0]
     at = rng.randrange(1, len(word) - 1)
     way = rng.randrange(4)
     if way == 0 and word[at] != word[at + 1]:
-        return word[:at] + word[at + 1] + word[at] + word[at + 2 :]
-    if way == 1:
-        return word[:at] + word[at + 1 :]
-    if way == 2:
-        return word[:at] + word[at] + word[at:]
-    near = _KEYS.get(word[at].lower())
-    return word[:at] + (rng.choice(near) if near else word[at] * 2) + word[at + 1 :]
+        new = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+    elif way == 1:
+        new = word[:at] + word[at + 1 :]
+    elif way == 2:
+        new = word[:at] + word[at] + word[at:]
+    else:
+        near = _KEYS.get(word[at].lower())
+        new = word[:at] + (rng.choice(near) if near else word[at] * 2) + word[at + 1 :]
+    return None if new == word else text.change(place, new, f"{quote(new)} is misspelt: it should be {quote(word)}.")
 
 
-@register_kind("language", "minor", 1.0, needs=("English",))
-def propose_agreement(text: EditableText, rng: random.Random) -> Edit | None:
-    """Give a verb the form that does not agree with its subject."""
-    return _exchange(text, rng, "agreement", "{new} does not agree with its subject: {old}.")
-
-
-@register_kind("language", "minor", 1.0, needs=("English",))
-def propose_tense(text: EditableText, rng: random.Random) -> Edit | None:
-    """Change the tense of one verb."""
-    return _exchange(text, rng, "tenses", "The tense of {new} does not fit: it should be {old}.")
-
-
-@register_kind("language", "minor", 0.5)
 def propose_punctuation(text: EditableText, rng: random.Random) -> Edit | None:
     """Run two sentences together, drop a comma or an apostrophe, or put a comma where none belongs."""
     ways = [
@@ -400,7 +349,6 @@ def propose_punctuation(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change(*rng.choice(ways)) if ways else None
 
 
-@register_kind("language", "minor", 0.5)
 def propose_capitalisation(text: EditableText, rng: random.Random) -> Edit | None:
     """Write a name or the start of a sentence small, or an ordinary word with a capital letter."""
     places = text.find_words(3)
@@ -413,7 +361,6 @@ def propose_capitalisation(text: EditableText, rng: random.Random) -> Edit | Non
     return None if new == place[0] else text.change(place, new, f"It should be written {quote(place[0])}.")
 
 
-@register_kind("language", "minor", 1.0)
 def propose_word_order(text: EditableText, rng: random.Random) -> Edit | None:
     """Exchange two neighbouring words."""
     pairs = [
@@ -432,12 +379,6 @@ def propose_word_order(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change((first.start(), second.end()), new, "The words are in the wrong order.")
 
 
-@register_kind("style", "minor", 1.0, needs=("English",))
-def propose_register(text: EditableText, rng: random.Random) -> Edit | None:
-    """Replace a plain word by slang or by officialese."""
-    return _exchange(text, rng, "register", "The tone of {new} does not fit; plainly: {old}.")
-
-
 # ---- Calculations and translations
 
 _EQUATION = re.compile(
@@ -446,7 +387,6 @@ _EQUATION = re.compile(
 )
 
 
-@register_kind("calculation", "major", 4.0, tasks=("math",))
 def propose_arithmetic(text: EditableText, rng: random.Random) -> Edit | None:
     """Change the result of a calculation."""
     places = [match for match in _EQUATION.finditer(text.output) if text.is_free(*match.span("result"))]
@@ -462,7 +402,6 @@ def propose_arithmetic(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change(place.span("result"), new, f"{calculation} is {right}, not {new}.")
 
 
-@register_kind("method", "major", 4.0, tasks=("math",))
 def propose_operator(text: EditableText, rng: random.Random) -> Edit | None:
     """Calculate with the wrong operation."""
     places = [match for match in _EQUATION.finditer(text.output) if text.is_free(*match.span("operator"))]
@@ -487,7 +426,6 @@ def _align(text: EditableText, rng: random.Random) -> tuple[re.Match[str], re.Ma
     return word, near
 
 
-@register_kind("facts", "major", 3.0, tasks=("translation",), needs=("source",))
 def propose_untranslated(text: EditableText, rng: random.Random) -> Edit | None:
     """Leave a word in the language of the source. Words are aligned by where they stand."""
     pair = _align(text, rng)
@@ -498,7 +436,6 @@ def propose_untranslated(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change(word, near[0], explanation, near.span())
 
 
-@register_kind("facts", "major", 3.0, tasks=("translation",), needs=("source", "donor"))
 def propose_mistranslated(text: EditableText, rng: random.Random) -> Edit | None:
     """Replace a word by one of the donor's translation with the same ending."""
     pair = _align(text, rng)
@@ -519,7 +456,6 @@ def propose_mistranslated(text: EditableText, rng: random.Random) -> Edit | None
 # ---- Texts that are unfinished or cannot be read
 
 
-@register_kind("content", "major", 4.0)
 def propose_truncation(text: EditableText, rng: random.Random) -> Edit | None:
     """Break off in the middle of a sentence, after at least a third of the text."""
     end = len(text.output)
@@ -531,14 +467,12 @@ def propose_truncation(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change((cut, end), "", "The text breaks off.", text.find_passage(text.output[cut:]))
 
 
-@register_kind("content", "major", 5.0)
 def propose_empty(text: EditableText, rng: random.Random) -> Edit | None:  # noqa: ARG001
     """Leave nothing."""
     whole = (0, len(text.output))
     return text.change(whole, "", "There is no text.") if text.output.strip() and text.is_free(*whole) else None
 
 
-@register_kind("language", "major", 5.0)
 def propose_gibberish(text: EditableText, rng: random.Random) -> Edit | None:
     """Replace a sentence by letters without meaning."""
     spans = [span for span in text.sentences if text.is_free(*span)]
@@ -558,13 +492,6 @@ def propose_gibberish(text: EditableText, rng: random.Random) -> Edit | None:
 # ---- Changes that do no harm
 
 
-@register_harmless("English")
-def propose_paraphrase(text: EditableText, rng: random.Random) -> Edit | None:
-    """Say a word or phrase in another way that means the same."""
-    return _exchange(text, rng, "paraphrases", "The meaning is the same.")
-
-
-@register_harmless()
 def propose_quotation_marks(text: EditableText, rng: random.Random) -> Edit | None:
     """Write straight marks curly, or curly ones straight."""
     table = {"'": "’", "’": "'", "“": '"', "”": '"', "—": " - ", "–": "-"}
@@ -575,14 +502,12 @@ def propose_quotation_marks(text: EditableText, rng: random.Random) -> Edit | No
     return text.change(place, table[place[0]], "Only the form of a mark differs.")
 
 
-@register_harmless()
 def propose_spaces(text: EditableText, rng: random.Random) -> Edit | None:
     """Put two spaces between sentences or words."""
     places = text.find(re.compile(r"(?<=\S) (?=\S)"))
     return text.change(rng.choice(places), "  ", "There is only one more space.") if places else None
 
 
-@register_harmless()
 def propose_lower_case(text: EditableText, rng: random.Random) -> Edit | None:  # noqa: ARG001
     """Write the whole text in small letters."""
     new, whole = text.output.lower(), (0, len(text.output))
@@ -591,7 +516,51 @@ def propose_lower_case(text: EditableText, rng: random.Random) -> Edit | None:  
     return text.change(whole, new, "Only capital letters differ.")
 
 
-@register_harmless("English")
 def propose_padding(text: EditableText, rng: random.Random) -> Edit | None:
     """Add a sentence that says nothing."""
     return _insert_sentence(text, rng, str(rng.choice(read_lists()["padding"])), "The sentence says nothing.")
+
+
+# ---- All of them
+
+#: The order of the kinds decides what is drawn for a seed.
+_FAULTS = (
+    Kind("entity", propose_entity, "facts", "major", 4.0, needs=("English",)),
+    Kind("number", propose_number, "facts", "major", 3.0),
+    Kind("date", propose_date, "facts", "major", 3.0),
+    Kind("unit", propose_unit, "facts", "major", 3.0, needs=("English",)),
+    Kind("negation", propose_negation, "facts", "major", 4.0, needs=("English",)),
+    Kind("role_swap", propose_role_swap, "facts", "major", 4.0, needs=("English",)),
+    Kind("addition", propose_addition, "facts", "major", 3.0, needs=("English",)),
+    Kind("omission", propose_omission, "content", "major", 3.0),
+    Kind("repetition", propose_repetition, "excess", "minor", 1.5),
+    Kind("unrelated", propose_unrelated, "excess", "major", 3.0, needs=("donor",)),
+    Kind("contradiction", propose_contradiction, "facts", "major", 4.0, needs=("English",)),
+    Kind("shuffle", propose_shuffle, "order", "minor", 2.0),
+    Kind("spelling", propose_spelling, "language", "minor", 1.0),
+    Kind("agreement", propose_agreement, "language", "minor", 1.0, needs=("English",)),
+    Kind("tense", propose_tense, "language", "minor", 1.0, needs=("English",)),
+    Kind("punctuation", propose_punctuation, "language", "minor", 0.5),
+    Kind("capitalisation", propose_capitalisation, "language", "minor", 0.5),
+    Kind("word_order", propose_word_order, "language", "minor", 1.0),
+    Kind("register", propose_register, "style", "minor", 1.0, needs=("English",)),
+    Kind("arithmetic", propose_arithmetic, "calculation", "major", 4.0, tasks=("math",)),
+    Kind("operator", propose_operator, "method", "major", 4.0, tasks=("math",)),
+    Kind("untranslated", propose_untranslated, "facts", "major", 3.0, tasks=("translation",), needs=("source",)),
+    Kind(
+        "mistranslated", propose_mistranslated, "facts", "major", 3.0, tasks=("translation",), needs=("source", "donor")
+    ),
+    Kind("truncation", propose_truncation, "content", "major", 4.0),
+    Kind("empty", propose_empty, "content", "major", 5.0),
+    Kind("gibberish", propose_gibberish, "language", "major", 5.0),
+)
+#: Changes after which a score should stay about the same.
+_HARMLESS = (
+    Kind("paraphrase", propose_paraphrase, needs=("English",)),
+    Kind("quotation_marks", propose_quotation_marks),
+    Kind("spaces", propose_spaces),
+    Kind("lower_case", propose_lower_case),
+    Kind("padding", propose_padding, needs=("English",)),
+)
+KINDS: dict[str, Kind] = {kind.name: kind for kind in _FAULTS}
+HARMLESS: dict[str, Kind] = {kind.name: kind for kind in _HARMLESS}

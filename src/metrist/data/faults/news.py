@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -21,7 +21,8 @@ _PERSON_AFTER = re.compile(
     r",? (?:said|says|told|added|tweeted|wrote|who|revealed|admitted|insisted|explained|believes|died|married|scored)\b"
     r"|, (?:aged )?\d\d\b| \(\d\d\)|['’]s (?:wife|husband|mother|father|lawyer|son|daughter|brother|sister|death)\b"
 )
-_CONTENT = re.compile(r"[A-Za-zÀ-ɏ]{4,}|\d[\d,.]*\d|\d")
+_NUMBER = re.compile(r"\d[\d,.]*\d|\d")
+_CONTENT = re.compile(rf"[A-Za-zÀ-ɏ]{{4,}}|{_NUMBER.pattern}")
 QUOTES = "'\"‘“’”"
 _CLAUSE = re.compile(
     rf"({NAME.pattern}), ((?:an?|the|who|whose|which|of|from|aged|formerly) [^,.;:{QUOTES}()]{{6,60}}),(?= )"
@@ -245,13 +246,16 @@ def shorten(text: str, rng: random.Random) -> str | None:
         r"\b(?:no|not|never|only|if|unless|until|than|so|first|last)\b|n't|n’t", text[: tail.start()]
     ):
         shorter.append(text[: tail.start()] + ".")
-    shorter = [part for part in shorter if len(part.split()) >= 7 and _has_even_quotes(part)]
-    return rng.choice(shorter) if shorter else None
+    whole = []
+    for part in shorter:
+        has_even_quotes = all(part.count(mark) % 2 == 0 for mark in "\"'") and part.count("“") == part.count("”")
+        if len(part.split()) >= 7 and has_even_quotes:
+            whole.append(part)
+    return rng.choice(whole) if whole else None
 
 
-def reorder(text: str, rng: random.Random) -> str | None:
+def reorder(text: str) -> str | None:
     """Move the clause at the beginning to the end, or the one at the end to the beginning."""
-    del rng
     if any(mark in text for mark in QUOTES) or not text.endswith(".") or text.split()[0] in _CONJUNCTIONS:
         return None
     first = re.fullmatch(
@@ -302,16 +306,9 @@ def _lower_first(text: str) -> str:
     )
 
 
-def _has_even_quotes(text: str) -> bool:
-    return all(text.count(mark) % 2 == 0 for mark in "\"'") and text.count("“") == text.count("”")
-
-
-def add_known_background(text: str, article: Article, rng: random.Random) -> str | None:
-    """Put the clause that stands beside a name elsewhere in the article beside it."""
-    return insert_clause(text, article, rng, right=True)
-
-
 def insert_clause(text: str, article: Article, rng: random.Random, *, right: bool) -> str | None:
+    """Put a clause beside a name: one that stands beside it elsewhere in the article, or if not `right`, one about
+    somebody else."""
     options = []
     for name, kind in article.locate(text):
         if kind in ("person", "place") and re.match(r" [a-z]", text[name.end :]):
@@ -335,18 +332,22 @@ def insert_clause(text: str, article: Article, rng: random.Random, *, right: boo
 
 def vary(text: str, article: Article, others: Sequence[str], rng: random.Random) -> tuple[str, str]:
     """Return what was changed in a sentence, and its new form, which is supported as well; half stay as they are."""
-    changes: list[tuple[str, Callable[[], str | None]]] = [
-        ("shortened", lambda: shorten(text, rng)),
-        ("reordered", lambda: reorder(text, rng)),
-        ("renamed", lambda: rename(text, article, rng)),
-        ("background", lambda: add_known_background(text, article, rng)),
-        ("joined", lambda: join(text, rng.choice(others), rng) if others else None),
-    ]
+    kinds = ("shortened", "reordered", "renamed", "background", "joined")
     if rng.random() < 0.6:
         # Any two sentences can be joined: the other changes come first more often.
-        order = sorted(range(5), key=lambda at: rng.random() + (at == 4) * 0.5)
-        for kind, change in (changes[at] for at in order):
-            if changed := change():
+        for kind in sorted(kinds, key=lambda kind: rng.random() + (kind == "joined") * 0.5):
+            match kind:
+                case "shortened":
+                    changed = shorten(text, rng)
+                case "reordered":
+                    changed = reorder(text)
+                case "renamed":
+                    changed = rename(text, article, rng)
+                case "background":
+                    changed = insert_clause(text, article, rng, right=True)
+                case _:
+                    changed = join(text, rng.choice(others), rng) if others else None
+            if changed:
                 return kind, changed
     return "plain", text
 
@@ -363,7 +364,7 @@ def find_facts(text: str, known: set[str], ordinary: frozenset[str]) -> tuple[Sp
         for match in re.finditer(r"\S+", name.text)
         if match[0][0].isupper() and match[0].lower() not in ordinary
     ]
-    places += [match.span() for match in re.finditer(r"\d[\d,.]*\d|\d", text)]
+    places += [match.span() for match in _NUMBER.finditer(text)]
     spans: list[tuple[int, int]] = []
     for start, end in sorted(set(places)):
         if text[start:end].lower() in known:
@@ -377,8 +378,7 @@ def find_facts(text: str, known: set[str], ordinary: frozenset[str]) -> tuple[Sp
 
 def find_words(text: str, words: set[str], *, known: bool) -> tuple[Span, ...]:
     """Return the words of substance of a text that are known, or those that are not."""
-    matches = re.finditer(r"[A-Za-zÀ-ɏ]{4,}|\d[\d,.]*\d|\d", text)
-    return tuple(match.span() for match in matches if (match[0].lower() in words) is known)
+    return tuple(match.span() for match in _CONTENT.finditer(text) if (match[0].lower() in words) is known)
 
 
 def drop_variants(output: Sequence[Statement]) -> list[Statement]:
@@ -397,7 +397,7 @@ def drop_variants(output: Sequence[Statement]) -> list[Statement]:
 def list_facts(text: str) -> set[str]:
     """Return the words of names, and the numbers."""
     names = {word.lower() for name in find_names(text) for word in name.text.split() if word[0].isupper()}
-    return names | set(re.findall(r"\d[\d,.]*\d|\d", text))
+    return names | set(_NUMBER.findall(text))
 
 
 def covers(window: str, text: str) -> bool:

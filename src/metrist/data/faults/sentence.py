@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import pairwise
@@ -155,40 +155,37 @@ class SentenceEditor:
     def is_word(self, at: int) -> bool:
         return 0 <= at < len(self.tokens) and self.tokens[at][0][0].isalpha()
 
-    def find(self, fits: Callable[[int], bool]) -> list[int]:
-        """The words that fit and that no other edit touches."""
-        return [
-            at
-            for at, token in enumerate(self.tokens)
-            if self.is_word(at) and self.text.is_free(*token.span()) and fits(at)
-        ]
+    @cached_property
+    def free(self) -> list[int]:
+        """The words that no other edit touches."""
+        return [at for at, token in enumerate(self.tokens) if self.is_word(at) and self.text.is_free(*token.span())]
 
-    def pick(self, fits: Callable[[int], bool]) -> int | None:
-        places = self.find(fits)
+    def pick(self, places: Iterable[int]) -> int | None:
+        """One of these places by chance; None if there is none."""
+        places = list(places)
         return self.rng.choice(places) if places else None
-
-    def exchange(self, fits: Callable[[int], bool], choose: Callable[[int], str | None]) -> Edit | None:
-        """Change a word that fits into the one that is chosen for it."""
-        at = self.pick(fits)
-        new = None if at is None else choose(at)
-        return None if at is None or new is None else self.change(at, new)
 
     def edit(self, first: int, last: int, new: str) -> Edit | None:
         """Replace some tokens."""
-        return self._make_edit(self.tokens[first].start(), self.tokens[last - 1].end(), new)
+        return self._edit_span(self.tokens[first].start(), self.tokens[last - 1].end(), new)
 
     def change(self, at: int, new: str) -> Edit | None:
         """Replace a word by another one that is written as large."""
         return self.edit(at, at + 1, match_case(new, self.get(at)))
 
+    def change_any(self, words: Mapping[int, str]) -> Edit | None:
+        """Change one of these words, drawn by chance, into the one that is given for it."""
+        at = self.pick(words)
+        return None if at is None else self.change(at, words[at])
+
     def drop(self, at: int) -> Edit | None:
         """Leave a word out with the space after it."""
-        return self._make_edit(self.tokens[at].start(), self.tokens[at + 1].start(), "")
+        return self._edit_span(self.tokens[at].start(), self.tokens[at + 1].start(), "")
 
     def insert(self, at: int, new: str) -> Edit | None:
         """Put something before a token."""
         start = self.tokens[at].start()
-        return self._make_edit(start, start, new)
+        return self._edit_span(start, start, new)
 
-    def _make_edit(self, start: int, end: int, new: str) -> Edit | None:
+    def _edit_span(self, start: int, end: int, new: str) -> Edit | None:
         return self.text.change((start, end), new) if self.text.is_free(start, end) else None

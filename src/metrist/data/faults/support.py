@@ -23,7 +23,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 from metrist.data.faults.kinds import KINDS
 from metrist.data.faults.news import (
@@ -47,18 +47,14 @@ _NUMBER = re.compile(r"(?<![\w.,-])(?P<sign>[$£€]?)(?P<digits>\d[\d,]*(?:\.\d
 
 
 @cache
-def _list_opposites() -> Mapping[str, list[str]]:
+def _read_opposites() -> tuple[Mapping[str, list[str]], re.Pattern[str]]:
+    """The opposites of each word or phrase, and a pattern of all of them."""
     opposites: dict[str, list[str]] = {}
     for pair in read_lists()["news"]["opposites"]:
         for word, other in (pair.split("/"), reversed(pair.split("/"))):
             opposites.setdefault(word, []).append(other)
-    return opposites
-
-
-@cache
-def _find_opposites() -> re.Pattern[str]:
-    words = sorted(map(re.escape, _list_opposites()), key=len, reverse=True)
-    return re.compile(rf"\b(?:{'|'.join(words)})\b")
+    words = sorted(map(re.escape, opposites), key=len, reverse=True)
+    return opposites, re.compile(rf"\b(?:{'|'.join(words)})\b")
 
 
 @cache
@@ -135,14 +131,8 @@ def swap_number(text: str, article: Article, rng: random.Random) -> str | None:
         )
         return text[: match.start()] + new + text[match.end() :]
     shape = _shape(match["digits"])
-    same = sorted(
-        {
-            m["digits"]
-            for m in _NUMBER.finditer(article.text)
-            if m["sign"] == match["sign"] and _shape(m["digits"]) == shape
-        }
-    )
-    same = [digits for digits in same if digits not in text]
+    alike = {other["digits"] for other in _NUMBER.finditer(article.text) if other["sign"] == match["sign"]}
+    same = [digits for digits in sorted(alike) if _shape(digits) == shape and digits not in text]
     changed = rng.choice(same) if same and rng.random() < 0.6 else _change_number(match["digits"], rng)
     if changed is None or changed in text:
         return None
@@ -180,11 +170,12 @@ def swap_time(text: str, article: Article, rng: random.Random) -> str | None:
 
 
 def swap_opposite(text: str, article: Article, rng: random.Random) -> str | None:
-    matches = list(_find_opposites().finditer(text))
+    opposites, pattern = _read_opposites()
+    matches = list(pattern.finditer(text))
     if not matches:
         return None
     match = rng.choice(matches)
-    new = rng.choice(_list_opposites()[match[0]])
+    new = rng.choice(opposites[match[0]])
     # Rare words must not come from frequent ones more often than the other way round: they would tell the fault.
     counts = article.corpus.counts
     if rng.random() > counts[new.split()[0]] / (counts[match[0].split()[0]] + 1):
@@ -238,12 +229,8 @@ _RESULTS = re.compile(r"\b(?:managed to|convicted of|going to|decided on|more th
 def is_marked(text: str) -> bool:
     """Whether a sentence has words that faults add or drop: a negation, a hedge, or what replaces one."""
     return bool(
-        has_negation(text) or _RESULTS.search(text) or any(pattern.search(text) for pattern, _ in _list_hedges())
+        _NEGATION.search(text) or _RESULTS.search(text) or any(pattern.search(text) for pattern, _ in _list_hedges())
     )
-
-
-def has_negation(text: str) -> bool:
-    return _NEGATION.search(text) is not None
 
 
 _CONNECTIVE = re.compile(
@@ -271,24 +258,13 @@ def merge_sentences(text: str, article: Article, rng: random.Random) -> str | No
     return f"{text[: match.start(2)]}{rng.choice(tails)}." if tails else None
 
 
-def add_background(text: str, article: Article, rng: random.Random) -> str | None:
-    """Put a clause about somebody else beside a name."""
-    return insert_clause(text, article, rng, right=False)
-
-
-def change_unit(text: str, article: Article, rng: random.Random) -> str | None:
-    return _apply_package_fault("unit", text, article, rng)
-
-
-def add_clause(text: str, article: Article, rng: random.Random) -> str | None:
-    """Add a clause that nothing supports to the end of a sentence."""
-    changed = _apply_package_fault("addition", text, article, rng)
-    return changed if changed and len(split_sentences(changed)) == len(split_sentences(text)) else None
-
-
-def _apply_package_fault(kind: str, text: str, article: Article, rng: random.Random) -> str | None:
+def apply_kind(text: str, article: Article, rng: random.Random, kind: str) -> str | None:
+    """Put a fault of any text into a sentence, which stays one: of the additions, only clauses at its end count."""
     edit = KINDS[kind].propose(EditableText(output=text, source=article.text), rng)
-    return None if edit is None else apply_edits(text, [edit])
+    changed = None if edit is None else apply_edits(text, [edit])
+    if kind == "addition" and changed and len(split_sentences(changed)) != len(split_sentences(text)):
+        return None
+    return changed
 
 
 Fault = Callable[[str, Article, random.Random], str | None]
@@ -303,22 +279,23 @@ FAULTS: dict[str, tuple[Fault, float, float]] = {
     "negation": (change_negation, 1.0, 0.0),
     "certainty": (drop_hedge, 4.0, 0.1),
     "merged": (merge_sentences, 4.0, 0.05),
-    "background": (add_background, 4.0, 0.0),
-    "unit": (change_unit, 0.6, 0.0),
-    "addition": (add_clause, 0.15, 0.0),
+    "background": (partial(insert_clause, right=False), 4.0, 0.0),
+    "unit": (partial(apply_kind, kind="unit"), 0.6, 0.0),
+    "addition": (partial(apply_kind, kind="addition"), 0.15, 0.0),
 }
 
 
 def break_sentence(text: str, article: Article, rng: random.Random) -> Statement | None:
     """Return the sentence with one fault, of a kind that fits it."""
     weights = {kind: weight for kind, (_, weight, _) in FAULTS.items()}
-    if has_negation(text):
+    negated = _NEGATION.search(text) is not None
+    if negated:
         weights["negation"] *= 4
     while weights:
         kind = rng.choices(list(weights), list(weights.values()))[0]
         del weights[kind]
         # A negation that is added is seen: it is no last resort.
-        if kind == "negation" and not has_negation(text) and len(weights) < len(FAULTS) - 1:
+        if kind == "negation" and not negated and len(weights) < len(FAULTS) - 1:
             continue
         # So is a clause that is added, which fits everywhere.
         if kind == "addition" and rng.random() < 0.85:

@@ -66,19 +66,15 @@ def add_instructions(pairs: Iterable[GoodBad], wording: Wording = 0) -> list[Goo
     instructed = []
     for pair in pairs:
         if pair.criterion not in instructions:
-            instructions[pair.criterion] = _select_instruction(criteria.find(pair.criterion), wording)
+            criterion = criteria.find(pair.criterion)
+            number = wording if isinstance(wording, int) else wording.get(criterion.code, 0)
+            if not isinstance(number, str) and not 0 <= number < len(criterion.instructions):
+                last = len(criterion.instructions) - 1
+                raise SpecError(f"the wordings of {criterion.code!r} are numbered 0 to {last}, got {number}")
+            text = number if isinstance(number, str) else criterion.instructions[number]
+            instructions[pair.criterion] = text
         instructed.append(replace(pair, instruction=instructions[pair.criterion]))
     return instructed
-
-
-def _select_instruction(criterion: criteria.Criterion, wording: Wording) -> str:
-    number = wording if isinstance(wording, int) else wording.get(criterion.code, 0)
-    if isinstance(number, str):
-        return number
-    if not 0 <= number < len(criterion.instructions):
-        last = len(criterion.instructions) - 1
-        raise SpecError(f"the wordings of {criterion.code!r} are numbered 0 to {last}, got {number}")
-    return criterion.instructions[number]
 
 
 def read_instructions(path: PathLike) -> Mapping[str, str]:

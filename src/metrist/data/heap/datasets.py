@@ -134,16 +134,14 @@ def read_counter_narratives(paths: Sequence[PathLike], codes: Collection[str]) -
             context = (group[0].text("Hate_Speech"), group[0].text("TARGET"))
             question = HeapQuestion(code=code, context=context, item=f"message {number}")
             if code == "BCN":
-                yield from _pair_best_replies(question, group)
+                best = dict.fromkeys(
+                    name for row in group for name in _NARRATIVE_SYSTEMS if row.boolean(f"{name}_is_best")
+                )
+                replies = {name: HeapAnswer(text=group[0].text(name), system=name) for name in _NARRATIVE_SYSTEMS}
+                for name in best:
+                    yield from (question.pair(replies[name], replies[other]) for other in replies if other not in best)
             else:
                 yield from pair_in_order(question, [_rank_reply(group, name, code) for name in _NARRATIVE_SYSTEMS])
-
-
-def _pair_best_replies(question: HeapQuestion, group: list[PublishedRow]) -> Iterator[GoodBad]:
-    best = dict.fromkeys(name for row in group for name in _NARRATIVE_SYSTEMS if row.boolean(f"{name}_is_best"))
-    replies = {name: HeapAnswer(text=group[0].text(name), system=name) for name in _NARRATIVE_SYSTEMS}
-    for name in best:
-        yield from (question.pair(replies[name], replies[other]) for other in replies if other not in best)
 
 
 def _rank_reply(group: list[PublishedRow], system: str, code: str) -> HeapAnswer:
@@ -226,21 +224,16 @@ def read_hellaswag(paths: Sequence[PathLike], codes: Collection[str]) -> Iterato
     """Yield the pairs of HS."""
     for row in read_published_rows(paths) if "HS" in codes else ():
         endings = row.texts("endings")
-        true = _read_label(row, len(endings))
+        if not row.has("label") or row.value("label") == "":
+            raise row.error(
+                "has no 'label': HellaSwag's test file comes without answers; use the training or validation file"
+            )
+        true = row.number("label")
+        if true not in range(len(endings)):
+            raise row.error(f"'label' must be the number of an ending, 0 to {len(endings) - 1}, got {true:g}")
         question = HeapQuestion(code="HS", context=(row.text("ctx"),), item=row.text("ind"))
         answers = [HeapAnswer(text=ending) for ending in endings]
-        yield from (question.pair(answers[true], other) for index, other in enumerate(answers) if index != true)
-
-
-def _read_label(row: PublishedRow, endings: int) -> int:
-    if not row.has("label") or row.value("label") == "":
-        raise row.error(
-            "has no 'label': HellaSwag's test file comes without answers; use the training or validation file"
-        )
-    label = row.number("label")
-    if label not in range(endings):
-        raise row.error(f"'label' must be the number of an ending, 0 to {endings - 1}, got {label:g}")
-    return int(label)
+        yield from (question.pair(answers[int(true)], other) for index, other in enumerate(answers) if index != true)
 
 
 # TellMeWhy: why-questions about short stories, three answers each.
@@ -266,7 +259,13 @@ def read_tellmewhy(paths: Sequence[PathLike], codes: Collection[str]) -> Iterato
     if "QA" in codes:
         for number, group in enumerate(group_by_key(rows, lambda row: row.text("narrative")), 1):
             question = HeapQuestion(code="QA", context=(group[0].text("narrative"),), item=f"narrative {number}")
-            yield from pair_in_order(question, [_rank_question(row) for row in group])
+            questions = []
+            for row in group:
+                judgment = row.text("is_ques_answerable")
+                if judgment not in _ANSWERABLE:
+                    raise row.error(f"'is_ques_answerable' must be Answerable or Not Answerable, got {judgment!r}")
+                questions.append(HeapAnswer(text=row.text("question"), rank=_ANSWERABLE[judgment]))
+            yield from pair_in_order(question, questions)
 
 
 def _pair_rated_answers(rows: list[PublishedRow], code: str, column: str) -> Iterator[GoodBad]:
@@ -277,13 +276,6 @@ def _pair_rated_answers(rows: list[PublishedRow], code: str, column: str) -> Ite
         yield from pair_by_winner(
             HeapQuestion(code=code, context=context, item=group[0].text("question_meta")), answers
         )
-
-
-def _rank_question(row: PublishedRow) -> HeapAnswer:
-    judgment = row.text("is_ques_answerable")
-    if judgment not in _ANSWERABLE:
-        raise row.error(f"'is_ques_answerable' must be Answerable or Not Answerable, got {judgment!r}")
-    return HeapAnswer(text=row.text("question"), rank=_ANSWERABLE[judgment])
 
 
 # TimeTravel: stories whose second sentence was changed, with endings rewritten to fit (Qin and others, 2019).
@@ -358,22 +350,17 @@ def _pair_written_endings(rows: list[PublishedRow], codes: Collection[str]) -> I
             story = row.text("premise") + row.text("counterfactual")
             question = HeapQuestion(code=code, context=(story,), item=row.text("story_id"))
             original = HeapAnswer(text=row.text("original_ending"))
-            for ending in _read_endings(row):
+            field = "edited_ending" if row.has("edited_ending") else "edited_endings"
+            if not row.has(field):
+                raise row.error(
+                    "has neither 'edited_ending' nor 'edited_endings': this file of stories has no rewritten endings"
+                )
+            endings = [row]
+            if field == "edited_endings":
+                endings = [PublishedRow(row.location, {field: sentences}) for sentences in row.elements(field)]
+            for ending in [" ".join(own.texts(field)) for own in endings]:
                 if ending != original.text:
                     yield question.pair(HeapAnswer(text=ending), original)
-
-
-def _read_endings(row: PublishedRow) -> list[str]:
-    if row.has("edited_ending"):
-        return [" ".join(row.texts("edited_ending"))]
-    if not row.has("edited_endings"):
-        raise row.error(
-            "has neither 'edited_ending' nor 'edited_endings': this file of stories has no rewritten endings"
-        )
-    endings = [
-        PublishedRow(row.location, {"edited_endings": sentences}) for sentences in row.elements("edited_endings")
-    ]
-    return [" ".join(ending.texts("edited_endings")) for ending in endings]
 
 
 # TuringAdvice: advice from Reddit and from systems, compared for helpfulness.

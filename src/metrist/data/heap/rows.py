@@ -45,28 +45,28 @@ class PublishedRow:
     def value(self, *path: str) -> Any:
         value = self._lookup(path)
         if value is None:
-            raise self.error(f"{_join(path)!r} is missing")
+            raise self.error(f"{'.'.join(path)!r} is missing")
         return value
 
     def text(self, *path: str) -> str:
-        return self._add_location(lambda: as_text(_join(path), self.value(*path)))
+        return self._convert(as_text, ".".join(path), self.value(*path))
 
     def number(self, *path: str) -> float:
         """Return a number, which may be written as text."""
-        return self._add_location(lambda: as_number(repr(_join(path)), self.value(*path)))
+        return self._convert(as_number, repr(".".join(path)), self.value(*path))
 
     def boolean(self, *path: str) -> bool:
         """Return true or false, also written as 1 or 0, yes or no."""
         number = self.number(*path)
         if number not in (0, 1):
-            raise self.error(f"{_join(path)!r} must be true or false, got {format_value(self.value(*path))}")
+            raise self.error(f"{'.'.join(path)!r} must be true or false, got {format_value(self.value(*path))}")
         return number == 1
 
     def texts(self, *path: str) -> list[str]:
-        return self._add_location(lambda: [as_text(_join(path), element) for element in self.elements(*path)])
+        return [self._convert(as_text, ".".join(path), element) for element in self.elements(*path)]
 
     def numbers(self, *path: str) -> list[float]:
-        return self._add_location(lambda: [as_number(repr(_join(path)), element) for element in self.elements(*path)])
+        return [self._convert(as_number, repr(".".join(path)), element) for element in self.elements(*path)]
 
     def elements(self, *path: str) -> list[Any]:
         """Return a list that is not empty; a table's cell has it as text: [2, 1, 1]."""
@@ -75,22 +75,22 @@ class PublishedRow:
             with suppress(ValueError, RecursionError):
                 elements = json.loads(value)
         if not isinstance(elements, list) or not elements:
-            raise self.error(f"{_join(path)!r} must be a list that is not empty, got {format_value(value)}")
+            raise self.error(f"{'.'.join(path)!r} must be a list that is not empty, got {format_value(value)}")
         return elements
 
     def names(self, *path: str) -> tuple[str, ...]:
         """Return the names in an object."""
         value = self.value(*path)
         if not isinstance(value, dict):
-            raise self.error(f"{_join(path)!r} must be an object, got {format_value(value)}")
+            raise self.error(f"{'.'.join(path)!r} must be an object, got {format_value(value)}")
         return tuple(value)
 
     def error(self, message: str) -> InputError:
         return InputError(f"{self.location}: {message}")
 
-    def _add_location(self, parse: Callable[[], T]) -> T:
+    def _convert(self, convert: Callable[[str, Any], T], name: str, value: Any) -> T:
         try:
-            return parse()
+            return convert(name, value)
         except RowError as error:
             raise self.error(str(error)) from None
 
@@ -101,31 +101,22 @@ class PublishedRow:
         return value
 
 
-def _join(path: Sequence[str]) -> str:
-    return ".".join(path)
-
-
 def read_published_rows(paths: Iterable[PathLike]) -> Iterator[PublishedRow]:
-    """Read the rows of CSV, JSON and JSONL files, file after file."""
+    """Read the rows of CSV, JSON and JSONL files, file after file. Cells missing at the end of a CSV row are absent."""
     for path in paths:
         if uncompressed_name(path).lower().endswith(".csv"):
-            yield from _read_csv_rows(path)
+            name = display_name(path)
+            lines = read_cells(path)
+            _, header = next(lines, (1, []))
+            for line, cells in lines:
+                if len(cells) > len(header):
+                    raise InputError(
+                        f"{name}:{line}: must have at most {len(header)} cells like the header, got {len(cells)}",
+                        code="invalid_value",
+                    )
+                yield PublishedRow(f"{name}:{line}", dict(zip(header, cells, strict=False)))
         else:
             yield from (PublishedRow(str(location), values) for location, values in read_rows(path))
-
-
-def _read_csv_rows(path: PathLike) -> Iterator[PublishedRow]:
-    """Read the rows below the header; cells missing at the end of a row are absent."""
-    name = display_name(path)
-    lines = read_cells(path)
-    _, header = next(lines, (1, []))
-    for line, cells in lines:
-        if len(cells) > len(header):
-            raise InputError(
-                f"{name}:{line}: must have at most {len(header)} cells like the header, got {len(cells)}",
-                code="invalid_value",
-            )
-        yield PublishedRow(f"{name}:{line}", dict(zip(header, cells, strict=False)))
 
 
 def read_cells(path: PathLike) -> Iterator[tuple[int, list[str]]]:
@@ -147,7 +138,14 @@ def read_entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, PublishedRow]
     """Read the named entries of JSON files that hold one object; a row's location names its entry."""
     for path in paths:
         name = display_name(path)
-        entries = _read_json_file(path, name)
+        with open_bytes(path) as stream:
+            data = stream.read().removeprefix(BYTE_ORDER_MARK)
+        try:
+            entries = json.loads(decode_line(data))
+        except json.JSONDecodeError as error:
+            raise InputError(f"{name}:{error.lineno}: {describe_json_error(error)}") from None
+        except (RowError, RecursionError) as error:
+            raise InputError(f"{name}: {error}") from None
         if not isinstance(entries, dict):
             raise InputError(
                 f"{name}: must hold one JSON object of named entries, got {format_value(entries)}", code="invalid_value"
@@ -158,17 +156,6 @@ def read_entries(paths: Iterable[PathLike]) -> Iterator[tuple[str, PublishedRow]
                     f"{name}: {entry!r} must be an object, got {format_value(values)}", code="invalid_value"
                 )
             yield entry, PublishedRow(f"{name}: {entry!r}", values)
-
-
-def _read_json_file(path: PathLike, name: str) -> Any:
-    with open_bytes(path) as stream:
-        data = stream.read().removeprefix(BYTE_ORDER_MARK)
-    try:
-        return json.loads(decode_line(data))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{name}:{error.lineno}: {describe_json_error(error)}") from None
-    except (RowError, RecursionError) as error:
-        raise InputError(f"{name}: {error}") from None
 
 
 # Pairs of the answers to one question.

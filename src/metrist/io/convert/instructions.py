@@ -125,7 +125,7 @@ def _context_fields(place: str, entry: Mapping[str, Any], options: ConvertOption
 #     [{"id", "task", "instruction", "input_context", "hypo_output", "errors": text, object or list}]
 #     [{"instruction": the first line of TIGERScore's prompt, "input": the rest of it, "output": the analysis}]
 #
-# What the analyses say is read by `metrist.data.error_analysis.metric_instruct`, for training as well.
+# What the analyses say is read by `metrist.data.error_analysis.examples`, for training as well.
 
 #: The fields of MetricInstruct that have another name in metrist.
 METRIC_INSTRUCT_ALIASES = {"input_context": "source", "hypo_output": "output"}

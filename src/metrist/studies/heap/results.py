@@ -53,8 +53,12 @@ def macro_accuracy(criteria: Mapping[str, Sequence[CriterionScores]], draws: int
     """Return the mean of several criteria's accuracies, with equal weights; all must have the same seeds."""
     if not criteria or len({len(seeds) for seeds in criteria.values()}) != 1:
         raise RunError("a mean over criteria needs the same number of seeds of each", code="invalid_value")
-    for seeds in criteria.values():
-        _check_same_pairs(seeds)
+    for first, *others in criteria.values():
+        for other in others:
+            if list(other.good_answer) != list(first.good_answer) or list(other.bad_answer) != list(first.bad_answer):
+                raise RunError(
+                    "two seeds of one training were tested on different pairs; remove the older results", code="changed"
+                )
     per_seed = np.mean([[scores.accuracy for scores in seeds] for seeds in criteria.values()], axis=0)
     summary = _summarize(per_seed.tolist())
     low, high = _compute_interval(criteria, draws, summary.mean)
@@ -78,56 +82,34 @@ def _compute_interval(
     criteria: Mapping[str, Sequence[CriterionScores]], draws: int, value: float
 ) -> tuple[float, float]:
     """Resample contexts, and answers without one. A pair of two such answers counts as often as both are drawn."""
-    groups, counts = _count_right(criteria)
-    units = sorted({unit for group in groups for unit in group if unit != _ALWAYS})
-    columns = {unit: column for column, unit in enumerate([*units, _ALWAYS])}
-    first, second = np.array([[columns[unit] for unit in group] for group in groups]).T
-    means = []
-    for drawn in resample_counts(len(units), draws, np.random.default_rng(0), max(1, _CHUNK // len(groups))):
-        weights = np.column_stack([drawn, np.ones(len(drawn))])
-        means.append(_average_shares((weights[:, first] * weights[:, second]) @ counts))
-    return interval(np.concatenate(means), _CONFIDENCE, len(units), value)
-
-
-def _count_right(
-    criteria: Mapping[str, Sequence[CriterionScores]],
-) -> tuple[list[tuple[_Unit, _Unit]], Floats]:
-    """Return what is drawn together, and a row for each: the number of right pairs and of all pairs of each criterion,
-    over all seeds. The numbers are whole, so their sums are exact in any order."""
-    groups = {name: _group_pairs(seeds[0]) for name, seeds in criteria.items()}
+    # What is drawn together with each pair: its context, or else its two answers.
+    groups: dict[str, list[tuple[_Unit, _Unit]]] = {}
+    for name, (scores, *_) in criteria.items():
+        groups[name] = [
+            (("answer", good), ("answer", bad)) if context == NO_CONTEXT else (("context", context), _ALWAYS)
+            for context, good, bad in zip(scores.context, scores.good_answer, scores.bad_answer, strict=True)
+        ]
     rows = {group: row for row, group in enumerate(sorted({group for own in groups.values() for group in own}))}
+    # The number of right pairs and of all pairs of each criterion, over all seeds. The numbers are whole, so their sums
+    # are exact in any order.
     counts = np.zeros((len(rows), 2 * len(criteria)))
     for column, (name, seeds) in enumerate(criteria.items()):
         own = [rows[group] for group in groups[name]]
         np.add.at(counts[:, 2 * column], own, np.sum([scores.right for scores in seeds], axis=0))
         np.add.at(counts[:, 2 * column + 1], own, float(len(seeds)))
-    return list(rows), counts
-
-
-def _group_pairs(scores: CriterionScores) -> list[tuple[_Unit, _Unit]]:
-    """Return each pair's context, or else its two answers."""
-    return [
-        (("answer", good), ("answer", bad)) if context == NO_CONTEXT else (("context", context), _ALWAYS)
-        for context, good, bad in zip(scores.context, scores.good_answer, scores.bad_answer, strict=True)
-    ]
-
-
-def _average_shares(sums: Floats) -> Floats:
-    """Turn sums (..., 2 k) into the mean of k shares. A criterion that has no pair in a draw is not counted there."""
-    right, count = sums[..., 0::2], sums[..., 1::2]
-    shares = np.where(count > 0, right / np.where(count > 0, count, 1.0), np.nan)
-    valid = ~np.isnan(shares)
-    means: Floats = np.where(valid, shares, 0.0).sum(axis=-1) / np.where(valid.any(axis=-1), valid.sum(axis=-1), np.nan)
-    return means
-
-
-def _check_same_pairs(seeds: Sequence[CriterionScores]) -> None:
-    first = seeds[0]
-    for other in seeds[1:]:
-        if list(other.good_answer) != list(first.good_answer) or list(other.bad_answer) != list(first.bad_answer):
-            raise RunError(
-                "two seeds of one training were tested on different pairs; remove the older results", code="changed"
-            )
+    units = sorted({unit for group in rows for unit in group if unit != _ALWAYS})
+    columns = {unit: column for column, unit in enumerate([*units, _ALWAYS])}
+    first, second = np.array([[columns[unit] for unit in group] for group in rows]).T
+    means = []
+    for drawn in resample_counts(len(units), draws, np.random.default_rng(0), max(1, _CHUNK // len(rows))):
+        weights = np.column_stack([drawn, np.ones(len(drawn))])
+        sums = (weights[:, first] * weights[:, second]) @ counts
+        right, count = sums[:, 0::2], sums[:, 1::2]
+        # A criterion that has no pair in a draw is not counted there.
+        used = count > 0
+        shares = np.where(used, right / np.where(used, count, 1.0), 0.0)
+        means.append(shares.sum(axis=1) / np.where(used.any(axis=1), used.sum(axis=1), np.nan))
+    return interval(np.concatenate(means), _CONFIDENCE, len(units), value)
 
 
 #: How many unfinished trainings are listed by name.

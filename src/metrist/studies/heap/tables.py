@@ -9,7 +9,7 @@ from typing import Any
 
 from metrist.criteria import CriteriaGroup, Suite
 from metrist.errors import format_count
-from metrist.report.tables import Column, Table, format_number, or_none
+from metrist.report.tables import Table, format_number, name_columns, or_none
 from metrist.stats.measures import measure
 from metrist.studies.heap.jobs import SETUPS, Codes, SetupName, SplitName
 from metrist.studies.heap.results import SeedSummary, StudyResults
@@ -93,10 +93,6 @@ def _add_seed_counts(table: Table) -> Table:
     return replace(table, rows=rows, notes=[*table.notes, note])
 
 
-def _columns(names: Sequence[str]) -> list[Column]:
-    return [Column(names[0]), *(Column(name, "right") for name in names[1:])]
-
-
 def _average_published(suite: Suite, setup: SetupName, codes: Sequence[str]) -> float:
     return sum(suite.accuracy[setup][code].mean for code in codes) / len(codes)
 
@@ -135,7 +131,7 @@ def _summary_table(results: StudyResults) -> Table | None:
     ties, pairs = results.count_ties()
     table = Table(
         title="Mean accuracy over comparable criteria, in per cent",
-        columns=_columns(["setup", "criteria", *(str(split) for split in results.splits), "paper"]),
+        columns=name_columns("setup", right=("criteria", *results.splits, "paper")),
         rows=rows,
         notes=[
             "Mean ± standard deviation over seeds, [95 % interval over test pairs: whole contexts are resampled, and "
@@ -167,7 +163,9 @@ def _accuracy_table(results: StudyResults, split: SplitName) -> Table | None:
     excluded = sorted(code for code in suite.codes if not suite.criterion(code).comparable)
     table = Table(
         title=f"Table 2: accuracy on the test set, in per cent, on {_SPLIT_TITLES[split]}",
-        columns=_columns(["task", "test pairs", *(name for setup in setups for name in (setup, f"{setup}, paper"))]),
+        columns=name_columns(
+            "task", right=["test pairs", *(name for setup in setups for name in (setup, f"{setup}, paper"))]
+        ),
         rows=[*rows, mean_row],
         notes=[
             f"The mean is over the same criteria for both ({', '.join(counts)}); not comparable with the paper's, and "
@@ -192,7 +190,9 @@ def _spearman_table(results: StudyResults, split: SplitName) -> Table | None:
         rows.append(cells)
     table = Table(
         title=f"Table 2: Spearman correlation with human ratings, on {_SPLIT_TITLES[split]}",
-        columns=_columns(["task", *(f"{setup}, {name}" for setup in setups for name in ("answers", "pairs", "paper"))]),
+        columns=name_columns(
+            "task", right=[f"{setup}, {name}" for setup in setups for name in ("answers", "pairs", "paper")]
+        ),
         rows=rows,
         notes=[
             "answers: over the distinct answers of the test pairs, all contexts together; pairs: over both answers of "
@@ -240,7 +240,7 @@ def _cluster_table(results: StudyResults, split: SplitName) -> Table | None:
     names = ("single", "single, paper", "cross all", "cross all, paper", "cross cluster", "cross cluster, paper")
     table = Table(
         title=f"Table 3: accuracy within and beyond clusters, in per cent, on {_SPLIT_TITLES[split]}",
-        columns=_columns(["task", *names]),
+        columns=name_columns("task", right=names),
         rows=rows,
         notes=notes,
     )
@@ -261,18 +261,15 @@ def _group_rows(results: StudyResults, split: SplitName, group: CriteriaGroup, c
         complete = set(codes) <= set(results.codes(setup, split))
         mean = results.mean_over(setup, split, codes) if complete else None
         mean_row += [SummaryCell(mean), PaperCell(_average_published(suite, setup, codes))]
+    # The paper's mean over the same criteria; if it has only the group's average, all must be there.
+    published_mean = group.average_cross_cluster if set(codes) == set(group.codes) else None
+    if set(codes) <= set(group.accuracy):
+        published_mean = sum(group.accuracy[code].mean for code in codes) / len(codes)
     mean_row += [
         SummaryCell(results.mean_over("cross-cluster", split, codes, cluster)),
-        PaperCell(_average_group(group, codes)),
+        PaperCell(published_mean),
     ]
     return [*rows, mean_row]
-
-
-def _average_group(group: CriteriaGroup, codes: Sequence[str]) -> float | None:
-    """Return the paper's mean over the same criteria; if it has only the group's average, all must be there."""
-    if set(codes) <= set(group.accuracy):
-        return sum(group.accuracy[code].mean for code in codes) / len(codes)
-    return group.average_cross_cluster if set(codes) == set(group.codes) else None
 
 
 # Does more data help? Pearson correlations of a criterion's number of pairs with its accuracy (section 6).
@@ -305,7 +302,7 @@ def _size_table(results: StudyResults, split: SplitName) -> Table | None:
         return None
     return Table(
         title=f"Correlation of data size with accuracy (Pearson), on {_SPLIT_TITLES[split]}",
-        columns=_columns(["number of pairs with", "criteria", "ours", "paper", "paper's tables"]),
+        columns=name_columns("number of pairs with", right=("criteria", "ours", "paper", "paper's tables")),
         rows=rows,
         notes=[
             "ours: of the means over seeds in the tables above; paper: as stated in its section 6; paper's tables: "

@@ -76,7 +76,15 @@ def write_split(folder: Path, name: SplitName, data: StudyData) -> None:
     path = _split_path(folder, name)
     if path.is_file() and json.loads(path.read_text(encoding="utf-8"))["sha256"] == data.sha256:
         return
-    sides = _read_authors_split(data) if name == "authors" else _make_honest_split(data)
+    if name == "authors":
+        sides = [pair.split for pair in data.pairs]
+        if None in sides:
+            number = sides.index(None) + 1
+            raise InputError(f"{data.path}: pair {number:,} has no 'split'; `split='honest'` makes one")
+    else:
+        # Pairs that share a text, or almost, are on one side; None for pairs between two sides, which are not used.
+        # Texts inside longer ones are not looked for: the published results were computed before that was possible.
+        sides = assign_sides([SplitUnit.from_pair(pair) for pair in data.pairs], DEFAULT_SHARES, inside=0)
     with atomic_write(path) as file:
         file.write(json.dumps({"sha256": data.sha256, "split": sides}) + "\n")
 
@@ -95,19 +103,7 @@ def _split_path(folder: Path, name: SplitName) -> Path:
     return folder / f"split-{name}.json"
 
 
-def _read_authors_split(data: StudyData) -> list[str | None]:
-    for number, pair in enumerate(data.pairs, 1):
-        if pair.split is None:
-            raise InputError(f"{data.path}: pair {number:,} has no 'split'; `split='honest'` makes one")
-    return [pair.split for pair in data.pairs]
-
-
-def _make_honest_split(data: StudyData) -> list[str | None]:
-    """Keep pairs that share a text, or almost, on one side; None for pairs between two sides, which are not used.
-
-    Texts inside longer ones are not looked for: the published results were computed before that was possible.
-    """
-    return assign_sides([SplitUnit.from_pair(pair) for pair in data.pairs], DEFAULT_SHARES, inside=0)
+_read_cached = lru_cache(maxsize=2)(read_study_data)
 
 
 def train_request(request: TrainingRequest, callback: TrainingCallback) -> Result:
@@ -136,11 +132,6 @@ def train_request(request: TrainingRequest, callback: TrainingCallback) -> Resul
     if not request.keep_model:
         shutil.rmtree(request.folder / "model", ignore_errors=True)
     return result
-
-
-@lru_cache(maxsize=2)
-def _read_cached(path: Path) -> StudyData:
-    return read_study_data(path)
 
 
 def _select(pairs: Sequence[GoodBad], side: str, criteria: Sequence[str]) -> list[GoodBad]:

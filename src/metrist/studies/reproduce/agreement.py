@@ -21,10 +21,10 @@ from metrist.metrics import registry
 from metrist.metrics.agreement import BEST_LEXICAL, AgreementFigure, DatasetAgreement, load_agreements
 from metrist.metrics.trained.quality import Mixture, Quality
 from metrist.report.cells import Marked
-from metrist.report.tables import Column, Count, Estimate, Number, Table
+from metrist.report.tables import Count, Estimate, Number, Table, name_columns
 from metrist.stats import Codes, Floats, Mask
 from metrist.studies.reproduce.figures import DataFolder, list_outputs
-from metrist.studies.reproduce.published import NO_DATA, ComputedTable, References, read_table_file, read_texts
+from metrist.studies.reproduce.published import NO_DATA, PageSection, References, read_table_file
 from metrist.studies.reproduce.shipped import resolve_metric
 
 METRICS_TABLE = "shipped-metrics"
@@ -62,72 +62,10 @@ class RatedSet:
     part: str = ""
     english: bool = True
 
-    @property
-    def measure_name(self) -> str:
-        return f"{self.measure}, by item" if self.measure != "accuracy" and self.group == "item" else self.measure
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AgreementTable(ComputedTable):
-    """The figures of all metrics on all sets. A metric without a figure has no entry in a row."""
-
-    decimals: int
-    metrics: tuple[str, ...]
-    columns: tuple[str, ...]
-    rows: tuple[DatasetAgreement, ...]
-    missing: tuple[RatedSet, ...] = ()
-
-    @property
-    def summary(self) -> str:
-        """How often each shipped metric is above length, and how often it runs against people."""
-        if not self.rows:
-            return "The data is missing."
-        sentences = []
-        for metric in self.metrics:
-            rows = [row for row in self.rows if row.whole and metric in row.figures and metric not in row.trained]
-            if not rows:
-                continue
-            above = sum(row.figures[metric].value > row.figures["length"].value for row in rows)
-            against = [row.name for row in rows if row.contradicts(metric)]
-            wrong = f" and points the wrong way on {', '.join(dict.fromkeys(against))}" if against else ""
-            sentences.append(f"{metric} is above length in {above} of {len(rows)} data sets{wrong}.")
-        return " ".join(sentences)
-
-    @property
-    def table(self) -> Table:
-        text = [Column(name) for name in ("task", "data", "aspect", "measure")]
-        numbers = [Column(name, "right") for name in ("n", *self.columns)]
-        rows = [cells for row in self.rows for cells in self._format_row(row)]
-        nothing = ["", NO_DATA, Count(0), *(Number(math.nan) for _ in self.columns)]
-        rows += [[rated.task, rated.name, *nothing] for rated in self.missing]
-        return Table(columns=(*text, *numbers), rows=rows, notes=self.notes)
-
-    def _format_row(self, row: DatasetAgreement) -> Iterator[list[Any]]:
-        name = row.name if row.judged else f"{row.name} (not judged)"
-        yield [row.task, name, row.aspect, row.measure, Count(row.n), *self._format_cells(row, row.figures)]
-        if row.given_length:
-            measure = "coefficient given length" if row.measure == "accuracy" else "given length"
-            yield ["", "", "", measure, "", *self._format_cells(row, row.given_length)]
-
-    def _format_cells(self, row: DatasetAgreement, figures: Mapping[str, AgreementFigure]) -> list[Any]:
-        cells: list[Any] = []
-        for column in self.columns:
-            figure = figures.get(column)
-            if figure is None:
-                cells.append(Number(math.nan))
-                continue
-            estimate = Estimate(figure.value, figure.low, figure.high, self.decimals)
-            marks = _TRAINED if column.lstrip(_MINUS) in row.trained else ""
-            if column == BEST_LEXICAL:
-                marks = row.lexical
-            cells.append(Marked(estimate, marks) if marks else estimate)
-        return cells
-
-
-def make_agreement_table(
-    folder: DataFolder, *, keep: Collection[str] = (), only: Collection[str] = ()
-) -> AgreementTable:
-    """Compute the table. The columns `keep`, and rows of other data sets than `only`, if any, stay as published."""
+def make_agreement_table(folder: DataFolder, *, keep: Collection[str] = (), only: Collection[str] = ()) -> PageSection:
+    """Compute the figures of all metrics on all sets. The columns `keep`, and rows of other data sets than `only`, if
+    any, stay as published."""
     content = read_table_file(METRICS_TABLE)
     labels = [entry["label"] for entry in (*content["metrics"], *content["baselines"])]
     if unknown := [name for name in keep if name not in labels or name == content["length"]]:
@@ -154,36 +92,84 @@ def make_agreement_table(
     for name, negated in _NEGATED.items():
         columns.insert(columns.index(name) + 1 if name in others else len(columns), negated)
     present = {name for row in rows for name in row.figures}
-    return AgreementTable(
-        **read_texts(content),
-        decimals=content["decimals"],
-        metrics=shipped,
-        columns=tuple(column for column in columns if column in present),
-        rows=tuple(rows),
-        missing=tuple(rated for rated in sets if rated.name not in {row.name for row in rows}),
+    columns = [column for column in columns if column in present]
+    cells: list[list[Any]] = []
+    for row in rows:
+        name = row.name if row.judged else f"{row.name} (not judged)"
+        head = [row.task, name, row.aspect, row.measure, Count(row.n)]
+        cells.append([*head, *_format_cells(row, row.figures, columns, content["decimals"])])
+        if row.given_length:
+            measure = "coefficient given length" if row.measure == "accuracy" else "given length"
+            given = _format_cells(row, row.given_length, columns, content["decimals"])
+            cells.append(["", "", "", measure, "", *given])
+    nothing = ["", NO_DATA, Count(0), *(Number(math.nan) for _ in columns)]
+    shown = {row.name for row in rows}
+    cells += [[rated.task, rated.name, *nothing] for rated in sets if rated.name not in shown]
+    return PageSection(
+        name=METRICS_TABLE,
+        title=content["title"],
+        caption=content["caption"].strip(),
+        summary=_summarize(rows, shipped),
+        table=Table(
+            columns=name_columns("task", "data", "aspect", "measure", right=("n", *columns)),
+            rows=cells,
+            notes=tuple(content.get("notes", ())),
+        ),
+        agreements=tuple(rows),
     )
+
+
+def _format_cells(
+    row: DatasetAgreement, figures: Mapping[str, AgreementFigure], columns: Sequence[str], decimals: int
+) -> list[Any]:
+    """The figures of a row; a metric without a figure has an empty cell."""
+    cells: list[Any] = []
+    for column in columns:
+        figure = figures.get(column)
+        if figure is None:
+            cells.append(Number(math.nan))
+            continue
+        estimate = Estimate(figure.value, figure.low, figure.high, decimals)
+        marks = _TRAINED if column.lstrip(_MINUS) in row.trained else ""
+        if column == BEST_LEXICAL:
+            marks = row.lexical
+        cells.append(Marked(estimate, marks) if marks else estimate)
+    return cells
+
+
+def _summarize(rows: Sequence[DatasetAgreement], metrics: Sequence[str]) -> str:
+    """How often each shipped metric is above length, and how often it runs against people."""
+    if not rows:
+        return "The data is missing."
+    sentences = []
+    for metric in metrics:
+        own = [row for row in rows if row.whole and metric in row.figures and metric not in row.trained]
+        if not own:
+            continue
+        above = sum(row.figures[metric].value > row.figures["length"].value for row in own)
+        against = [row.name for row in own if row.contradicts(metric)]
+        wrong = f" and points the wrong way on {', '.join(dict.fromkeys(against))}" if against else ""
+        sentences.append(f"{metric} is above length in {above} of {len(own)} data sets{wrong}.")
+    return " ".join(sentences)
 
 
 def _add_published(row: DatasetAgreement, columns: Collection[str]) -> DatasetAgreement:
     """Add columns of the published table to a row of the same outputs."""
-
-    def identify(other: DatasetAgreement) -> tuple[str, ...]:
-        return other.data, other.name, other.aspect, other.measure
-
-    published = next((other for other in load_agreements() if identify(other) == identify(row)), None)
+    identity = row.data, row.name, row.aspect, row.measure
+    known = {(other.data, other.name, other.aspect, other.measure): other for other in reversed(load_agreements())}
+    published = known.get(identity)
     if published is None or published.n != row.n:
-        known = "no such row" if published is None else f"{published.n:,} outputs or pairs instead of {row.n:,}"
+        found = "no such row" if published is None else f"{published.n:,} outputs or pairs instead of {row.n:,}"
         raise RunError(
-            f"no column of {row.name} ({row.aspect or row.measure}) can be kept: the table has {known}", code="changed"
+            f"no column of {row.name} ({row.aspect or row.measure}) can be kept: the table has {found}", code="changed"
         )
-
-    def select(figures: Mapping[str, AgreementFigure]) -> dict[str, AgreementFigure]:
-        return {name: figure for name, figure in figures.items() if name.lstrip(_MINUS) in columns}
-
+    kept = {name for name in [*published.figures, *published.given_length] if name.lstrip(_MINUS) in columns}
+    added = {name: figure for name, figure in published.figures.items() if name in kept}
+    added_given = {name: figure for name, figure in published.given_length.items() if name in kept}
     return replace(
         row,
-        figures={**row.figures, **select(published.figures)},
-        given_length={**row.given_length, **select(published.given_length)},
+        figures={**row.figures, **added},
+        given_length={**row.given_length, **added_given},
         trained=(*row.trained, *(name for name in published.trained if name in columns)),
     )
 
@@ -210,7 +196,7 @@ class _Columns:
 
 
 def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFolder) -> _Columns:
-    references: References = "all" if folder.has_references(rated.data) else "source"
+    references: References = "all" if folder.has_field(rated.data, "references") else "source"
     values: dict[str, Floats] = {}
     trained = []
     for entry in content["computed"]["metrics"]:
@@ -224,7 +210,12 @@ def _score_columns(rated: RatedSet, content: Mapping[str, Any], folder: DataFold
         if scores is not None:
             values[label] = scores
             if name == QUALITY:
-                learned = _find_trained(content, rated)
+                # The metrics of the table that learned from data of this family.
+                learned = {
+                    other.get("metric", other["label"]).partition("(")[0]
+                    for other in content["metrics"]
+                    if rated.family in other.get("trained", ())
+                }
                 mixtures = filter(None, _choose_mixtures(folder, rated, metric))
                 has_learned = any(part.name in learned for mixture in mixtures for part in mixture.parts)
             else:
@@ -259,15 +250,6 @@ def _score(folder: DataFolder, rated: RatedSet, metric: str, references: Referen
         return folder.column(rated.data, metric, references=used, every=rated.every, part=rated.part)
     except (ModelError, MissingExtra):
         return None
-
-
-def _find_trained(content: Mapping[str, Any], rated: RatedSet) -> set[str]:
-    """The metrics of the table, by name, that learned from data of this family."""
-    return {
-        entry.get("metric", entry["label"]).partition("(")[0]
-        for entry in content["metrics"]
-        if rated.family in entry.get("trained", ())
-    }
 
 
 def _choose_mixtures(folder: DataFolder, rated: RatedSet, text: str) -> list[Mixture | None]:
@@ -378,6 +360,7 @@ def _make_row(
     """Make a row; of the lexical metrics, keep the best."""
     best = max(columns.lexical, key=lambda name: figures[name].value, default="")
     given = {name: figure for name, figure in given.items() if name.lstrip(_MINUS) != "length"}
+    by_item = rated.measure != "accuracy" and rated.group == "item"
     for table in (figures, given):
         if best:
             table[BEST_LEXICAL] = table[best]
@@ -391,7 +374,7 @@ def _make_row(
         task=rated.task,
         judged=rated.judged,
         aspect=aspect,
-        measure=rated.measure_name,
+        measure=f"{rated.measure}, by item" if by_item else rated.measure,
         n=n,
         figures=figures,
         given_length=given,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import (
@@ -77,9 +76,6 @@ class DataFolder:
     def has(self, data: str) -> bool:
         return self.path(data).is_file()
 
-    def has_references(self, data: str) -> bool:
-        return self.has_field(data, "references")
-
     def has_field(self, data: str, need: Need, references: References = "all") -> bool:
         """Return whether any record has what a metric needs; `references` as for a block."""
         return any(not record.lacks(need) for record in self._read_records(data, references, "whole"))
@@ -97,7 +93,11 @@ class DataFolder:
         """Return the score of each output of `judged(data)`; higher is better, NaN is missing."""
         judged = self.judged(data)
         if block.stored:
-            return np.where(self._is_selected(data, block), judged.scores[block.stored].signed(), np.nan)
+            values = judged.scores[block.stored].signed()
+            if self.limit is None:
+                return values
+            keys = {(record.item, record.system) for record in self.select_block(data, block)}
+            return np.where([key in keys for key in list_outputs(judged)], values, np.nan)
         results, scores = self._score(data, block), self.score_block(data, block)
         values = scores.parts[block.part] if block.part else scores.values
         rows = {key: row for row, key in enumerate(zip(results.items, results.systems, strict=True))}
@@ -122,7 +122,12 @@ class DataFolder:
                 results = nothing.results
             values = results.scores[results.metrics[0].label].values.tolist()
             stored.update(zip(zip(results.items, results.systems, strict=True), values, strict=True))
-            self.save_scores(data, metric, references, stored)
+            if (path := self._score_file(data, metric, references)) is not None:
+                rows = [[*key, None if math.isnan(value) else value] for key, value in stored.items()]
+                content = {"signature": build(metric).signature, "references": references, "scores": rows}
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(path) as file:
+                    json.dump(content, file)
         selected = {(record.item, record.system) for record in records}
         return np.array([stored[key] if key in selected else np.nan for key in list_outputs(self.judged(data))])
 
@@ -139,19 +144,6 @@ class DataFolder:
             return {}
         rows = json.loads(path.read_text(encoding="utf-8"))["scores"]
         return {(item, system): math.nan if value is None else value for item, system, value in rows}
-
-    def save_scores(
-        self, data: str, metric: str, references: References, scores: Mapping[tuple[str, str], float]
-    ) -> None:
-        """Store all scores of a metric, if there is a folder for them."""
-        path = self._score_file(data, metric, references)
-        if path is None:
-            return
-        rows = [[*key, None if math.isnan(value) else value] for key, value in scores.items()]
-        content = {"signature": build(metric).signature, "references": references, "scores": rows}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
-            json.dump(content, file)
 
     def _score_file(self, data: str, metric: str, references: References) -> Path | None:
         if self._scores is None:
@@ -174,13 +166,6 @@ class DataFolder:
         items = set(list(dict.fromkeys(record.item for record in records))[: self.limit])
         return [record for record in records if record.item in items]
 
-    def _is_selected(self, data: str, block: PublishedBlock) -> NDArray[np.bool_]:
-        """Whether each output of `judged(data)` is among the records that a block scores."""
-        if self.limit is None:
-            return np.full(len(self.judged(data)), True)
-        keys = {(record.item, record.system) for record in self.select_block(data, block)}
-        return np.array([key in keys for key in list_outputs(self.judged(data))])
-
     def run_folder(self, data: str, block: PublishedBlock) -> str | None:
         """Return the run folder of a block's model on a data set, if there is a folder for scores."""
         if self._scores is None or not block.learned:
@@ -191,26 +176,23 @@ class DataFolder:
     def _read_records(self, data: str, references: References, lines: Lines) -> list[Record]:
         key = (data, references, lines)
         if key not in self._records:
-            records = [_adapt(record, references, lines) for record in read_records(self.path(data))]
+            records = []
+            for record in read_records(self.path(data)):
+                texts = record.references
+                if references == "first":
+                    texts = texts[:1]
+                elif references == "source":
+                    texts = () if record.source is None else (record.source,)
+                elif references == "gold":
+                    record = replace(record, system="reference", output="".join(texts[:1]))
+                    texts = ()
+                if lines == "sentences":
+                    record = replace(record, output=split_sentences(record.output))
+                    texts = tuple(map(split_sentences, texts))
+                records.append(replace(record, references=texts))
             gold = {record.item: record for record in records if record.output} if references == "gold" else {}
             self._records[key] = [*gold.values()] or records
         return self._records[key]
-
-
-def _adapt(record: Record, references: References, lines: Lines) -> Record:
-    match references:
-        case "all":
-            texts = record.references
-        case "first":
-            texts = record.references[:1]
-        case "source":
-            texts = () if record.source is None else (record.source,)
-        case "gold":
-            texts = ()
-            record = replace(record, system="reference", output="".join(record.references[:1]))
-    if lines == "whole":
-        return replace(record, references=texts)
-    return replace(record, output=split_sentences(record.output), references=tuple(map(split_sentences, texts)))
 
 
 def split_sentences(text: str) -> str:
@@ -221,11 +203,8 @@ def split_sentences(text: str) -> str:
 
 def list_outputs(judged: JudgedDataset) -> list[tuple[str, str]]:
     """Return item and system of each output."""
-    return list(zip(_expand_labels(judged.items), _expand_labels(judged.systems), strict=True))
-
-
-def _expand_labels(labels: Labels) -> list[str]:
-    return [labels.names[code] for code in labels.codes]
+    codes = zip(judged.items.codes, judged.systems.codes, strict=True)
+    return [(judged.items.names[item], judged.systems.names[system]) for item, system in codes]
 
 
 # Our figure for each printed one.
@@ -321,11 +300,28 @@ def compare_metrics(
 ) -> list[MetricFigures]:
     """Measure the agreement on the whole data set, then on its parts. The column `subsets` names parts by paths
     (task/Adversarial/Manual); the parts of a family also come together if there are several."""
+    # Only outputs that every metric has a score for.
+    shared = np.logical_and.reduce([np.isfinite(values) for values in scores.values()])
+    restricted = {
+        name: MetricScores(name=name, values=np.where(shared, values, np.nan), higher_is_better=True)
+        for name, values in scores.items()
+    }
+    dataset = replace(judged, scores=restricted)
     is_preference = aspect in judged.preferences
-    dataset = replace(_decide_pairs(judged, aspect) if is_preference else judged, scores=_restrict_to_shared(scores))
+    if is_preference:
+        # One choice for each pair, that of most raters; no pairs without a majority or a winner.
+        pairs = vote(judged.preferences[aspect])
+        decided = pairs.take(np.flatnonzero(pairs.choice))
+        choices = replace(decided, rater=np.zeros(len(decided.choice), dtype=np.intp), weight=None)
+        dataset = replace(dataset, preferences={aspect: choices}, choices={})
     slices: tuple[str, ...] = ()
     if subsets:
-        dataset = replace(dataset, columns=_split_paths(judged.column(subsets)))
+        # Two columns of a column of paths: the second step, and everything after the first.
+        paths = judged.column(subsets)
+        steps = [name.split("/")[1:] for name in paths.names]
+        families = Labels.of(steps[code][0] for code in paths.codes)
+        parts = Labels.of("/".join(steps[code]) for code in paths.codes)
+        dataset = replace(dataset, columns={_FAMILY: families, _SUBSET: parts})
         slices = (_FAMILY, _SUBSET)
     evaluation = meta_evaluate(
         dataset,
@@ -338,32 +334,6 @@ def compare_metrics(
         metrics=list(scores),
     )
     return list(_group_by_part(evaluation.figures))
-
-
-def _restrict_to_shared(scores: Mapping[str, Floats]) -> dict[str, MetricScores]:
-    """Keep the scores of the outputs that every metric has a score for."""
-    shared = np.logical_and.reduce([np.isfinite(values) for values in scores.values()])
-    return {
-        name: MetricScores(name=name, values=np.where(shared, values, np.nan), higher_is_better=True)
-        for name, values in scores.items()
-    }
-
-
-def _decide_pairs(judged: JudgedDataset, aspect: str) -> JudgedDataset:
-    """Replace the choices by one for each pair, that of most raters; drop pairs without a majority or a winner."""
-    pairs = vote(judged.preferences[aspect])
-    decided = pairs.take(np.flatnonzero(pairs.choice))
-    choices = replace(decided, rater=np.zeros(len(decided.choice), dtype=np.intp), weight=None)
-    return replace(judged, preferences={aspect: choices}, choices={})
-
-
-def _split_paths(paths: Labels) -> dict[str, Labels]:
-    """Make two columns of a column of paths: the second step, and everything after the first."""
-    steps = [name.split("/")[1:] for name in paths.names]
-    return {
-        _FAMILY: Labels.of(steps[code][0] for code in paths.codes),
-        _SUBSET: Labels.of("/".join(steps[code]) for code in paths.codes),
-    }
 
 
 def _group_by_part(figures: tuple[Figure, ...]) -> Iterator[MetricFigures]:

