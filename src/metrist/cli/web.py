@@ -157,7 +157,7 @@ def annotate(
                 "a new project needs --schema (likert, pairwise, errors, …) and a folder: -o FOLDER",
                 code="missing_value",
             )
-        from metrist.web.annotation.informative import FIRST_TASKS
+        from metrist.web.annotation.estimates import FIRST_TASKS
         from metrist.web.annotation.setup import set_up
 
         reading.check_system([str(source) for source in inputs])
@@ -252,7 +252,7 @@ def _list_means(answers: Answers) -> list[Table]:
 
 def _list_disputes(answers: Answers) -> list[Table]:
     from metrist.report.tables import Column, Table
-    from metrist.web.annotation.disputes import Disputes, describe_dispute
+    from metrist.web.annotation.answers import Disputes, describe_dispute
 
     disputes = Disputes(answers).find()
     if not disputes:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,9 +25,16 @@ from starlette.types import ASGIApp
 from metrist.errors import RunError
 from metrist.io.writer import json_line
 from metrist.ratings import Error
-from metrist.web.annotation.answers import ALPHA_NOTE, Answers, check_click
-from metrist.web.annotation.disputes import Dispute, Disputes, describe_dispute, give_answer
-from metrist.web.annotation.estimates import describe_means, estimate_ratings
+from metrist.web.annotation.answers import (
+    ALPHA_NOTE,
+    Answers,
+    Dispute,
+    Disputes,
+    check_click,
+    describe_dispute,
+    give_answer,
+)
+from metrist.web.annotation.estimates import describe_means, estimate_ratings, order_open_tasks
 from metrist.web.annotation.export import (
     attention_share,
     export_disputes,
@@ -34,8 +43,6 @@ from metrist.web.annotation.export import (
     fits_label_studio,
     label_studio_config,
 )
-from metrist.web.annotation.guidelines import parse_guidelines
-from metrist.web.annotation.informative import order_open_tasks
 from metrist.web.annotation.project import AnnotationTask, Project, Rater
 from metrist.web.annotation.store import Click
 from metrist.web.pages import answer_json, read_body, render_page
@@ -45,6 +52,9 @@ from metrist.web.server import create_app
 _RATER = "rater:"
 #: Disputed tasks on the owner's page, and characters of each text.
 _SHOWN_DISPUTES, _SHOWN_TEXT = 50, 2000
+#: Headings of guidelines: the dialog that shows them has headings of its own above and below.
+_HEADINGS = {"h1": "h3", "h2": "h3", "h3": "h4", "h4": "h4", "h5": "h4", "h6": "h4"}
+_LINKS = ("http://", "https://", "mailto:")
 
 
 class UndoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -324,3 +334,31 @@ def _show_error(task: AnnotationTask, error: Error) -> dict[str, Any]:
         text = whole[error.start : error.end]
     names = ("aspect", "severity", "penalty", "explanation", "revision")
     return {"text": text, **{name: getattr(error, name) for name in names}}
+
+
+# ---- Guidelines: Markdown as elements of a page, which scripts build without HTML
+def parse_guidelines(text: str) -> list[Any]:
+    """The elements of a text: strings, and objects with a `tag`, `children` and, where it is a link, `href`. A line
+    break stays one, HTML and images stay text, and links lead to other servers by HTTP or mail."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    return _convert_children(SyntaxTreeNode(parser.parse(text)))
+
+
+def _convert_children(node: SyntaxTreeNode) -> list[Any]:
+    return [element for child in node.children for element in _convert(child)]
+
+
+def _convert(node: SyntaxTreeNode) -> list[Any]:
+    if node.type == "text":
+        return [node.content]
+    if node.type in ("softbreak", "hardbreak"):
+        return [{"tag": "br", "children": []}]
+    if node.type in ("code_inline", "code_block", "fence"):
+        return [{"tag": "code" if node.type == "code_inline" else "pre", "children": [node.content]}]
+    if node.type == "inline" or node.hidden:  # The paragraph of a short item of a list.
+        return _convert_children(node)
+    element: dict[str, Any] = {"tag": _HEADINGS.get(node.tag, node.tag), "children": _convert_children(node)}
+    if node.type == "link":
+        target = str(node.attrs["href"])
+        return [{**element, "href": target}] if target.startswith(_LINKS) else element["children"]
+    return [element]

@@ -17,9 +17,8 @@ from metrist.errors import InputError, RunError
 from metrist.io.convert.label_studio import format_task, labeling_config
 from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.writer import atomic_write, write_rows
-from metrist.web.annotation.answers import Answers
-from metrist.web.annotation.disputes import Disputes, give_answer
-from metrist.web.annotation.informative import sampling_weights
+from metrist.web.annotation.answers import Answers, Disputes, give_answer
+from metrist.web.annotation.estimates import sampling_weights
 from metrist.web.annotation.project import AnnotationTask, record_to_dict
 from metrist.web.annotation.schemas import Schema
 
