@@ -57,8 +57,8 @@ def order_open_tasks(answers: Answers) -> None:
     sizes = np.sqrt(squares[places])
     rng = np.random.default_rng([project.seed, len(tasks)])
     raters_of: dict[str, tuple[str, ...]] = {}
-    for rater, task_id in project.assigned:
-        raters_of[task_id] = (*raters_of.get(task_id, ()), rater)
+    for name, task_id in project.assigned:
+        raters_of[task_id] = (*raters_of.get(task_id, ()), name)
     groups: dict[tuple[str, ...], int] = {}
     chances = {
         tasks[place].id: Chance(size, priority, groups.setdefault(raters_of[tasks[place].id], len(groups)))

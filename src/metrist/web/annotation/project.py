@@ -20,7 +20,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -34,7 +34,6 @@ from metrist.io.hashes import hash_file
 from metrist.io.writer import atomic_write, json_line
 from metrist.ratings import Error
 from metrist.records import TEXT_FIELDS, Record
-from metrist.web.annotation.sampling import Unit
 from metrist.web.annotation.schemas import LEFT, RIGHT, Schema
 from metrist.web.annotation.store import ClickStore, count_path
 
@@ -52,7 +51,8 @@ _ERROR_FIELDS = ("aspect", "severity", "penalty", "explanation", "revision", "te
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationTask:
-    """What a rater sees at once. `scores` are those of the project's metrics, of a pair their differences. `errors` are
+    """What a rater sees at once: an output, or two of an item. `weight` is 1 over the probability of its choice.
+    `scores` are those of the project's metrics, of a pair their differences, None where one is missing. `errors` are
     those that an analysis lists, for the questionnaire. `expected` is the known answer of an attention item, None for
     all others."""
 
@@ -66,6 +66,10 @@ class AnnotationTask:
     @property
     def item(self) -> str:
         return self.records[0].item
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        return tuple(record.system for record in self.records)
 
 
 class Chance(NamedTuple):
@@ -165,65 +169,36 @@ def is_project(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / PROJECT).is_file()
 
 
-def make_tasks(
-    units: Sequence[Unit],
-    analyses: Mapping[tuple[str, str], tuple[Error, ...]] | None = None,
-    attention: Sequence[AnnotationTask] = (),
-) -> list[AnnotationTask]:
-    """Return a task for each unit, then the attention items, all numbered from 1."""
-    errors = analyses or {}
-    tasks = [
-        AnnotationTask(
-            records=unit.records,
-            weight=unit.weight,
-            scores=unit.scores,
-            errors=errors.get((unit.item, unit.systems[0]), ()),
-        )
-        for unit in units
-    ]
-    return [replace(task, id=f"t{number}") for number, task in enumerate([*tasks, *attention], 1)]
-
-
 def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[AnnotationTask]:
-    """Return attention items: rows whose ratings, preferences or errors are the answers that a careful rater gives."""
+    """Return attention items: rows whose ratings, preferences or errors are the answers that a careful rater gives. The
+    known answers are under `values`, and the places of errors under `spans`, if there are any."""
+    names = {question.name for question in schema.questions}
+    wanted = 2 if schema.kind == "pairwise" else 1
     tasks = []
     for entry in entries:
-        expected = _expected_answer(entry, schema)
-        wanted = 2 if schema.kind == "pairwise" else 1
+        if schema.kind == "questionnaire":
+            raise InputError("the questionnaire takes no attention items", code="invalid_value")
+        if schema.kind == "pairwise":
+            values: dict[str, Any] = {own.aspect: own.choice for own in entry.preferences if own.aspect in names}
+        else:
+            values = {own.aspect: float(own.value) for own in entry.ratings if own.aspect in names}
+            for name, value in values.items():
+                question = schema.question(name)
+                if question is None or not question.accepts(value):
+                    raise InputError(f"{entry.location}: {value:g} is no answer to {name!r}", code="invalid_value")
+        expected: dict[str, Any] = {"values": values} if values else {}
+        if schema.marks_errors and schema.kind != "pairwise" and (entry.errors or schema.kind == "errors"):
+            errors = [located.error for located in entry.errors]
+            expected["spans"] = [
+                [error.start, error.end] for error in errors if error.start is not None and error.side == "output"
+            ]
         if len(entry.records) != wanted:
             raise InputError(f"{entry.location}: an attention item needs {format_count(wanted, 'output')}")
         if not expected:
-            names = ", ".join(question.name for question in schema.questions) or "errors"
-            raise InputError(f"{entry.location}: an attention item needs an answer to {names}", code="invalid_value")
+            asked = ", ".join(question.name for question in schema.questions) or "errors"
+            raise InputError(f"{entry.location}: an attention item needs an answer to {asked}", code="invalid_value")
         tasks.append(AnnotationTask(records=entry.records, expected=expected))
     return tasks
-
-
-def _expected_answer(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
-    """Return the known answers under `values`, and the places of errors under `spans`, if there are any."""
-    if schema.kind == "questionnaire":
-        raise InputError("the questionnaire takes no attention items", code="invalid_value")
-    values = _expected_values(entry, schema)
-    expected: dict[str, Any] = {"values": values} if values else {}
-    if schema.marks_errors and schema.kind != "pairwise" and (entry.errors or schema.kind == "errors"):
-        expected["spans"] = [
-            [located.error.start, located.error.end]
-            for located in entry.errors
-            if located.error.start is not None and located.error.side == "output"
-        ]
-    return expected
-
-
-def _expected_values(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
-    names = {question.name for question in schema.questions}
-    if schema.kind == "pairwise":
-        return {own.aspect: own.choice for own in entry.preferences if own.aspect in names}
-    answer = {own.aspect: float(own.value) for own in entry.ratings if own.aspect in names}
-    for name, value in answer.items():
-        question = schema.question(name)
-        if question is None or not question.accepts(value):
-            raise InputError(f"{entry.location}: {value:g} is no answer to {name!r}", code="invalid_value")
-    return answer
 
 
 def assign_tasks(
