@@ -191,12 +191,18 @@ def annotate(
 def _print_status(answers: Answers, form: Format) -> None:
     from metrist.report.tables import Column, Table
     from metrist.web.annotation.answers import ALPHA_NOTE
-    from metrist.web.annotation.app import describe_progress
+    from metrist.web.annotation.export import attention_share
 
+    answers.refresh()
+    rows = []
+    for rater in answers.project.raters:
+        done, total = answers.progress(rater.name)
+        _, seen = answers.attention(rater.name)
+        rows.append([rater.name, str(done), str(total), f"{attention_share(answers, rater.name):.0%}" if seen else ""])
     progress = Table(
         title="Progress",
         columns=[Column("rater"), *(Column(name, "right") for name in ("done", "tasks", "attention passed"))],
-        rows=describe_progress(answers),
+        rows=rows,
     )
     agreement = Table(
         title="Agreement (Krippendorff's alpha)",
@@ -281,15 +287,16 @@ def _list_disputes(answers: Answers) -> list[Table]:
 
 
 def _serve(answers: Answers, host: str, port: int | None, url: str | None) -> None:
-    from metrist.web.annotation.app import create_annotation_app, describe_links, grant_project_access
+    from metrist.web.annotation.app import create_annotation_app, grant_project_access
     from metrist.web.server import serve
 
     access = grant_project_access(answers, host, url)
 
     def announce(address: str) -> None:
         base = address.partition("?")[0] if url is None else f"{url.rstrip('/')}/"
-        for line in describe_links(answers.project, base):
-            print_text(line)
+        print_text(f"owner: {base}?token={answers.project.owner_token}")
+        for rater in answers.project.raters:
+            print_text(f"{rater.name}: {base}?token={rater.token}")
         print_note("each link is personal; Ctrl-C stops the server, and the same folder goes on where it stopped")
 
     serve(create_annotation_app(answers, access), access, port=port, announce=announce)

@@ -124,7 +124,20 @@ def check_click(project: Project, click: Click) -> None:
         if not isinstance(content[name], str) or len(content[name]) > _LONGEST[name]:
             raise InputError(f"{name} must be a text of at most {_LONGEST[name]} characters", code="invalid_value")
     if click.kind == "mark":
-        _check_mark(project, click)
+        schema = project.schema
+        if not schema.marks_errors:
+            raise InputError("this schema marks no errors")
+        if content["aspect"] not in (schema.aspects or {}):
+            raise InputError(f"there is no aspect {content['aspect']!r:.40}", code="unknown_name")
+        if content["severity"] not in schema.severities:
+            raise InputError(f"there is no severity {content['severity']!r:.40}")
+        texts = project.markable_texts(click.rater, click.task)
+        text = texts.get(str(content["side"]))
+        if text is None:
+            raise InputError(f"an error is in one of: {', '.join(texts)}", code="invalid_value")
+        start, end = content["start"], content["end"]
+        if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
+            raise InputError(f"an error lies within the {len(text)} characters of its text")
     elif click.kind == "set":
         question = project.schema.question(content["name"], len(task.errors))
         if question is None:
@@ -133,23 +146,6 @@ def check_click(project: Project, click: Click) -> None:
             raise InputError(f"{content['value']!r:.40} is no answer to {content['name']!r:.40}", code="invalid_value")
     elif click.kind in ("done", "skip") and not isinstance(content["value"], bool):
         raise InputError(f"{click.kind} is true or false")
-
-
-def _check_mark(project: Project, click: Click) -> None:
-    schema, content = project.schema, click.content
-    if not schema.marks_errors:
-        raise InputError("this schema marks no errors")
-    if content["aspect"] not in (schema.aspects or {}):
-        raise InputError(f"there is no aspect {content['aspect']!r:.40}", code="unknown_name")
-    if content["severity"] not in schema.severities:
-        raise InputError(f"there is no severity {content['severity']!r:.40}")
-    texts = project.markable_texts(click.rater, click.task)
-    text = texts.get(str(content["side"]))
-    if text is None:
-        raise InputError(f"an error is in one of: {', '.join(texts)}", code="invalid_value")
-    start, end = content["start"], content["end"]
-    if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
-        raise InputError(f"an error lies within the {len(text)} characters of its text")
 
 
 class Answers:
@@ -383,12 +379,32 @@ class Disputes:
         return sorted(found, key=lambda own: (-own.disagreement, -sum(own.by_question.values())))
 
     def _compare(self, task: AnnotationTask) -> Dispute | None:
-        answers = self.answers
+        answers, schema = self.answers, self.answers.project.schema
         raters = tuple(rater.name for rater in answers.project.raters if answers.counts(rater.name, task.id))
         if task.expected is not None or len(raters) < 2:
             return None
-        disagreement = _disagree(answers, task, raters)
-        return Dispute(task=task, raters=raters, by_question=disagreement) if any(disagreement.values()) else None
+        found = {}
+        for name in schema.question_names(len(task.errors)):
+            question = schema.question(name, len(task.errors))
+            choices = question.choices if question else ()
+            grades = [float(choice.value) for choice in choices if not isinstance(choice.value, str)]
+            width = max(grades) - min(grades) if grades else 2.0  # From -1, the second output, to 1, the first.
+            values = [(answers.number(rater, task.id, name) or 0.0) / width for rater in raters]
+            found[name] = _mean_distance(values, lambda one, other: abs(one - other))
+        if schema.marks_errors:
+            marks = []
+            for rater in raters:
+                marked = Counter[Hashable]()
+                for error in answers.errors(rater, task.id):
+                    marked[error["record"], error["side"]] |= (1 << error["end"]) - (1 << error["start"])
+                marks.append(marked)
+            found[ERRORS] = _mean_distance(marks, compare_marks)
+        return Dispute(task=task, raters=raters, by_question=found) if any(found.values()) else None
+
+
+def _mean_distance(values: Sequence[Any], distance: Callable[[Any, Any], float]) -> float:
+    pairs = list(combinations(values, 2))
+    return sum(distance(one, other) for one, other in pairs) / len(pairs)
 
 
 def give_answer(answers: Answers, rater: str, task: AnnotationTask) -> dict[str, Any]:
@@ -411,41 +427,9 @@ def describe_dispute(answers: Answers, dispute: Dispute) -> str:
     lines = []
     for name, disagreement in dispute.by_question.items():
         if disagreement:
-            said = (
-                f"{rater} {_describe_value(own['errors'] if name == ERRORS else own['values'][name])}"
-                for rater, own in given.items()
-            )
+            said = []
+            for rater, own in given.items():
+                value = format_count(len(own["errors"]), "error") if name == ERRORS else own["values"][name]
+                said.append(f"{rater} {value:g}" if isinstance(value, float) else f"{rater} {value}")
             lines.append(f"{name}: {', '.join(said)}")
     return "; ".join(lines)
-
-
-def _describe_value(value: Any) -> str:
-    if isinstance(value, list):
-        return format_count(len(value), "error")
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _disagree(answers: Answers, task: AnnotationTask, raters: Sequence[str]) -> dict[str, float]:
-    """Return the disagreement about each question of a task."""
-    schema, found = answers.project.schema, {}
-    for name in schema.question_names(len(task.errors)):
-        question = schema.question(name, len(task.errors))
-        grades = [float(own.value) for own in question.choices if not isinstance(own.value, str)] if question else []
-        width = max(grades) - min(grades) if grades else 2.0  # From -1, the second output, to 1, the first.
-        values = [(answers.number(rater, task.id, name) or 0.0) / width for rater in raters]
-        found[name] = _mean_distance(values, lambda one, other: abs(one - other))
-    if schema.marks_errors:
-        found[ERRORS] = _mean_distance([_mark(answers, rater, task) for rater in raters], compare_marks)
-    return found
-
-
-def _mean_distance(values: Sequence[Any], distance: Callable[[Any, Any], float]) -> float:
-    pairs = list(combinations(values, 2))
-    return sum(distance(one, other) for one, other in pairs) / len(pairs)
-
-
-def _mark(answers: Answers, rater: str, task: AnnotationTask) -> Counter[Hashable]:
-    marked = Counter[Hashable]()
-    for error in answers.errors(rater, task.id):
-        marked[error["record"], error["side"]] |= (1 << error["end"]) - (1 << error["start"])
-    return marked

@@ -28,7 +28,6 @@ from metrist.ratings import Error
 from metrist.web.annotation.answers import (
     ALPHA_NOTE,
     Answers,
-    Dispute,
     Disputes,
     check_click,
     describe_dispute,
@@ -36,7 +35,6 @@ from metrist.web.annotation.answers import (
 )
 from metrist.web.annotation.estimates import describe_means, estimate_ratings, order_open_tasks
 from metrist.web.annotation.export import (
-    attention_share,
     export_disputes,
     export_label_studio,
     export_rows,
@@ -302,24 +300,6 @@ class Pages:
                 content, media_type = "".join(f"{json_line(row)}\n" for row in lines), "application/x-ndjson"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
-
-
-def describe_links(project: Project, address: str) -> list[str]:
-    """Return a line per person with their link; `address` is the server's, without a token."""
-    links = [f"owner: {address}?token={project.owner_token}"]
-    return links + [f"{rater.name}: {address}?token={rater.token}" for rater in project.raters]
-
-
-def describe_progress(answers: Answers) -> list[list[str]]:
-    """Return a row per rater: name, tasks done, all tasks, attention items passed."""
-    answers.refresh()
-    rows = []
-    for rater in answers.project.raters:
-        done, total = answers.progress(rater.name)
-        _, seen = answers.attention(rater.name)
-        share = f"{attention_share(answers, rater.name):.0%}" if seen else ""
-        rows.append([rater.name, str(done), str(total), share])
-    return rows
 
 
 def _check_owner(request: Request) -> None:

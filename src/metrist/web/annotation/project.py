@@ -441,11 +441,16 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
             raise _tell_damage(path / TASKS)
         lines = text.rstrip("\n").split("\n")
         tasks = [_task_from_dict(parse_json(line, f"{path / TASKS}:{n}", RunError)) for n, line in enumerate(lines, 1)]
+        raters = []
+        for rater in content["raters"]:
+            swapped = set(rater["swapped"])
+            assignments = tuple(Assignment(task=task, swapped=task in swapped) for task in rater["tasks"])
+            raters.append(Rater(name=rater["name"], token=rater["token"], assignments=assignments))
         return Project(
             folder=path,
             schema=Schema.from_dict(content["schema"]),
             tasks={task.id: task for task in tasks},
-            raters=tuple(map(_rater_from_dict, content["raters"])),
+            raters=tuple(raters),
             inputs=tuple(content["inputs"]),
             metrics=tuple(content.get("metrics", ())),
             order=content.get("order", "random"),
@@ -454,12 +459,6 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(f"{path}: the project's files are damaged: {error!r}", code="damaged") from None
-
-
-def _rater_from_dict(content: Mapping[str, Any]) -> Rater:
-    swapped = set(content["swapped"])
-    assignments = tuple(Assignment(task=task, swapped=task in swapped) for task in content["tasks"])
-    return Rater(name=content["name"], token=content["token"], assignments=assignments)
 
 
 def _task_to_dict(task: AnnotationTask) -> dict[str, Any]:
@@ -483,20 +482,18 @@ def record_to_dict(record: Record) -> dict[str, Any]:
 
 
 def _task_from_dict(content: Mapping[str, Any]) -> AnnotationTask:
+    records = []
+    for own in content["records"]:
+        row = dict(own)
+        fields: dict[str, Any] = {name: row.pop(name) for name in TEXT_FIELDS if name in row}
+        references = tuple(row.pop("references", ()))
+        records.append(Record(**fields, references=references, extra=row))
     return AnnotationTask(
         id=content["id"],
         weight=content["weight"],
         scores=tuple(content.get("scores", ())),
-        records=tuple(_record_from_dict(dict(row)) for row in content["records"]),
+        records=tuple(records),
         # Projects made before penalties were kept have none.
         errors=tuple(Error(**{"penalty": None, **row}) for row in content.get("errors", ())),
         expected=content.get("expected"),
     )
-
-
-def _record_from_dict(row: dict[str, Any]) -> Record:
-    fields: dict[str, Any] = {name: row.pop(name) for name in TEXT_FIELDS if name in row}
-    fields["references"] = tuple(row.pop("references", ()))
-    if row:
-        fields["extra"] = row
-    return Record(**fields)
