@@ -344,6 +344,8 @@ def _stamp_project(project: Project) -> tuple[int, int, int] | None:
 
 
 # ---- Disputes
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispute:
     """A task with the raters who answered it differently, and the disagreement about each question."""

@@ -28,6 +28,7 @@ from metrist.ratings import Error
 from metrist.web.annotation.answers import (
     ALPHA_NOTE,
     Answers,
+    Dispute,
     Disputes,
     check_click,
     describe_dispute,
