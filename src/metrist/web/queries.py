@@ -264,18 +264,15 @@ class Collection:
         shown = rows[(page - 1) * query.size : page * query.size].tolist()
         sort, descending = self.choose_order(query)
         place = {"sort": sort, "descending": descending, "total": len(rows), "page": page, "pages": pages}
-        return {**place, "outputs": self._list_rows(query, run, shown)}
-
-    def _list_rows(self, query: Query, run: ViewedRun, rows: Sequence[int]) -> list[dict[str, Any]]:
-        texts, picks = run.read_texts(rows, "output", *CONTEXT_FIELDS), run.picks.keys
+        texts, picks = run.read_texts(shown, "output", *CONTEXT_FIELDS), run.picks.keys
         other = self.find_other(query)
         ranks = {"critical": 0, "major": 0, "minor": 1}
         severities = [ranks.get(name, 2) for name in run.labels["severity"]]
         found: dict[int, list[int]] = {}
-        for row, _, severity in run.errors[np.isin(run.errors[:, 0], rows)].tolist():
+        for row, _, severity in run.errors[np.isin(run.errors[:, 0], shown)].tolist():
             found.setdefault(row, []).append(severities[severity])
         listed = []
-        for row in rows:
+        for row in shown:
             item, system = run.key(row)
             entry = {
                 "row": row,
@@ -298,7 +295,7 @@ class Collection:
                     for name in run.columns
                 ]
             listed.append(entry)
-        return listed
+        return {**place, "outputs": listed}
 
     def locate(self, query: Query, row: int) -> tuple[int, int | None, int | None]:
         """The position of a row among those selected, from 1 (0: not selected), and the rows before and after it."""

@@ -70,7 +70,24 @@ class Viewer:
     # Handlers that are no coroutines run in threads, so that a long one does not hold up the others.
 
     def send_runs(self, request: Request) -> Response:  # noqa: ARG002
-        runs = [_describe_run(run) for run in self.collection.runs]
+        runs = []
+        for run in self.collection.runs:
+            names, labels = run.systems.names, run.labels
+            counts = np.bincount(run.systems.codes, minlength=len(names)).tolist()
+            runs.append(
+                {
+                    "name": run.name,
+                    "size": len(run),
+                    "systems": [{"name": name, "size": size} for name, size in zip(names, counts, strict=True)],
+                    "columns": [asdict(column) for column in run.columns.values()],
+                    "tasks": labels["task"],
+                    "languages": labels["language"],
+                    "severities": labels["severity"],
+                    "aspects": labels["aspect"],
+                    "notes": run.notes,
+                    "picked": len(run.picks.keys),
+                }
+            )
         return answer_json({"runs": runs, "sizes": PAGE_SIZES, "picks": format_path(self.picks)})
 
     def send_outputs(self, request: Request) -> Response:
@@ -168,22 +185,6 @@ def _find_row(run: ViewedRun, item: str, system: str) -> int:
         if run.systems[row] == system:
             return row
     raise HTTPException(404, "The run has no such output.")
-
-
-def _describe_run(run: ViewedRun) -> dict[str, Any]:
-    counts = np.bincount(run.systems.codes, minlength=len(run.systems.names)).tolist()
-    return {
-        "name": run.name,
-        "size": len(run),
-        "systems": [{"name": name, "size": size} for name, size in zip(run.systems.names, counts, strict=True)],
-        "columns": [asdict(column) for column in run.columns.values()],
-        "tasks": run.labels["task"],
-        "languages": run.labels["language"],
-        "severities": run.labels["severity"],
-        "aspects": run.labels["aspect"],
-        "notes": run.notes,
-        "picked": len(run.picks.keys),
-    }
 
 
 def _name_row(run: ViewedRun, row: int) -> dict[str, str]:

@@ -215,7 +215,14 @@ class Endpoints:
     async def prefer(self, request: models.PreferRequest, call: ServedRequest) -> Answer:
         """POST /v1/prefer."""
         offers = self._choose(request.metrics, compare=True)
-        pairs = self._read_pairs(request.pairs)
+        pairs = [
+            Pair(
+                first=_make_record(body, number, body.first_system, body.first),
+                second=_make_record(body, number, body.second_system, body.second),
+            )
+            for number, body in enumerate(request.pairs, 1)
+        ]
+        self._check_size(pairs, "pairs")
         self._admit(call, len(pairs), offers)
 
         def write(pair: Pair, i: int, by_text: Mapping[str, JobResults]) -> dict[str, Any]:
@@ -326,7 +333,11 @@ class Endpoints:
     async def guard(self, request: models.GuardRequest, call: ServedRequest) -> Answer:
         """POST /v1/guard."""
         settings = self._settings
-        checks = settings.checks if request.checks is None else tuple(map(_read_check, request.checks))
+        if any(body.min is None and body.max is None for body in request.checks or ()):
+            raise _refuse("checks", "expected min or max, or both")
+        checks = settings.checks
+        if request.checks is not None:
+            checks = tuple(Check(metric=body.metric, minimum=body.min, maximum=body.max) for body in request.checks)
         if not checks:
             raise _refuse("checks", "none are given, and the service has none of its own", "no_checks")
         offers = [
@@ -407,17 +418,6 @@ class Endpoints:
             records.append(_make_record(body, counts[body.system], body.system, body.output))
         self._check_size(records, "records")
         return records
-
-    def _read_pairs(self, bodies: Sequence[models.PairBody]) -> list[Pair]:
-        pairs = [
-            Pair(
-                first=_make_record(body, number, body.first_system, body.first),
-                second=_make_record(body, number, body.second_system, body.second),
-            )
-            for number, body in enumerate(bodies, 1)
-        ]
-        self._check_size(pairs, "pairs")
-        return pairs
 
     def _check_size(self, units: Sequence[Unit], name: str) -> None:
         limit, characters = self._settings.max_records, self._settings.max_characters
@@ -565,12 +565,6 @@ def _make_record(context: models.Context, number: int, system: str, output: str)
         references=tuple(context.references),
         **{name: getattr(context, name) for name in OPTIONAL_FIELDS},
     )
-
-
-def _read_check(body: models.CheckBody) -> Check:
-    if body.min is None and body.max is None:
-        raise _refuse("checks", "expected min or max, or both")
-    return Check(metric=body.metric, minimum=body.min, maximum=body.max)
 
 
 def _compare(
