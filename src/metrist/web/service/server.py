@@ -67,16 +67,7 @@ def serve(
     for check in settings.checks:
         catalog.find(check.metric)
     runtime = Runtime.current().override(**settings.runtime).split(workers)
-    config = partial(
-        configure,
-        factory=True,
-        lifespan="on",
-        date_header=False,
-        workers=workers,
-        backlog=_BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=max(1, round(settings.grace)),
-    )
+    config = partial(configure_service, grace=settings.grace, workers=workers)
     with bind(settings.host, port, preferred=DEFAULT_PORT, backlog=_BACKLOG) as listener:
         announce(format_address(settings.host, listener.getsockname()[1], path=""))
         if workers == 1:
@@ -91,6 +82,20 @@ def serve(
             os.environ[FOLDER_VARIABLE] = folder  # prometheus_client reads it when a worker imports it.
             make = partial(make_worker, tuple(metrics), settings, runtime, workers)
             Supervisor(config(make), listener, settings).run()
+
+
+def configure_service(make_app: Callable[[], Service], *, grace: float, workers: int) -> uvicorn.Config:
+    """Return the settings of uvicorn for a process of the service."""
+    return configure(
+        make_app,
+        factory=True,
+        lifespan="on",
+        date_header=False,
+        workers=workers,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=max(1, round(grace)),
+    )
 
 
 def make_worker(metrics: Sequence[str], settings: ServiceSettings, runtime: Runtime, workers: int) -> Service:
