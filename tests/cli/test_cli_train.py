@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from metrist import __version__
-from metrist.cli.progress import TrainingReport, format_progress
+from metrist.cli.train import TrainingReport, format_progress
 from metrist.report.progress import show_progress
 from metrist.train.task import Evaluation, TrainingProgress
 

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import DRY_RUN, TABLE_FORMAT, Format, Inputs, LLMOptions, Names, ReadingOptions
-from metrist.cli.output import Dollars, print_estimate, print_note, print_table, print_tables, report_skipped
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import (
+    Dollars,
+    print_estimate,
+    print_note,
+    print_table,
+    print_tables,
+    progress_bar,
+    report_skipped,
+)
 from metrist.data.rules import Rules
 from metrist.data.settings import ExampleSettings, OverlapSettings
 from metrist.errors import RunError, SpecError, agree, did_you_mean, format_count

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import DRY_RUN, MAX_COST, FileOptions, LLMOptions, Names, ReadingOptions, RunPath
-from metrist.cli.output import print_estimate, print_note, print_text, translate_notes
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import print_estimate, print_note, print_text, progress_bar, translate_notes
 from metrist.errors import RunError, format_count
 from metrist.evaluate.plans import ComparisonSettings, JoinSettings
 from metrist.settings import as_arguments, reuse_setting, setting

@@ -1,4 +1,4 @@
-"""Printing: results on standard output, notes on standard error."""
+"""Printing: results on standard output, notes and progress on standard error."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from metrist.errors import MetristError, RunError, escape_controls, format_count
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
     from metrist.llm.estimate import CallEstimate
+    from metrist.report.progress import ProgressReport
     from metrist.report.tables import Table, TableLayout
     from metrist.run.estimate import RunEstimate
     from metrist.settings import SettingField
@@ -305,3 +306,13 @@ def report_skipped(reader: Reader) -> None:
         print_note(f"skipped: {message}")
     if skipped.count > len(skipped.messages):
         print_note(f"skipped {format_count(skipped.count, 'bad row')} in all")
+
+
+@contextmanager
+def progress_bar(title: str, noun: str = "records") -> Iterator[ProgressReport]:
+    """Show the progress of the block, which is counted in `noun`; yields the callback to pass on."""
+    from metrist.report.progress import ProgressReport, show_progress, watch_run
+
+    report = ProgressReport(title, noun)
+    with watch_run(report), show_progress(report):
+        yield report

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import Names, ReadingOptions
-from metrist.cli.output import print_note, print_text
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import print_note, print_text, progress_bar
 from metrist.errors import MissingExtra, RunError
 from metrist.evaluate.plans import ComparisonSettings, MetaPlan
 from metrist.settings import as_arguments, reuse_setting, setting

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, ReadingOptions, RunPath
-from metrist.cli.output import Significant, print_note, print_table, print_text
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import Significant, print_note, print_table, print_text, progress_bar
 from metrist.errors import InputError, RunError, escape_controls, format_count
 from metrist.settings import setting
 

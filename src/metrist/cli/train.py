@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metrist.cli.output import print_note, print_table, print_text
-from metrist.cli.progress import TrainingReport
 from metrist.cli.train_options import (
     BITS_HELP,
     AblationName,
@@ -29,7 +30,7 @@ from metrist.cli.train_options import (
 )
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError, format_count
-from metrist.report.progress import show_progress
+from metrist.report.progress import ProgressSource, show_progress
 from metrist.settings import ReadingSettings, as_arguments, list_changed, reuse_setting, setting
 from metrist.train.recipe import AnalystSettings, PreferenceSettings
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from metrist.models.reward_layout import RewardLayout
     from metrist.train.error_analysis import ErrorAnalysisTask
     from metrist.train.preference import PreferenceTask
-    from metrist.train.task import TrainingCallback, TrainingPlan, TrainingTask
+    from metrist.train.task import Evaluation, TrainingCallback, TrainingPlan, TrainingProgress, TrainingTask
 
 
 #: The description of each pooling in a dry run.
@@ -487,3 +488,48 @@ def _print_agreement(agreement: Mapping[str, Any]) -> None:
         if name.startswith("judge_us_dollars"):
             cost = "an unknown sum" if value is None else f"{value:,.4g} US dollars"
             print_text(f"cost: 1,000 {name.rpartition('_')[2]} cost {cost} by the judge, nothing by this metric")
+
+
+class TrainingReport(ProgressSource):
+    """Steps, speed, loss and the latest development figure of a training. Evaluations and messages are notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: tuple[float, TrainingProgress] | None = None
+        self._progress: TrainingProgress | None = None
+        self._dev: float | None = None
+
+    @property
+    def position(self) -> tuple[float, float | None]:
+        return (self._progress.step, self._progress.steps) if self._progress else (0, None)
+
+    def on_progress(self, progress: TrainingProgress) -> None:
+        # The speed is measured from the first call on, without loading and tokenizing.
+        self._first = self._first or (monotonic(), progress)
+        self._progress = progress
+        self.on_change()
+
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
+        self._dev = evaluation.figure
+        self.note(f"step {evaluation.step:,}: {name} of the development data {evaluation.figure:.4f}")
+
+    def on_message(self, text: str) -> None:
+        self.note(text)
+
+    def describe(self) -> str:
+        if self._first is None or self._progress is None:
+            return "training: loading"
+        start, first = self._first
+        steps, tokens = self._progress.step - first.step, self._progress.tokens - first.tokens
+        return format_progress(self._progress, steps, tokens, monotonic() - start, self._dev)
+
+
+def format_progress(progress: TrainingProgress, steps: int, tokens: int, seconds: float, dev: float | None) -> str:
+    """Format step, loss, development figure, speed and time left; `steps` and `tokens` were done in `seconds`."""
+    text = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
+    if dev is not None:
+        text += f", dev {dev:.4f}"
+    if steps and seconds > 0:
+        remaining = timedelta(seconds=round((progress.steps - progress.step) * seconds / steps))
+        text += f", {steps / seconds:.1f} steps/s, {tokens / seconds:,.0f} tokens/s, {remaining} left"
+    return text

@@ -11,14 +11,14 @@ import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, Names
 from metrist.cli.output import print_note, print_tables, print_text
-from metrist.cli.progress import StudyReport
 from metrist.errors import SpecError, check_known
-from metrist.report.progress import show_progress
+from metrist.report.progress import ProgressSource, show_progress
 from metrist.settings import ReadingSettings, find_settings, list_changed, setting, split_commas
 
 if TYPE_CHECKING:
     from metrist.studies.heap.jobs import SetupName
     from metrist.studies.heap.study import Study
+    from metrist.train.task import Evaluation, TrainingProgress
 
 
 #: Which split of the pairs is used: that of the file, or one that keeps each context on one side.
@@ -188,3 +188,65 @@ def tables(
     from metrist.studies.heap.tables import make_tables
 
     print_tables(make_tables(read_study(folder)), form)
+
+
+class StudyReport(ProgressSource):
+    """How many trainings of a study are done, and how far the running ones are. The end of each is a note."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = self._done = 0
+        self._dev: dict[str, float] = {}
+        self._steps: dict[str, tuple[int, int]] = {}
+
+    @property
+    def position(self) -> tuple[float, float | None]:
+        partial = sum(step / steps for step, steps in self._steps.values() if steps)
+        return self._done + partial, self._count or None
+
+    def describe(self) -> str:
+        return format_running(self._done, self._count, self._steps, self._dev)
+
+    def on_plan(self, count: int, finished: int) -> None:
+        self._count, self._done = count, finished
+        if finished:
+            self.note(f"{finished:,} of {count:,} trainings were finished before")
+        self.on_change()
+
+    def on_start(self, name: str) -> None:
+        self._steps[name] = (0, 0)
+        self.on_change()
+
+    def on_progress(self, name: str, progress: TrainingProgress) -> None:
+        self._steps[name] = (progress.step, progress.steps)
+        self.on_change()
+
+    def on_evaluation(self, name: str, evaluation: Evaluation, figure: str) -> None:  # noqa: ARG002
+        self._dev[name] = evaluation.figure
+
+    def on_finish(self, name: str, seconds: float) -> None:
+        dev = f", dev {self._dev[name]:.4f}" if name in self._dev else ""
+        self._end(name, f"in {seconds:,.1f} s{dev}")
+
+    def on_failure(self, name: str, reason: str) -> None:
+        self._end(name, f"failed: {reason}")
+
+    def on_message(self, text: str) -> None:
+        self.note(text)
+
+    def _end(self, name: str, how: str) -> None:
+        self._done += 1
+        self._steps.pop(name, None)
+        self.note(f"{self._done:,} of {self._count:,}: {name} {how}")
+        self.on_change()
+
+
+def format_running(done: int, count: int, running: Mapping[str, tuple[int, int]], dev: Mapping[str, float]) -> str:
+    """Format how many trainings are done, and the first three running ones: name, share of steps, dev figure."""
+    text = f"{done:,} of {count:,} trainings"
+    parts = []
+    for name, (step, steps) in list(running.items())[:3]:
+        share = f"{step / steps:.0%}" if steps else "loading"
+        parts.append(f"{name} {share}" + (f", dev {dev[name]:.3f}" if name in dev else ""))
+    more = f" and {len(running) - 3} more" if len(running) > 3 else ""
+    return f"{text}; {' · '.join(parts)}{more}" if parts else text

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from metrist.cli.options import MAX_COST, TABLE_FORMAT, Format, Inputs, Names, ReadingOptions
-from metrist.cli.output import print_note, print_tables, print_text
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import print_note, print_tables, print_text, progress_bar
 from metrist.errors import InputError
 from metrist.settings import as_arguments, list_changed, setting
 from metrist.web.annotation.plan import ProjectPlan

@@ -13,7 +13,7 @@ from heap_pairs import invent_pairs
 
 from error_codes import raises_code
 from metrist import criteria
-from metrist.cli.progress import format_running
+from metrist.cli.train_study import format_running
 from metrist.errors import InputError
 from metrist.report.tables import Table
 from metrist.studies.heap.jobs import CriterionScores, Job, Result, SetupName
