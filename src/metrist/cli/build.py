@@ -30,10 +30,8 @@ if TYPE_CHECKING:
     from metrist.data.error_analysis.build import AnalysisBuildResult
     from metrist.data.error_analysis.channels import JudgedOutput
     from metrist.data.judgments import JudgedRecords
-    from metrist.data.leaks import Leak
     from metrist.data.pairs import Shape
     from metrist.data.rules import Aim
-    from metrist.data.splits import Split
     from metrist.report.tables import Table
 
 
@@ -144,7 +142,7 @@ def split(
     seed: int = reuse_setting(Rules, "seed"),
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.data.pairs import check_pairs_path, read_good_bad, write_good_bad
+    from metrist.data.pairs import SPLITS, check_pairs_path, read_good_bad, write_good_bad
     from metrist.data.splits import Split, split_by_position, split_pairs
     from metrist.io.writer import check_distinct
 
@@ -157,7 +155,13 @@ def split(
     else:
         result = split_pairs(pairs, parts, seed=seed, **as_arguments(overlap))
     write_good_bad(out, result.pairs)
-    print_table(_tabulate_sides(result), form)
+    counts = Counter((pair.criterion, pair.split) for pair in (*result.pairs, *result.left_out))
+    rows = [
+        [criterion, *(counts[criterion, side] for side in SPLITS), counts[criterion, None]]
+        for criterion in dict.fromkeys(criterion for criterion, _ in counts)
+    ]
+    notes = ["left out: pairs whose texts are on two sides"] if result.left_out else []
+    print_table(_total_table("Split", ["criterion"], [*SPLITS, "left out"], rows, notes), form)
     print_note(f"wrote {format_count(len(result.pairs), 'pair')} to {out}")
 
 
@@ -170,15 +174,37 @@ def leaks(
 ) -> None:
     from metrist.data.leaks import leaks as find_leaks
     from metrist.data.pairs import read_good_bad
+    from metrist.data.text_overlap import FEWEST_WORDS_INSIDE, GRAM
 
     pairs = read_good_bad(source)
     unsplit = sum(pair.split is None for pair in pairs)
     if 0 < unsplit < len(pairs):
         are = agree(unsplit, "is", "are")
         print_note(f"{unsplit:,} of {format_count(len(pairs), 'pair')} {are} on no side of the split and not checked")
-    rows = find_leaks(pairs, **as_arguments(overlap))
-    print_table(_tabulate_leaks(rows, overlap), form)
-    if fail_on_leak and any(row.elsewhere for row in rows):
+    found = find_leaks(pairs, **as_arguments(overlap))
+    columns = {
+        "pairs": "pairs",
+        "context": "same_context",
+        "near context": "near_context",
+        "part context": "part_context",
+        "answer": "same_answer",
+        "near answer": "near_answer",
+        "part answer": "part_answer",
+        "any text": "any_text",
+        "any criterion": "elsewhere",
+    }
+    rows = [[leak.criterion, leak.split, *(getattr(leak, name) for name in columns.values())] for leak in found]
+    notes = [
+        "pairs that share a text with the training pairs of their criterion; last column: of any criterion",
+        f"near: at least {overlap.near:.0%} of all word {GRAM}-grams in common, but not the same text",
+    ]
+    if overlap.inside:
+        notes.append(
+            f"part: neither of these, but one has at least {overlap.inside:.0%} of the other's word {GRAM}-grams "
+            f"({FEWEST_WORDS_INSIDE} words or more)"
+        )
+    print_table(_total_table("Leaks", ["criterion", "split"], list(columns), rows, notes), form)
+    if fail_on_leak and any(leak.elsewhere for leak in found):
         raise typer.Exit(1)
 
 
@@ -322,52 +348,13 @@ def _tabulate_accounts(result: BuildResult, rules: Rules) -> Table:
     return _total_table("Pairs", ["criterion", "good"], names, rows, notes)
 
 
-def _tabulate_sides(split: Split) -> Table:
-    from metrist.data.pairs import SPLITS
-
-    counts = Counter((pair.criterion, pair.split) for pair in (*split.pairs, *split.left_out))
-    rows = [
-        [criterion, *(counts[criterion, side] for side in SPLITS), counts[criterion, None]]
-        for criterion in dict.fromkeys(criterion for criterion, _ in counts)
-    ]
-    notes = ["left out: pairs whose texts are on two sides"] if split.left_out else []
-    return _total_table("Split", ["criterion"], [*SPLITS, "left out"], rows, notes)
-
-
-def _tabulate_leaks(leaks: Sequence[Leak], overlap: OverlapSettings) -> Table:
-    from metrist.data.text_overlap import FEWEST_WORDS_INSIDE, GRAM
-
-    columns = {
-        "pairs": "pairs",
-        "context": "same_context",
-        "near context": "near_context",
-        "part context": "part_context",
-        "answer": "same_answer",
-        "near answer": "near_answer",
-        "part answer": "part_answer",
-        "any text": "any_text",
-        "any criterion": "elsewhere",
-    }
-    rows = [[leak.criterion, leak.split, *(getattr(leak, name) for name in columns.values())] for leak in leaks]
-    notes = [
-        "pairs that share a text with the training pairs of their criterion; last column: of any criterion",
-        f"near: at least {overlap.near:.0%} of all word {GRAM}-grams in common, but not the same text",
-    ]
-    if overlap.inside:
-        notes.append(
-            f"part: neither of these, but one has at least {overlap.inside:.0%} of the other's word {GRAM}-grams "
-            f"({FEWEST_WORDS_INSIDE} words or more)"
-        )
-    return _total_table("Leaks", ["criterion", "split"], list(columns), rows, notes)
-
-
 def _total_table(
     title: str, labels: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str]
 ) -> Table:
     """Build a table of label columns and number columns; several rows get a row of totals."""
-    from metrist.report.tables import Column, Table
+    from metrist.report.tables import Table, name_columns
 
-    columns = [*(Column(name) for name in labels), *(Column(name, "right") for name in numbers)]
+    columns = name_columns(*labels, right=numbers)
     totals = [sum(row[at] for row in rows) for at in range(len(labels), len(columns))]
     total = ["all", *[""] * (len(labels) - 1), *totals]
     return Table(title=title, columns=columns, rows=[*rows, total] if len(rows) > 1 else rows, notes=notes)
@@ -481,10 +468,10 @@ def _read_scores(outputs: Sequence[JudgedOutput], run: Path | None, by: str | No
 def _tabulate_examples(result: AnalysisBuildResult, tokenizer: str | None) -> list[Table]:
     """What was made, what each filter removed, what the mix took, and what the set is like."""
     from metrist.data.error_analysis.examples import CHANNELS
-    from metrist.report.tables import Column, Count, Table
+    from metrist.report.tables import Count, Table, name_columns
 
     def table(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()) -> Table:
-        columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
+        columns = name_columns(names[0], right=names[1:])
         cells = [[Count(cell) if isinstance(cell, int) else cell for cell in row] for row in rows]
         return Table(title=title, columns=columns, rows=cells, notes=list(notes))
 

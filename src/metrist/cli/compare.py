@@ -69,10 +69,8 @@ def compare(
         # The pairs are the document, as they were before there was a table of systems.
         first, second = (table.to_dict() for table in (layout.apply(tables) if layout else tables))
         print_text(json.dumps({**second, "systems": first}, indent=2))
-    elif len(tables) == 1:
-        print_table(tables[0], form, layout)
     else:
-        print_tables(tables, form, layout)
+        print_tables(tables, form, layout, as_list=False)
 
 
 #: How a paragraph is printed.
@@ -246,10 +244,7 @@ def leaderboard(
     if out is not None:
         with atomic_write(out) as file:
             file.write(build_page(board, title).html())
-    tables = board.tables()
     if form == "json":
         print_text(board.to_json())
-    elif len(tables) == 1:
-        print_table(tables[0], form)
     else:
-        print_tables(tables, form)
+        print_tables(board.tables(), form, as_list=False)

@@ -115,10 +115,7 @@ def meta(
     first = evaluation.table()
     first = evaluation.format_for_paper(first) if form == "latex" else first
     tables = [first, *added] if evaluation.figures else added
-    if len(tables) == 1:
-        print_table(tables[0], form, layout)
-    else:
-        print_tables(tables, form, layout)
+    print_tables(tables, form, layout, as_list=False)
 
 
 def prompts(

@@ -81,66 +81,52 @@ def print_note(text: str) -> None:
 
 
 def print_table(table: Table, form: str, layout: TableLayout | None = None) -> None:
-    """Print a table: drawn with rich on a terminal, as plain text in a file or pipe. Where the layout does not fit the
-    table, it is printed without, before the error: scores may have been expensive."""
-    (table,), error = _prepare_tables([table], layout)
-    if form == "html":
-        from metrist.report.tables import render_page
-
-        print_text(render_page([table]))
-    else:
-        _print_one(table, form)
-    if error:
-        raise error
+    """Print a table as `print_tables` does, as JSON without a list."""
+    print_tables([table], form, layout, as_list=False)
 
 
-def print_tables(tables: Sequence[Table], form: str, layout: TableLayout | None = None) -> None:
-    """Print several tables; as JSON they are one list and as HTML one page, because several documents in a row are not
-    valid."""
-    tables, error = _prepare_tables(tables, layout)
-    if form == "json":
-        print_text(json.dumps([table.to_dict() for table in tables], indent=2))
-    elif form == "html":
-        from metrist.report.tables import render_page
-
-        print_text(render_page(tables))
-    else:
-        for table in tables:
-            _print_one(table, form)
-            print_text("")
-    if error:
-        raise error
-
-
-def _prepare_tables(tables: Sequence[Table], layout: TableLayout | None) -> tuple[Sequence[Table], RunError | None]:
-    """Lay tables out, and write options for the arguments that their notes name; with the error of a layout that does
-    not fit them."""
+def print_tables(
+    tables: Sequence[Table], form: str, layout: TableLayout | None = None, *, as_list: bool = True
+) -> None:
+    """Print tables: drawn with rich on a terminal, as plain text in a file or pipe. As JSON they are one list, unless
+    there is one and not `as_list`, and as HTML one page, because several documents in a row are not valid. Where the
+    layout does not fit the tables, they are printed without, before the error: scores may have been expensive."""
     tables = [
         replace(table, notes=translate_notes(table.notes), remarks=translate_notes(table.remarks)) for table in tables
     ]
+    error: RunError | None = None
     try:
-        return (tables if layout is None else layout.apply(tables)), None
-    except RunError as error:
-        return tables, error
+        tables = tables if layout is None else layout.apply(tables)
+    except RunError as misfit:
+        error = misfit
+    is_single = len(tables) == 1 and not as_list
+    if form == "html":
+        from metrist.report.tables import render_page
 
+        print_text(render_page(tables))
+    elif form == "json" and not is_single:
+        print_text(json.dumps([table.to_dict() for table in tables], indent=2))
+    else:
+        for table in tables:
+            if form == "text" and sys.stdout.isatty():
+                from rich.console import Console
 
-def _print_one(table: Table, form: str) -> None:
-    if form == "text" and sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(table)
-        return
-    print_text(table.render(form))
-    if form in ("latex", "csv"):  # The other formats show them.
-        for remark in table.remarks:
-            print_note(remark)
+                Console().print(table)
+            else:
+                print_text(table.render(form))
+                for remark in table.remarks if form in ("latex", "csv") else ():  # The other formats show them.
+                    print_note(remark)
+            if not is_single:
+                print_text("")
+    if error:
+        raise error
 
 
 def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = None) -> None:
     """Print what a dry run found: the time of each metric of a run, a row per LLM, and a prompt in full."""
-    from metrist.report.tables import Column, Count, Table
+    from metrist.report.tables import Count, Table, name_columns
 
-    names = ["LLM", "questions", "answered", "prompt tokens", "answer tokens", "cost from", "to"]
+    names = ["questions", "answered", "prompt tokens", "answer tokens", "cost from", "to"]
     rows = [
         [
             llm.llm,
@@ -150,8 +136,8 @@ def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = 
         ]
         for llm in estimate.by_llm.values()
     ]
-    columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
     notes = list(_estimate_notes(estimate, run))
+    columns = name_columns("LLM", right=names)
     calls = Table(title="Dry run: nothing was sent", columns=columns, rows=rows, notes=notes)
     times = None if run is None or not run.times else _build_time_table(run)
     prompts = [
@@ -179,9 +165,8 @@ def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = 
 
 
 def _build_time_table(run: RunEstimate) -> Table:
-    from metrist.report.tables import Column, Count, Table
+    from metrist.report.tables import Count, Table, name_columns
 
-    names = ["metric", "records", "s per record", "time", "from", "to"]
     rows = [
         [
             time.metric,
@@ -214,7 +199,7 @@ def _build_time_table(run: RunEstimate) -> Table:
         if any(time.sample <= 8 for time in timed):
             notes.append("few records were timed: take such a time as an order of magnitude")
     notes += [f"{time.metric} was not timed: {time.reason}" for time in run.times if time.reason]
-    columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
+    columns = name_columns("metric", right=("records", "s per record", "time", "from", "to"))
     title = f"Dry run: {format_count(run.records, 'record')}, nothing was written"
     return Table(title=title, columns=columns, rows=rows, notes=notes, remarks=run.notes)
 

@@ -131,6 +131,7 @@ def run_suite(
     """Run the study and print its tables."""
     from metrist.models.reward_layout import RewardLayout
     from metrist.models.weights import find_weights
+    from metrist.studies.heap.study import run
 
     settings = {**settings, "layout": settings["layout"] or RewardLayout()}
     if find_weights(settings["base"]).runs_on_numpy:
@@ -142,13 +143,7 @@ def run_suite(
     study = suite.study(pairs, out, settings, checkpoint_every)
     if dry_run:
         _print_plan(study)
-    else:
-        _run(study)
-
-
-def _run(study: Study) -> None:
-    from metrist.studies.heap.study import run
-
+        return
     try:
         with show_progress(report := StudyReport()):
             outcome = run(study, report)

@@ -188,7 +188,7 @@ def annotate(
 
 
 def _print_status(answers: Answers, form: Format) -> None:
-    from metrist.report.tables import Column, Table
+    from metrist.report.tables import Table, name_columns
     from metrist.web.annotation.answers import ALPHA_NOTE
     from metrist.web.annotation.export import attention_share
 
@@ -198,19 +198,14 @@ def _print_status(answers: Answers, form: Format) -> None:
         done, total = answers.progress(rater.name)
         _, seen = answers.attention(rater.name)
         rows.append([rater.name, str(done), str(total), f"{attention_share(answers, rater.name):.0%}" if seen else ""])
-    progress = Table(
-        title="Progress",
-        columns=[Column("rater"), *(Column(name, "right") for name in ("done", "tasks", "attention passed"))],
-        rows=rows,
-    )
+    columns = name_columns("rater", right=("done", "tasks", "attention passed"))
+    progress = Table(title="Progress", columns=columns, rows=rows)
     agreement = Table(
         title="Agreement (Krippendorff's alpha)",
         columns=[
-            Column("question"),
-            Column("alpha", "right"),
-            Column("scale"),
-            Column("tasks", "right"),
-            Column("remark"),
+            *name_columns("question", right=("alpha",)),
+            *name_columns("scale", right=("tasks",)),
+            *name_columns("remark"),
         ],
         rows=[
             [
@@ -241,13 +236,7 @@ def _list_means(answers: Answers) -> list[Table]:
             title=title,
             columns=name_columns("question", "system", right=(column, "rated", "of")),
             rows=[
-                [
-                    mean.question,
-                    mean.system,
-                    Estimate(mean.value, mean.low, mean.high),
-                    mean.rated,
-                    mean.outputs,
-                ]
+                [mean.question, mean.system, Estimate(mean.value, mean.low, mean.high), mean.rated, mean.outputs]
                 for mean in means
             ],
             notes=describe_means(answers, means),
@@ -256,7 +245,7 @@ def _list_means(answers: Answers) -> list[Table]:
 
 
 def _list_disputes(answers: Answers) -> list[Table]:
-    from metrist.report.tables import Column, Table
+    from metrist.report.tables import Table, name_columns
     from metrist.web.annotation.answers import Disputes, describe_dispute
 
     disputes = Disputes(answers).find()
@@ -270,7 +259,7 @@ def _list_disputes(answers: Answers) -> list[Table]:
     return [
         Table(
             title="Disputed tasks",
-            columns=[Column("item"), Column("system"), Column("disagreement", "right"), Column("answers")],
+            columns=[*name_columns("item", "system", right=("disagreement",)), *name_columns("answers")],
             rows=[
                 [
                     own.task.item,
