@@ -36,6 +36,9 @@ from metrist.errors import RunError, SpecError
 from metrist.evaluate.plans import RerankSettings
 from metrist.settings import ModelSettings, as_arguments, setting
 
+WORKERS = setting(
+    0, "Processes to score with; 0: all cores, or one process per GPU for models; 1: only this process.", min=0
+)
 VERBOSE = setting(False, "Print the metrics' signatures below the text table, too.", "-v", "--verbose")
 
 
@@ -60,9 +63,7 @@ def score(
     reading: ReadingOptions,
     models: ModelSettings,
     llms: LLMOptions,
-    workers: int = setting(
-        0, "Processes to score with; 0: all cores, or one process per GPU for models; 1: only this process.", min=0
-    ),
+    workers: int = WORKERS,
     executor: str | None = setting(
         None,
         "Where to score: serial, processes, ray or ray:ADDRESS (docs/guides/cluster.md).",
@@ -286,9 +287,7 @@ def rerank(
     reading: ReadingOptions,
     models: ModelSettings,
     llms: LLMOptions,
-    workers: int = setting(
-        0, "Processes to score with; 0: all cores, or one process per GPU for models; 1: only this process.", min=0
-    ),
+    workers: int = WORKERS,
     executor: str | None = setting(
         None, "Where to score: serial, processes, ray or ray:ADDRESS.", metavar="NAME", shown="the fastest here"
     ),

@@ -23,7 +23,6 @@ from starlette.types import ASGIApp
 
 from metrist.errors import RunError
 from metrist.io.writer import json_line
-from metrist.ratings import Error
 from metrist.web.annotation.answers import (
     ALPHA_NOTE,
     Answers,
@@ -41,7 +40,7 @@ from metrist.web.annotation.export import (
     fits_label_studio,
     label_studio_config,
 )
-from metrist.web.annotation.project import AnnotationTask, Project, Rater
+from metrist.web.annotation.project import Project, Rater
 from metrist.web.annotation.store import Click
 from metrist.web.pages import answer_json, read_body, render_page
 from metrist.web.security import OWNER, Access, match_token
@@ -50,6 +49,8 @@ from metrist.web.server import create_app
 _RATER = "rater:"
 #: Disputed tasks on the owner's page, and characters of each text.
 _SHOWN_DISPUTES, _SHOWN_TEXT = 50, 2000
+#: What raters see of an error that an analysis lists, besides its text.
+_SHOWN_FACTS = ("aspect", "severity", "penalty", "explanation", "revision")
 #: Headings of guidelines: the dialog that shows them has headings of its own above and below.
 _HEADINGS = {"h1": "h3", "h2": "h3", "h3": "h4", "h4": "h4", "h5": "h4", "h6": "h4"}
 _LINKS = ("http://", "https://", "mailto:")
@@ -153,6 +154,12 @@ class Pages:
             raise HTTPException(404, "There is no such task.")
         task = self.project.tasks[assignment.task]
         record = task.records[0]
+        errors = []
+        for error in task.errors:
+            text, whole = error.text, record.output if error.side == "output" else record.source
+            if not text and whole is not None and error.start is not None and error.end is not None:
+                text = whole[error.start : error.end]
+            errors.append({"text": text, **{name: getattr(error, name) for name in _SHOWN_FACTS}})
         with self._lock:
             self.answers.refresh()
             answer = self.answers.find(rater.name, task.id).to_dict()
@@ -163,7 +170,7 @@ class Pages:
                 "source": record.source,
                 "references": list(record.references) if self.project.show_references else [],
                 "outputs": [shown.output for shown in (task.records[::-1] if assignment.swapped else task.records)],
-                "errors": [_show_error(task, error) for error in task.errors],
+                "errors": errors,
                 "answer": answer,
             }
         )
@@ -301,15 +308,6 @@ class Pages:
 def _check_owner(request: Request) -> None:
     if request.scope["metrist.user"] != OWNER:
         raise HTTPException(403, "This page is for the owner of the project.")
-
-
-def _show_error(task: AnnotationTask, error: Error) -> dict[str, Any]:
-    text, record = error.text, task.records[0]
-    whole = record.output if error.side == "output" else record.source
-    if not text and whole is not None and error.start is not None and error.end is not None:
-        text = whole[error.start : error.end]
-    names = ("aspect", "severity", "penalty", "explanation", "revision")
-    return {"text": text, **{name: getattr(error, name) for name in names}}
 
 
 # ---- Guidelines: Markdown as elements of a page, which scripts build without HTML

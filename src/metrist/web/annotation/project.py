@@ -345,7 +345,15 @@ def create_project(
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     with atomic_write(path / TASKS) as file:
         for task in tasks:
-            file.write(f"{json_line(_task_to_dict(task))}\n")
+            row: dict[str, Any] = {"id": task.id, "weight": task.weight}
+            row["records"] = [*map(record_to_dict, task.records)]
+            if task.scores:
+                row["scores"] = task.scores
+            if task.errors:
+                row["errors"] = [{name: getattr(error, name) for name in _ERROR_FIELDS} for error in task.errors]
+            if task.expected is not None:
+                row["expected"] = dict(task.expected)
+            file.write(f"{json_line(row)}\n")
     content = {
         "metrist_annotation": _VERSION,
         "tasks_sha256": hash_file(str(path / TASKS)),
@@ -459,17 +467,6 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(f"{path}: the project's files are damaged: {error!r}", code="damaged") from None
-
-
-def _task_to_dict(task: AnnotationTask) -> dict[str, Any]:
-    content: dict[str, Any] = {"id": task.id, "weight": task.weight, "records": [*map(record_to_dict, task.records)]}
-    if task.scores:
-        content["scores"] = task.scores
-    if task.errors:
-        content["errors"] = [{name: getattr(error, name) for name in _ERROR_FIELDS} for error in task.errors]
-    if task.expected is not None:
-        content["expected"] = dict(task.expected)
-    return content
 
 
 def record_to_dict(record: Record) -> dict[str, Any]:

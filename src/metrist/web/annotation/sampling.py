@@ -193,17 +193,15 @@ def measure_disagreement(results: Results, metrics: Sequence[str] = ()) -> dict[
             known = ranks[~np.isnan(ranks[:, row]), row]
             spreads[item] = float(known.std()) if len(known) > 1 else 0.0
         return spreads
-    return {item: _discordance(columns[:, rows]) for item, rows in by_item.items()}
-
-
-def _discordance(values: Floats) -> float:
-    """Return the share of (pair of metrics, pair of outputs) that are ordered differently; 0 without any."""
-    first, second = np.triu_indices(values.shape[1], 1)
-    order = np.sign(values[:, first] - values[:, second])
-    gaps = [np.abs(order[a] - order[b]) / 2 for a, b in combinations(range(len(values)), 2)]
-    known = np.concatenate(gaps) if gaps else np.empty(0)
-    known = known[~np.isnan(known)]
-    return float(known.mean()) if len(known) else 0.0
+    shares = {}
+    for item, rows in by_item.items():
+        first, second = np.triu_indices(len(rows), 1)
+        order = np.sign(columns[:, rows][:, first] - columns[:, rows][:, second])
+        gaps = [np.abs(order[a] - order[b]) / 2 for a, b in combinations(range(len(columns)), 2)]
+        known = np.concatenate(gaps)
+        known = known[~np.isnan(known)]
+        shares[item] = float(known.mean()) if len(known) else 0.0
+    return shares
 
 
 def _percentiles(values: Floats) -> Floats:
