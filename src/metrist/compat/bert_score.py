@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,14 @@ _OTHER_LANGUAGES = "bert-base-multilingual-cased"
 Numbers = NDArray[np.float64]
 
 
+class TokenWeights(Protocol):
+    """Gives each token its weight."""
+
+    def idf(self, tokens: Any) -> Numbers:
+        """Return the weight of each token id."""
+        ...
+
+
 @dataclass(frozen=True)
 class GivenWeights:
     """Weights by token id, as bert-score's `idf` accepts them."""
@@ -58,7 +66,7 @@ class _PeerScore(BertScore):
     """BERTScore on a given device, with token weights that are counted from the references."""
 
     device: str | None = field(default=None, compare=False)
-    token_weights: DocumentFrequencies | GivenWeights | None = field(default=None, compare=False)
+    token_weights: TokenWeights | None = field(default=None, compare=False)
 
     def encoder(self) -> EncoderModel:
         runtime = Runtime.current()
@@ -158,7 +166,7 @@ class BERTScorer:
         self,
         outputs: Sequence[str],
         references: Sequence[Sequence[str]],
-        token_weights: DocumentFrequencies | GivenWeights | None,
+        token_weights: TokenWeights | None,
     ) -> tuple[Any, Any, Any]:
         records = [
             Record(item=str(n), system="", output=output, references=tuple(references[n]))
@@ -223,7 +231,7 @@ def score(
         baseline_path,
         use_fast_tokenizer,
     )
-    weights: DocumentFrequencies | GivenWeights | None = None
+    weights: TokenWeights | None = None
     if isinstance(idf, Mapping):
         weights = GivenWeights(idf)
     elif idf:
