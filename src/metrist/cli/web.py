@@ -48,10 +48,9 @@ def view(
 
     check_installed("metrist view")
     from metrist.web.playground import Playground, offer_metrics
-    from metrist.web.queries import Collection
     from metrist.web.server import create_app, grant_access, serve
     from metrist.web.viewed_run import open_view
-    from metrist.web.viewer import Viewer
+    from metrist.web.viewer import Collection, Viewer
 
     if picks.suffix != ".jsonl":
         raise RunError(f"cannot write {picks}: the name must end in .jsonl", code="cannot_write")
