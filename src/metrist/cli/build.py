@@ -71,8 +71,7 @@ def heap(
         pairs = split_by_position(pairs)
     write_good_bad(out, pairs)
     counts = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
-    for note in list_skipped(data_set, *files):
-        print_note(note)
+    print_note(*list_skipped(data_set, *files))
     print_note(f"wrote {format_count(len(pairs), 'pair')} to {out}: {counts}")
 
 
@@ -117,8 +116,7 @@ def pairs(
     splitting = Splitting(shares=shares, by=split_by, **as_arguments(overlap)) if shares else None
     judgments = read_judgments(inputs, **reading.keywords())
     # Before anything can fail: missing rows are often the reason.
-    for message in judgments.remarks:
-        print_note(message)
+    print_note(*judgments.remarks)
     if skipped := judgments.skipped:
         print_note(f"{format_count(skipped, 'row')} could not be read and {agree(skipped, 'was', 'were')} skipped")
     aims = _choose_aims(
@@ -126,8 +124,7 @@ def pairs(
     )
     result = build_pairs(judgments, aims, rules, _choose_shape(judgments, context, labels), splitting)
     write_good_bad(out, result.pairs)
-    for message in _check_aims(aims):
-        print_note(message)
+    print_note(*_check_aims(aims))
     print_table(_tabulate_accounts(result, rules), form)
     print_note(f"wrote {format_count(len(result.pairs), 'pair')} to {out}")
 
@@ -428,8 +425,7 @@ def error_analysis(
             result = build_examples(outputs, settings, scores=scores)
     result.write(out, chat=chat)
     print_tables(_tabulate_examples(result, settings.tokenizer), form)
-    for note in result.notes:
-        print_note(note)
+    print_note(*result.notes)
     print_note(f"wrote {format_count(len(result.examples), 'example')} to {out / EXAMPLES}")
 
 

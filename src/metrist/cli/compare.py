@@ -19,7 +19,15 @@ from metrist.cli.options import (
     RunPath,
     RunPaths,
 )
-from metrist.cli.output import print_note, print_table, print_tables, print_text, progress_bar, translate_notes
+from metrist.cli.output import (
+    print_note,
+    print_table,
+    print_tables,
+    print_text,
+    progress_bar,
+    translate_notes,
+    write_file,
+)
 from metrist.errors import RunError
 from metrist.evaluate.plans import CheckSettings, ComparisonSettings, LeaderboardSettings
 from metrist.settings import as_arguments, setting
@@ -53,8 +61,7 @@ def compare(
         comparison = compare_runs(runs, **as_arguments(settings), force=force, progress=progress)
     if form == "bibtex":
         print_text(comparison.bibliography(marks))
-        for note in comparison.notes:
-            print_note(note)
+        print_note(*comparison.notes)
         return
     defaults: dict[str, ComparisonTables] = {"latex": "systems", "csv": "pairs"}
     show = show or defaults.get(form, "both")
@@ -94,8 +101,8 @@ def methods(
     options = as_arguments(settings)
     print_text(describe_methods(opened, **options, interval_draws=interval_draws, form=form, marks=marks))
     if form != "text":  # The text has them below the paragraph.
-        for note in (note for run in opened for note in run.notes):
-            print_note(note)
+        for run in opened:
+            print_note(*run.notes)
 
 
 def check(
@@ -106,13 +113,11 @@ def check(
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.evaluate.compare.check import check as check_run
-    from metrist.io.writer import atomic_write
 
     report = check_run(run, **as_arguments(settings))
     print_table(report.table(), form)
     if junit is not None:
-        with atomic_write(junit) as file:
-            file.write(report.junit())
+        write_file(junit, report.junit())
     if not report.passed:
         raise typer.Exit(1)
 
@@ -196,12 +201,10 @@ def calibrate(
 
 
 def _write(path: Path, text: str, suffix: str) -> None:
-    from metrist.io.writer import atomic_write
 
     if suffix not in path.suffixes:
         raise RunError(f"cannot write {path}: the name must end in {suffix}", code="cannot_write")
-    with atomic_write(path) as file:
-        file.write(text)
+    write_file(path, text)
 
 
 def leaderboard(
@@ -223,7 +226,7 @@ def leaderboard(
     from metrist.evaluate.leaderboard import build_page
     from metrist.evaluate.leaderboard import leaderboard as rank_systems
     from metrist.io.rows import check_own
-    from metrist.io.writer import atomic_write, check_distinct, check_writable
+    from metrist.io.writer import check_distinct, check_writable
     from metrist.report.html import PAGE_MARK
 
     reading.check_system(sources)
@@ -239,11 +242,9 @@ def leaderboard(
         data = sources if len(sources) > 1 else sources[0]
         board = rank_systems(data, **as_arguments(settings), **reading.keywords(), progress=progress)
     if json_out is not None:
-        with atomic_write(json_out) as file:
-            file.write(board.to_json() + "\n")
+        write_file(json_out, board.to_json() + "\n")
     if out is not None:
-        with atomic_write(out) as file:
-            file.write(build_page(board, title).html())
+        write_file(out, build_page(board, title).html())
     if form == "json":
         print_text(board.to_json())
     else:

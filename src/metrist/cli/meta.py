@@ -30,6 +30,7 @@ from metrist.cli.output import (
     print_text,
     progress_bar,
     report_skipped,
+    write_file,
 )
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.plans import AuditPlan, JoinSettings, JudgeSettings, MetaPlan
@@ -147,7 +148,6 @@ def prompts(
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.evaluate.meta.prompts import search_prompts
-    from metrist.io.writer import atomic_write
 
     if phrases and prompt_set:
         raise SpecError("give either --prompt-set or --prompt, not both", code="conflict")
@@ -167,8 +167,7 @@ def prompts(
             **reading.keywords(),
         )
     if json_out is not None:
-        with atomic_write(json_out) as file:
-            file.write(study.to_json() + "\n")
+        write_file(json_out, study.to_json() + "\n")
     if form == "json":
         print_text(study.to_json())
         return

@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, Names, ReadingOptions
-from metrist.cli.output import print_note, print_table, print_text
+from metrist.cli.output import print_note, print_table, print_text, write_file
 from metrist.errors import (
     MetristError,
     RunError,
@@ -208,7 +208,6 @@ def reproduce(
     study: StudyOptions,
     reading: ReadingOptions,
 ) -> None:
-    from metrist.io.writer import atomic_write
     from metrist.metrics.agreement import dump_agreements
     from metrist.studies.reproduce.page import format_page, format_sections, list_contents
     from metrist.studies.reproduce.page import reproduce as reproduce_tables
@@ -242,13 +241,11 @@ def reproduce(
             raise RunError(
                 "--agreement has nothing to write: compute the table shipped-metrics, from data at hand", code="no_data"
             )
-        with atomic_write(agreement) as file:
-            file.write(dump_agreements(rows))
+        write_file(agreement, dump_agreements(rows))
     if out is None:
         print_text(format_sections(sections).rstrip("\n"))
     else:
-        with atomic_write(out) as file:
-            file.write(format_page(sections))
+        write_file(out, format_page(sections))
 
 
 def _study_reliability(inputs: list[str], options: StudyOptions, reading: ReadingOptions, out: Path | None) -> None:

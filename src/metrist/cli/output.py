@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -73,11 +74,20 @@ def translate_notes(notes: Iterable[str]) -> list[str]:
     return [name_options(note, _settings.get()) for note in notes]
 
 
-def print_note(text: str) -> None:
-    """Print a message that is not a result, on standard error. It may quote a server, a model or a file, so what a
+def print_note(*texts: str) -> None:
+    """Print messages that are not results, on standard error. They may quote a server, a model or a file, so what a
     terminal would obey is escaped; lines stay lines."""
-    safe = "\n".join(map(escape_controls, name_options(text, _settings.get()).split("\n")))
-    sys.stderr.write(f"metrist: {safe}\n")
+    for text in texts:
+        safe = "\n".join(map(escape_controls, name_options(text, _settings.get()).split("\n")))
+        sys.stderr.write(f"metrist: {safe}\n")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file whole; if that fails, what was there stays."""
+    from metrist.io.writer import atomic_write
+
+    with atomic_write(path) as file:
+        file.write(text)
 
 
 def print_table(table: Table, form: str, layout: TableLayout | None = None) -> None:

@@ -47,8 +47,7 @@ def query(
         sys.stdout.writelines(_format_csv(answer))
     else:
         print_table(_make_table(answer, form), form)
-    for note in notes:
-        print_note(note)
+    print_note(*notes)
 
 
 def _check_out(out: Path, form: str) -> str:
@@ -281,8 +280,7 @@ def validate(
         else:
             problems += reader.skipped.messages
         rows.append([file, good, reader.skipped.count])
-    for problem in problems:
-        print_note(problem)
+    print_note(*problems)
     print_table(Table(columns=name_columns("file", right=("rows", "bad rows")), rows=rows), form)
     if problems and not (reading.skip_bad and all(good for _, good, _ in rows)):
         raise typer.Exit(1)
@@ -296,6 +294,5 @@ def export(
 
     with progress_bar("writing") as progress:
         results = export_run(run, out, progress)
-    for note in results.notes:
-        print_note(note)
+    print_note(*results.notes)
     print_note(f"wrote {format_count(len(results) * len(results.scores), 'row')} to {out}")

@@ -135,8 +135,7 @@ def score(
 
         used = {"efron-1979-bootstrap": "bootstrap intervals"}
         print_text(format_bibliography(results.metrics, used, results.notes))
-        for note in results.notes:
-            print_note(note)
+        print_note(*results.notes)
     else:
         table = results.table(draws=draws, seed=seed)
         if form == "text" and not verbose:
@@ -170,8 +169,7 @@ def choose_default_metrics(reading: ReadingOptions, inputs: list[str]) -> tuple[
         )
     choice = choose_metrics(list(islice(reader, LOOK_AT)))
     print_note(f"no -m was given: chose {', '.join(choice.metrics)}")
-    for reason in choice.reasons:
-        print_note(reason)
+    print_note(*choice.reasons)
     return tuple(choice.metrics)
 
 

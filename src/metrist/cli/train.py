@@ -391,8 +391,7 @@ def describe_plan(plan: TrainingPlan, epochs: int, noun: str = "pair") -> list[s
 
 
 def print_plan(notes: Iterable[str], *lines: str) -> None:
-    for note in notes:
-        print_note(note)
+    print_note(*notes)
     for line in lines:
         print_text(line)
 
@@ -402,8 +401,7 @@ def run_training(task: TrainingTask, notes: Iterable[str] = ()) -> None:
     from metrist.train.distributed import is_first_process
     from metrist.train.fit import fit
 
-    for note in notes:
-        print_note(note)
+    print_note(*notes)
     try:
         with show_progress(report := TrainingReport()):
             card = fit(task, report)
@@ -460,8 +458,7 @@ def print_result(card: dict[str, Any], out: Path) -> None:
             f"{figures['trained']:.4f} to {after:.4f}; more bits, or a higher --lr, keep more of the training"
         )
     for part in (figures or {}, card.get("agreement", {}), card.get("evaluation", {})):
-        for remark in part.get("remarks", ()):
-            print_note(remark)
+        print_note(*part.get("remarks", ()))
     print_text(f'use it: metrist score … -m "{card["metric"]}"')
 
 
