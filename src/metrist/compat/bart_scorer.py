@@ -6,6 +6,7 @@ process; truncated texts are reported; `load` reads tensors only, so that no cod
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import warnings
@@ -27,6 +28,8 @@ from metrist.models.protocols import LikelihoodModel
 from metrist.models.weights import find_weights
 from metrist.runtime import Runtime
 
+#: Bytes of the header of a safetensors file, as the package itself limits it.
+_LARGEST_HEADER = 100_000_000
 _WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".index.json")
 #: Tensors that a file may omit if the model shares its embeddings.
 _SHARED_TENSORS = ("embed_tokens.weight", "shared.weight", "lm_head.weight", "embed_positions.weights")
@@ -165,15 +168,17 @@ def _choose_device(device: str) -> str:
 
 
 def _tensor_names(files: Iterable[Path]) -> set[str]:
-    """The names of the required tensors of safetensors files, without the prefix 'model.' that some files have."""
-    from safetensors import SafetensorError, safe_open
-
+    """The names of the required tensors of safetensors files, without the prefix 'model.' that some files have. A file
+    begins with 8 bytes for the header's length and the header as JSON."""
     names: set[str] = set()
     for path in files:
         try:
-            with safe_open(path, framework="np") as file:
-                stored = file.keys()
-        except (OSError, SafetensorError) as error:
+            with path.open("rb") as file:
+                size = min(int.from_bytes(file.read(8), "little"), _LARGEST_HEADER)
+                header = json.loads(file.read(size))
+        except (OSError, ValueError, RecursionError) as error:
             raise ModelError(f"{path} is not a safetensors file: {error}", code="unreadable") from None
-        names.update(name.removeprefix("model.") for name in stored)
+        if not isinstance(header, dict):
+            raise ModelError(f"{path} is not a safetensors file: its header is not a JSON object", code="unreadable")
+        names.update(name.removeprefix("model.") for name in header if name != "__metadata__")
     return {name for name in names if not name.endswith(_SHARED_TENSORS)}
