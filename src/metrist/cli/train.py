@@ -517,16 +517,13 @@ class TrainingReport(ProgressSource):
         if self._first is None or self._progress is None:
             return "training: loading"
         start, first = self._first
-        steps, tokens = self._progress.step - first.step, self._progress.tokens - first.tokens
-        return format_progress(self._progress, steps, tokens, monotonic() - start, self._dev)
-
-
-def format_progress(progress: TrainingProgress, steps: int, tokens: int, seconds: float, dev: float | None) -> str:
-    """Format step, loss, development figure, speed and time left; `steps` and `tokens` were done in `seconds`."""
-    text = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
-    if dev is not None:
-        text += f", dev {dev:.4f}"
-    if steps and seconds > 0:
-        remaining = timedelta(seconds=round((progress.steps - progress.step) * seconds / steps))
-        text += f", {steps / seconds:.1f} steps/s, {tokens / seconds:,.0f} tokens/s, {remaining} left"
-    return text
+        progress, seconds = self._progress, monotonic() - start
+        text = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
+        if self._dev is not None:
+            text += f", dev {self._dev:.4f}"
+        steps = progress.step - first.step
+        if steps and seconds > 0:
+            remaining = timedelta(seconds=round((progress.steps - progress.step) * seconds / steps))
+            tokens = progress.tokens - first.tokens
+            text += f", {steps / seconds:.1f} steps/s, {tokens / seconds:,.0f} tokens/s, {remaining} left"
+        return text

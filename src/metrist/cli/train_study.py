@@ -200,7 +200,14 @@ class StudyReport(ProgressSource):
         return self._done + partial, self._count or None
 
     def describe(self) -> str:
-        return format_running(self._done, self._count, self._steps, self._dev)
+        """How many trainings are done, and the first three running ones: name, share of steps, dev figure."""
+        text = f"{self._done:,} of {self._count:,} trainings"
+        parts = []
+        for name, (step, steps) in list(self._steps.items())[:3]:
+            share = f"{step / steps:.0%}" if steps else "loading"
+            parts.append(f"{name} {share}" + (f", dev {self._dev[name]:.3f}" if name in self._dev else ""))
+        more = f" and {len(self._steps) - 3} more" if len(self._steps) > 3 else ""
+        return f"{text}; {' · '.join(parts)}{more}" if parts else text
 
     def on_plan(self, count: int, finished: int) -> None:
         self._count, self._done = count, finished
@@ -234,14 +241,3 @@ class StudyReport(ProgressSource):
         self._steps.pop(name, None)
         self.note(f"{self._done:,} of {self._count:,}: {name} {how}")
         self.on_change()
-
-
-def format_running(done: int, count: int, running: Mapping[str, tuple[int, int]], dev: Mapping[str, float]) -> str:
-    """Format how many trainings are done, and the first three running ones: name, share of steps, dev figure."""
-    text = f"{done:,} of {count:,} trainings"
-    parts = []
-    for name, (step, steps) in list(running.items())[:3]:
-        share = f"{step / steps:.0%}" if steps else "loading"
-        parts.append(f"{name} {share}" + (f", dev {dev[name]:.3f}" if name in dev else ""))
-    more = f" and {len(running) - 3} more" if len(running) > 3 else ""
-    return f"{text}; {' · '.join(parts)}{more}" if parts else text
