@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -35,9 +35,6 @@ from metrist.cli.output import (
 from metrist.errors import RunError, SpecError
 from metrist.evaluate.plans import AuditPlan, JoinSettings, JudgeSettings, MetaPlan
 from metrist.settings import ModelSettings, ReadingSettings, as_arguments, reuse_setting, setting
-
-if TYPE_CHECKING:
-    from metrist.evaluate.audit import JudgeCard
 
 
 def meta(
@@ -197,44 +194,33 @@ def audit(
     from metrist.evaluate.audit import audit as audit_judge
     from metrist.evaluate.audit import audit_analyses, estimate_analyses, estimate_audit
 
-    settings: dict[str, Any] = {**as_arguments(judge), "plan": plan}
     records = reading.read(inputs)
     if (llm is None) == (metric is None):
         raise SpecError(
             "name what to audit: an LLM as a judge (--llm), or a metric that lists errors (--metric)",
             code="missing_value",
         )
+    if metric is not None and judge.second_llm is None:
+        raise SpecError("--metric needs --second-llm, which checks the analyses", code="missing_value")
+    subject: dict[str, Any] = {"llm": llm, **as_arguments(judge), "plan": plan}
     if metric is not None:
-        if judge.second_llm is None:
-            raise SpecError("--metric needs --second-llm, which checks the analyses", code="missing_value")
-        if dry_run:
-            with llms.activate():
-                print_estimate(estimate_analyses(records, metric, judge.second_llm), form)
-            return
-        with progress_bar("auditing") as progress:
-            card = audit_analyses(
-                records, metric, judge.second_llm, out=out, on_part=progress.begin, **as_arguments(llms)
-            )
-        _print_card(card, form)
-        return
-    assert llm is not None
+        subject = {"metric": metric, "second_llm": judge.second_llm}
     if dry_run:
+        estimate = estimate_audit if metric is None else estimate_analyses
         with llms.activate():
-            print_estimate(estimate_audit(records, llm, **settings), form)
+            print_estimate(estimate(records, **subject), form)
         return
     with progress_bar("auditing") as progress:
 
         def begin(part: str) -> None:
-            print_note(f"asking: {part}")
+            if metric is None:
+                print_note(f"asking: {part}")
             progress.begin(part)
 
-        card = audit_judge(records, llm, out=out, on_part=begin, **as_arguments(llms), **settings)
-    report_skipped(records)
-    _print_card(card, form)
-
-
-def _print_card(card: JudgeCard, form: Format) -> None:
-
+        run = audit_judge if metric is None else audit_analyses
+        card = run(records, **subject, out=out, on_part=begin, **as_arguments(llms))
+    if metric is None:
+        report_skipped(records)
     if form == "json":
         print_text(card.to_json())
     else:
