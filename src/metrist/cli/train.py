@@ -517,7 +517,8 @@ class TrainingReport(ProgressSource):
         if self._first is None or self._progress is None:
             return "training: loading"
         start, first = self._first
-        progress, seconds = self._progress, monotonic() - start
+        progress = self._progress
+        seconds = monotonic() - start
         text = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
         if self._dev is not None:
             text += f", dev {self._dev:.4f}"

@@ -163,7 +163,8 @@ class BootstrapAggregator:
         """The interval and the median of each type, in the class of its first score."""
         result = {}
         for kind, scores in self._scores.items():
-            make, values = type(scores[0]), np.array([tuple(score) for score in scores], np.float64)
+            make = type(scores[0])
+            values = np.array([tuple(score) for score in scores], np.float64)
             means = np.empty((self._n_samples, values.shape[1]))
             step = max(1, _MAX_POSITIONS // len(values))
             for start in range(0, self._n_samples, step):

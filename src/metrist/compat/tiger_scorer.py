@@ -24,7 +24,7 @@ from urllib.request import urlopen
 
 from metrist.errors import ModelError, RunError
 from metrist.llm.base import LLM, build_llm
-from metrist.llm.messages import Completion, Conversation, Message, Sampling
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.metrics.llm_metric import ask_llm
 from metrist.spec import Spec
@@ -72,14 +72,16 @@ class TIGERScorer:
             # The original's message, which scripts may look for.
             raise RunError("The number of inputs does not match.")
         prompts = [build_prompt(*texts) for texts in zip(instructions, contexts, outputs, strict=True)]
-        answers = ask_llm(self._llm, [_to_conversation(prompt) for prompt in prompts], self._sampling(generate_kwargs))
+        answers = ask_llm(
+            self._llm, [(Message("user", prompt),) for prompt in prompts], self._sampling(generate_kwargs)
+        )
         return [self._build_result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     def generate_stream(
         self, instruction: str, hypo_output: str, input_context: str | None = None, **generate_kwargs: Any
     ) -> Iterator[str]:
         """The growing answer, again and again until it is complete. An LLM that cannot stream yields it once."""
-        conversation = _to_conversation(build_prompt(instruction, input_context or "", hypo_output))
+        conversation = (Message("user", build_prompt(instruction, input_context or "", hypo_output)),)
         sampling = self._sampling(generate_kwargs)
         stream = getattr(self._llm, "stream", None)
         if stream is not None:
@@ -154,10 +156,6 @@ def _check_texts(name: str, texts: Sequence[str | None], *, allow_none: bool = T
         if not (isinstance(text, str) or (allow_none and text is None)):
             raise TypeError(f"TIGERScorer.score: {name}[{number}] must be a text, got {type(text).__name__}")
     return [text or "" for text in texts]
-
-
-def _to_conversation(prompt: str) -> Conversation:
-    return (Message("user", prompt),)
 
 
 # --- The original parser, including its defects: the header's number up to the decimal point is the score, "1 error"

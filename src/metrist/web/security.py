@@ -72,7 +72,8 @@ def is_loopback(host: str) -> bool:
 
 def match_token(given: str, owners: Iterable[tuple[str, str]]) -> str | None:
     """Return the owner of a token, or None. All are compared: the time taken says nothing about the tokens."""
-    found, secret = None, given.encode("utf-8", "surrogateescape")
+    secret = given.encode("utf-8", "surrogateescape")
+    found = None
     for token, owner in owners:
         if hmac.compare_digest(token.encode(), secret):
             found = owner

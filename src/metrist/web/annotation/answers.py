@@ -381,7 +381,8 @@ class Disputes:
         return sorted(found, key=lambda own: (-own.disagreement, -sum(own.by_question.values())))
 
     def _compare(self, task: AnnotationTask) -> Dispute | None:
-        answers, schema = self.answers, self.answers.project.schema
+        answers = self.answers
+        schema = answers.project.schema
         raters = tuple(rater.name for rater in answers.project.raters if answers.counts(rater.name, task.id))
         if task.expected is not None or len(raters) < 2:
             return None

@@ -156,7 +156,8 @@ class Pages:
         record = task.records[0]
         errors = []
         for error in task.errors:
-            text, whole = error.text, record.output if error.side == "output" else record.source
+            text = error.text
+            whole = record.output if error.side == "output" else record.source
             if not text and whole is not None and error.start is not None and error.end is not None:
                 text = whole[error.start : error.end]
             errors.append({"text": text, **{name: getattr(error, name) for name in _SHOWN_FACTS}})
