@@ -16,6 +16,7 @@ from metrist.cli.options import (
     LayoutOptions,
     PaperFormat,
     ReadingOptions,
+    RunFolder,
     RunPath,
     RunPaths,
 )
@@ -123,7 +124,7 @@ def check(
 
 
 def verify(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: RunFolder,
     files: Annotated[
         list[str] | None, typer.Argument(metavar="IN…", help="Its inputs, if they are no longer where they were.")
     ] = None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import TABLE_FORMAT, Format, ReadingOptions, RunPath
+from metrist.cli.options import TABLE_FORMAT, Format, ReadingOptions, RunFolder, RunPath
 from metrist.cli.output import Significant, print_note, print_table, print_text, progress_bar
 from metrist.errors import InputError, RunError, escape_controls, format_count
 from metrist.settings import setting
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def query(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: RunFolder,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A statement that reads, such as SELECT … FROM scores.")],
     out: Path | None = setting(None, "A .csv, .json, .jsonl or .parquet file for the answer.", "-o", metavar="FILE"),
     form: Format = TABLE_FORMAT,
@@ -158,7 +158,7 @@ def signatures(run: RunPath) -> None:
 
 
 def remove(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: RunFolder,
     inputs: list[str] | None = setting(None, "The records of this file; repeatable.", "--input", metavar="FILE"),
     metrics: list[str] | None = setting(None, "All scores by this metric; repeatable.", "-m", "--metric", metavar="M"),
     systems: list[str] | None = setting(None, "The records of this system; repeatable.", "--system", metavar="S"),
@@ -287,7 +287,7 @@ def validate(
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: RunFolder,
     out: Path = setting(..., "The file to write: .jsonl, .csv or .parquet, also compressed.", "-o"),
 ) -> None:
     from metrist.run import export as export_run

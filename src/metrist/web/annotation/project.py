@@ -172,12 +172,12 @@ def is_project(path: str | os.PathLike[str]) -> bool:
 def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[AnnotationTask]:
     """Return attention items: rows whose ratings, preferences or errors are the answers that a careful rater gives. The
     known answers are under `values`, and the places of errors under `spans`, if there are any."""
+    if entries and schema.kind == "questionnaire":
+        raise InputError("the questionnaire takes no attention items", code="invalid_value")
     names = {question.name for question in schema.questions}
     wanted = 2 if schema.kind == "pairwise" else 1
     tasks = []
     for entry in entries:
-        if schema.kind == "questionnaire":
-            raise InputError("the questionnaire takes no attention items", code="invalid_value")
         if schema.kind == "pairwise":
             values: dict[str, Any] = {own.aspect: own.choice for own in entry.preferences if own.aspect in names}
         else:

@@ -195,8 +195,9 @@ def measure_disagreement(results: Results, metrics: Sequence[str] = ()) -> dict[
         return spreads
     shares = {}
     for item, rows in by_item.items():
+        values = columns[:, rows]
         first, second = np.triu_indices(len(rows), 1)
-        order = np.sign(columns[:, rows][:, first] - columns[:, rows][:, second])
+        order = np.sign(values[:, first] - values[:, second])
         gaps = [np.abs(order[a] - order[b]) / 2 for a, b in combinations(range(len(columns)), 2)]
         known = np.concatenate(gaps)
         known = known[~np.isnan(known)]
