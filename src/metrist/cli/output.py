@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metrist.errors import MetristError, RunError, escape_controls, format_count, quote_word
 
@@ -150,14 +150,14 @@ def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = 
     columns = name_columns("LLM", right=names)
     calls = Table(title="Dry run: nothing was sent", columns=columns, rows=rows, notes=notes)
     times = None if run is None or not run.times else _build_time_table(run)
-    prompts = [
-        {"metric": metric, "llm": llm, "messages": [{"role": m.role, "text": m.text} for m in conversation]}
-        for (metric, llm), conversation in estimate.prompts.items()
-    ]
     if form == "json":
-        facts = (
-            calls.to_dict() | ({"times": times.to_dict()} if times else {}) | ({"prompts": prompts} if prompts else {})
-        )
+        prompts = [
+            {"metric": metric, "llm": llm, "messages": [{"role": m.role, "text": m.text} for m in conversation]}
+            for (metric, llm), conversation in estimate.prompts.items()
+        ]
+        facts = calls.to_dict()
+        facts |= {"times": times.to_dict()} if times else {}
+        facts |= {"prompts": prompts} if prompts else {}
         print_text(json.dumps(facts, indent=2))
         return
     if times is not None:
@@ -170,8 +170,14 @@ def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = 
     if run is not None and any(run.stored.values()):
         held = ", ".join(f"{count:,} of {run.records:,} by {metric}" for metric, count in run.stored.items() if count)
         print_text(f"\nscores that the run folder holds already: {held}")
-    for prompt in prompts:
-        print_text(f"\n{_format_prompt(prompt)}")
+    for (metric, llm), conversation in estimate.prompts.items():
+        whose = f"of {metric} to {llm}" if metric else f"to {llm}"
+        print_text(f"\nThe first prompt {escape_controls(whose)}:")
+        for message in conversation:
+            print_text(f"--- {message.role} ---")
+            for line in message.text.split("\n"):  # The user's texts: what a terminal would interpret is escaped.
+                print_text(escape_controls(line))
+        print_text("--- end ---")
 
 
 def _build_time_table(run: RunEstimate) -> Table:
@@ -212,15 +218,6 @@ def _build_time_table(run: RunEstimate) -> Table:
     columns = name_columns("metric", right=("records", "s per record", "time", "from", "to"))
     title = f"Dry run: {format_count(run.records, 'record')}, nothing was written"
     return Table(title=title, columns=columns, rows=rows, notes=notes, remarks=run.notes)
-
-
-def _format_prompt(prompt: Mapping[str, Any]) -> str:
-    """The first prompt of a metric in full. It holds the user's texts: what a terminal would interpret is escaped."""
-    whose = f"of {prompt['metric']} to {prompt['llm']}" if prompt["metric"] else f"to {prompt['llm']}"
-    lines = [f"The first prompt {escape_controls(whose)}:"]
-    for message in prompt["messages"]:
-        lines += [f"--- {message['role']} ---", *map(escape_controls, message["text"].split("\n"))]
-    return "\n".join([*lines, "--- end ---"])
 
 
 def _estimate_notes(estimate: CallEstimate, run: RunEstimate | None) -> Iterator[str]:

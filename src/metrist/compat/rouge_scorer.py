@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.kernels import Tokens, clipped_matches, from_lists, lcs_lengths, union_lcs_hits
 from metrist.metrics.lexical import tokenizers
-from metrist.metrics.lexical.rouge import Counts, precision_recall_f
+from metrist.metrics.lexical.rouge import precision_recall_f
 from metrist.sentences import split_sentences
 
 _ROUGE_N = re.compile(r"rouge([1-9])")
@@ -115,7 +114,15 @@ class RougeScorer:
                 hits = lcs_lengths(tokens, outputs, references)
                 overlap = hits, tokens.lengths[outputs], tokens.lengths[references]
             else:
-                overlap = self._summary_overlap(texts, outputs, references)
+                if self._split_summaries:
+                    lines = [[text[start:end] for start, end in split_sentences(text)] for text in texts]
+                else:
+                    lines = [[line for line in text.split("\n") if line] for text in texts]
+                line_starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
+                line_tokens = self._tokenise([line for text_lines in lines for line in text_lines])
+                words = np.diff(line_tokens.starts[line_starts])
+                hits = union_lcs_hits(line_tokens, line_starts, outputs, references)
+                overlap = hits, words[outputs], words[references]
             columns[kind] = precision_recall_f(*overlap).tolist()
         return [{kind: Score(*rows[n]) for kind, rows in columns.items()} for n in range(len(predictions))]
 
@@ -124,18 +131,6 @@ class RougeScorer:
             return from_lists([self._tokenizer.tokenize(text) for text in texts])
         tokens = tokenizers.tokenise(texts, "rouge-score")
         return tokenizers.stem_tokens(tokens, _MAX_UNSTEMMED_LENGTH) if self._stem else tokens
-
-    def _summary_overlap(
-        self, texts: Sequence[str], outputs: NDArray[np.int32], references: NDArray[np.int32]
-    ) -> tuple[Counts, Counts, Counts]:
-        if self._split_summaries:
-            lines = [[text[start:end] for start, end in split_sentences(text)] for text in texts]
-        else:
-            lines = [[line for line in text.split("\n") if line] for text in texts]
-        line_starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
-        tokens = self._tokenise([line for text_lines in lines for line in text_lines])
-        words = np.diff(tokens.starts[line_starts])
-        return union_lcs_hits(tokens, line_starts, outputs, references), words[outputs], words[references]
 
 
 class BootstrapAggregator:

@@ -20,12 +20,7 @@ from metrist.run.inputs import read_inputs
 from metrist.run.results import Results
 from metrist.run.run import is_run
 from metrist.web.annotation.plan import Order, Pick
-from metrist.web.annotation.project import (
-    Project,
-    assign_tasks,
-    create_project,
-    read_attention,
-)
+from metrist.web.annotation.project import Project, assign_tasks, create_project, read_attention
 from metrist.web.annotation.sampling import add_scores, list_units, measure_disagreement, sample_units
 from metrist.web.annotation.schemas import load_schemas
 
