@@ -115,7 +115,6 @@ def clear(
 
 def _describe_scope(cache: AnswerCache, scope: Scope) -> tuple[int, str]:
     """The number of answers in a scope; and with the days on which they came, and what they cost."""
-
     count, unpriced, cost, days = 0, 0, 0.0, set()
     for answer in cache.entries(scope):
         count += 1

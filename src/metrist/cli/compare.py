@@ -202,7 +202,6 @@ def calibrate(
 
 
 def _write(path: Path, text: str, suffix: str) -> None:
-
     if suffix not in path.suffixes:
         raise RunError(f"cannot write {path}: the name must end in {suffix}", code="cannot_write")
     write_file(path, text)

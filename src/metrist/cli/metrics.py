@@ -273,7 +273,7 @@ def check_card(
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.metrics.card_check import check_cards
-    from metrist.report.tables import Column, Table
+    from metrist.report.tables import Table, name_columns
 
     metrics, problems = check_cards(target)
     if form == "text":  # A table would cut long lines.
@@ -281,7 +281,7 @@ def check_card(
         print_text("\n".join(lines) or f"{target}: {format_count(len(metrics), 'card')}, no problem")
     else:
         rows = [list(problem) for problem in problems]
-        print_table(Table(columns=[Column("metric"), Column("problem")], rows=rows), form)
+        print_table(Table(columns=name_columns("metric", "problem"), rows=rows), form)
     if problems:
         raise typer.Exit(1)
 

@@ -312,6 +312,8 @@ def _check_owner(request: Request) -> None:
 
 
 # ---- Guidelines: Markdown as elements of a page, which scripts build without HTML
+
+
 def parse_guidelines(text: str) -> list[Any]:
     """The elements of a text: strings, and objects with a `tag`, `children` and, where it is a link, `href`. A line
     break stays one, HTML and images stay text, and links lead to other servers by HTTP or mail."""
