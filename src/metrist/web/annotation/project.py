@@ -478,18 +478,20 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     return row
 
 
+def record_from_dict(content: Mapping[str, Any]) -> Record:
+    """Return the record that `record_to_dict` wrote."""
+    row = dict(content)
+    fields: dict[str, Any] = {name: row.pop(name) for name in TEXT_FIELDS if name in row}
+    references = tuple(row.pop("references", ()))
+    return Record(**fields, references=references, extra=row)
+
+
 def _task_from_dict(content: Mapping[str, Any]) -> AnnotationTask:
-    records = []
-    for own in content["records"]:
-        row = dict(own)
-        fields: dict[str, Any] = {name: row.pop(name) for name in TEXT_FIELDS if name in row}
-        references = tuple(row.pop("references", ()))
-        records.append(Record(**fields, references=references, extra=row))
     return AnnotationTask(
         id=content["id"],
         weight=content["weight"],
         scores=tuple(content.get("scores", ())),
-        records=tuple(records),
+        records=tuple(map(record_from_dict, content["records"])),
         # Projects made before penalties were kept have none.
         errors=tuple(Error(**{"penalty": None, **row}) for row in content.get("errors", ())),
         expected=content.get("expected"),
