@@ -30,7 +30,7 @@ from metrist.stats.survey import (
     standardize_columns,
     weigh_phases,
 )
-from metrist.web.annotation.informative import FIRST_TASKS
+from metrist.web.annotation.estimates import FIRST_TASKS
 from metrist.web.annotation.sampling import EVEN
 
 #: File, aspect and metrics, those that the file has or else those to compute.

@@ -136,11 +136,10 @@ def _prepare(route: str, folder: Path) -> Iterator[Callable[[], None]]:
 
 
 def _view(run: Path) -> None:
-    from metrist.web.queries import Collection
     from metrist.web.security import Access
     from metrist.web.server import create_app
     from metrist.web.viewed_run import open_view
-    from metrist.web.viewer import Viewer
+    from metrist.web.viewer import Collection, Viewer
 
     with closing(Collection([open_view(run)])) as collection:
         app = create_app(Viewer(collection=collection, picks=run / "picked.jsonl").routes(), Access())

@@ -25,11 +25,11 @@ from typing import Any
 #: What most commands import when they run; pyarrow imports pandas if it is installed.
 _MODULES = (
     "numpy.random", "pandas", "duckdb", "jinja2", "pydantic.fields", "pydantic.type_adapter",
-    "metrist.cli.app", "metrist.cli.progress", "metrist.run", "metrist.run.estimate", "metrist.run.verify",
+    "metrist.cli.app", "metrist.run", "metrist.run.estimate", "metrist.run.verify",
     "metrist.evaluate.compare.comparison", "metrist.evaluate.meta.analyses", "metrist.evaluate.report",
     "metrist.metrics.lexical.bleu", "metrist.metrics.lexical.chrf", "metrist.metrics.lexical.rouge",
     "metrist.metrics.lexical.ter", "metrist.metrics.lexical.descriptive",
-    "metrist.report.tables", "metrist.run.stored_pipeline", "metrist.io.layouts",
+    "metrist.report.progress", "metrist.report.tables", "metrist.run.stored_pipeline", "metrist.io.layouts",
 )  # fmt: skip
 _LIMIT_SECONDS = 600
 

@@ -32,7 +32,7 @@ from metrist.records import (
 )
 from metrist.run.run import open_run
 from metrist.run.tables import read_records_table
-from metrist.web.annotation.project import _record_from_dict, record_to_dict
+from metrist.web.annotation.project import record_from_dict, record_to_dict
 from metrist.web.playground import OutputBody
 from metrist.web.service.endpoints import _make_record
 from metrist.web.service.models import RecordBody
@@ -70,7 +70,7 @@ def test_copies_of_a_record_have_all_fields() -> None:
     assert pickle.loads(pickle.dumps(FULL)) == FULL
     assert list(RecordColumns.of([FULL])) == [FULL]
     assert list(read_records([{**ROW, "doc": "d1"}])) == [FULL]
-    assert _record_from_dict(record_to_dict(FULL)) == FULL
+    assert record_from_dict(record_to_dict(FULL)) == FULL
 
 
 def test_a_run_and_its_results_have_all_fields(tmp_path: Path) -> None:

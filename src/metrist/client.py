@@ -24,7 +24,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, Literal, ParamSpec, TypeVar
 
 from metrist._version import __version__
 from metrist.errors import MetristError, MissingExtra
@@ -285,14 +285,6 @@ def _read_error(response: httpx2.Response) -> ServiceError:
     return ServiceError(error.message, status=status, code=error.code, field=error.field, request_id=error.request_id)
 
 
-def _describe_connection(url: str, token: str | None, timeout: float) -> dict[str, Any]:
-    """The options that both clients of httpx2 are built with."""
-    headers = {"User-Agent": f"metrist/{__version__}"}
-    if key := token or os.environ.get(TOKEN_VARIABLE):
-        headers["Authorization"] = f"Bearer {key}"
-    return {"base_url": url.rstrip("/"), "headers": headers, "timeout": timeout}
-
-
 def _sync(make: Callable[_P, _Request[_T]]) -> Callable[Concatenate[Client, _P], _T]:
     """A method of the client that makes a call."""
 
@@ -313,8 +305,26 @@ def _async(make: Callable[_P, _Request[_T]]) -> Callable[Concatenate[AsyncClient
     return method
 
 
-class Client:
+class _Connection:
+    """What both clients are made with."""
+
+    _http_client: ClassVar[Callable[..., Any]]
+
+    def __init__(
+        self, url: str, *, token: str | None = None, timeout: float = 60.0, retries: int = 4, transport: Any = None
+    ) -> None:
+        headers = {"User-Agent": f"metrist/{__version__}"}
+        if key := token or os.environ.get(TOKEN_VARIABLE):
+            headers["Authorization"] = f"Bearer {key}"
+        self._retries = retries
+        self._http = self._http_client(base_url=url.rstrip("/"), headers=headers, timeout=timeout, transport=transport)
+
+
+class Client(_Connection):
     """Calls a service. Threads can share it; close it, or use it in a `with` block."""
+
+    _http_client = httpx2.Client
+    _http: httpx2.Client
 
     explain = _sync(_explain)
     prefer = _sync(_prefer)
@@ -322,12 +332,6 @@ class Client:
     rerank = _sync(_rerank)
     guard = _sync(_guard)
     metrics = _sync(_metrics)
-
-    def __init__(
-        self, url: str, *, token: str | None = None, timeout: float = 60.0, retries: int = 4, transport: Any = None
-    ) -> None:
-        self._retries = retries
-        self._http = httpx2.Client(**_describe_connection(url, token, timeout), transport=transport)
 
     def __enter__(self) -> Client:
         return self
@@ -386,8 +390,11 @@ class Client:
                 return answer
 
 
-class AsyncClient:
+class AsyncClient(_Connection):
     """Calls a service from coroutines; use it in an `async with` block."""
+
+    _http_client = httpx2.AsyncClient
+    _http: httpx2.AsyncClient
 
     explain = _async(_explain)
     prefer = _async(_prefer)
@@ -395,12 +402,6 @@ class AsyncClient:
     rerank = _async(_rerank)
     guard = _async(_guard)
     metrics = _async(_metrics)
-
-    def __init__(
-        self, url: str, *, token: str | None = None, timeout: float = 60.0, retries: int = 4, transport: Any = None
-    ) -> None:
-        self._retries = retries
-        self._http = httpx2.AsyncClient(**_describe_connection(url, token, timeout), transport=transport)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from annotation_projects import make_project, make_rows, read_clicks, serve_project
-from metrist.web.annotation import informative
+from metrist.web.annotation import estimates
 from metrist.web.annotation.answers import Answers
 from metrist.web.annotation.export import export_rows
 from metrist.web.annotation.project import Project, open_project
@@ -284,7 +284,7 @@ def test_a_reload_in_the_middle_goes_on_where_it_was(open_page: OpenPage, tmp_pa
 def test_an_open_page_goes_on_in_the_order_of_what_ratings_tell(
     open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(informative, "FIRST_TASKS", 20)
+    monkeypatch.setattr(estimates, "FIRST_TASKS", 20)
     rows = [{**row, "scores": {"m": number}} for number, row in enumerate(make_rows(10))]
     project = make_project(tmp_path, "likert", rows=rows, order="informative")
     with rate(open_page, project) as page:

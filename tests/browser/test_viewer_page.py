@@ -11,11 +11,10 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from metrist.web.playground import Playground, offer_metrics
-from metrist.web.queries import Collection
 from metrist.web.security import Access
 from metrist.web.server import create_app
 from metrist.web.viewed_run import open_view
-from metrist.web.viewer import Viewer
+from metrist.web.viewer import Collection, Viewer
 from viewer_runs import ATTACK, make_run
 from web_server import RunningServer, run_server, wait_until
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from metrist import __version__
-from metrist.cli.progress import TrainingReport, format_progress
+from metrist.cli.train import TrainingReport
 from metrist.report.progress import show_progress
 from metrist.train.task import Evaluation, TrainingProgress
 
@@ -153,10 +153,15 @@ def test_the_command_is_a_module_too_and_reading_it_imports_no_torch() -> None:
     assert (done.returncode, done.stdout) == (0, f"metrist {__version__}\n"), done.stderr
 
 
-def test_progress_is_formatted() -> None:
-    progress = TrainingProgress(step=120, steps=1500, loss=2.34567, lr=1e-5, tokens=60_000)
-    assert format_progress(progress, 0, 0, 0.0, None) == "step 120 of 1,500, loss 2.3457"
-    assert format_progress(progress, 100, 50_000, 20.0, -1.5) == (
+def test_progress_is_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 0.0, 20.0])
+    monkeypatch.setattr("metrist.cli.train.monotonic", lambda: next(times))
+    report = TrainingReport()
+    report.on_progress(TrainingProgress(step=20, steps=1500, loss=2.34567, lr=1e-5, tokens=10_000))
+    assert report.describe() == "step 20 of 1,500, loss 2.3457"
+    report.on_evaluation(Evaluation(step=100, figure=-1.5), "figure")
+    report.on_progress(TrainingProgress(step=120, steps=1500, loss=2.34567, lr=1e-5, tokens=60_000))
+    assert report.describe() == (
         "step 120 of 1,500, loss 2.3457, dev -1.5000, 5.0 steps/s, 2,500 tokens/s, 0:04:36 left"
     )
 

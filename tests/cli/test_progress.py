@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from fault_server import SILENT, Act, FaultServer, Request, answer
-from metrist.cli.output import print_note
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import print_note, progress_bar
 from metrist.llm import base, gateway
 from metrist.llm.messages import Sampling
 from metrist.models.devices import Options

@@ -15,11 +15,10 @@ from test_parsers import CASES, SEED, TOKENS, mutate
 
 from annotation_projects import make_project, make_rows, serve_project
 from metrist.web.playground import Playground, offer_metrics
-from metrist.web.queries import Collection
 from metrist.web.security import Access
 from metrist.web.server import create_app
 from metrist.web.viewed_run import open_view
-from metrist.web.viewer import Viewer
+from metrist.web.viewer import Collection, Viewer
 from torture_table import TortureRow
 from viewer_runs import make_run
 from web_server import RunningServer, run_server

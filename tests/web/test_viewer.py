@@ -15,11 +15,10 @@ import pytest
 
 import metrist
 from metrist.errors import RunError
-from metrist.web.queries import Collection, Query
 from metrist.web.security import Access
 from metrist.web.server import create_app
 from metrist.web.viewed_run import ViewedRun, open_view
-from metrist.web.viewer import Viewer
+from metrist.web.viewer import Collection, Query, Viewer
 from viewer_runs import ATTACK, LONG_LINE, make_run, write_records
 from web_server import RunningServer, run_server
 
@@ -256,7 +255,7 @@ def test_pages(collection: Collection) -> None:
 
 def test_a_view_can_be_closed_while_searches_are_prepared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds in (0.0, 60.0):
-        monkeypatch.setattr("metrist.web.queries._PREPARE_SECONDS", seconds)
+        monkeypatch.setattr("metrist.web.viewer._PREPARE_SECONDS", seconds)
         with closing(Collection([open_view(folder / "run")])) as collection:
             collection.prepare()
         (preparing,) = [thread for thread in [collection._preparing] if thread]

@@ -145,21 +145,17 @@ def main() -> None:
 
 
 def _describe_interruption() -> str:
-    # A run that asked no LLM has not even loaded the module that counts answers.
-    base = sys.modules.get("metrist.llm.base")
-    stored = base.stored_completions if base else 0
-    if not stored:
-        return _describe_stored_scores(sys.argv[1:])
-    answers = format_count(stored, "answer is", "answers are")
-    command = "without --fresh to use them" if "--fresh" in sys.argv else "again to continue"
-    return f"interrupted; {answers} kept: run the same command {command}"
-
-
-def _describe_stored_scores(arguments: list[str]) -> str:
     """Describe what an interrupted command has kept and how to resume it. The command line is read again, because the
     interruption may have come before its options were parsed."""
     from argparse import ArgumentParser
 
+    arguments = sys.argv[1:]
+    # A run that asked no LLM has not even loaded the module that counts answers.
+    base = sys.modules.get("metrist.llm.base")
+    if stored := base.stored_completions if base else 0:
+        answers = format_count(stored, "answer is", "answers are")
+        command = "without --fresh to use them" if "--fresh" in arguments else "again to continue"
+        return f"interrupted; {answers} kept: run the same command {command}"
     if arguments[:1] not in (["score"], ["prefer"]) or "--dry-run" in arguments:
         return "interrupted"
     parser = ArgumentParser(add_help=False, allow_abbrev=False)

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import DRY_RUN, TABLE_FORMAT, Format, Inputs, LLMOptions, Names, ReadingOptions
-from metrist.cli.output import Dollars, print_estimate, print_note, print_table, print_tables, report_skipped
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import (
+    Dollars,
+    print_estimate,
+    print_note,
+    print_table,
+    print_tables,
+    progress_bar,
+    report_skipped,
+)
 from metrist.data.rules import Rules
 from metrist.data.settings import ExampleSettings, OverlapSettings
 from metrist.errors import RunError, SpecError, agree, did_you_mean, format_count
@@ -23,10 +30,8 @@ if TYPE_CHECKING:
     from metrist.data.error_analysis.build import AnalysisBuildResult
     from metrist.data.error_analysis.channels import JudgedOutput
     from metrist.data.judgments import JudgedRecords
-    from metrist.data.leaks import Leak
     from metrist.data.pairs import Shape
     from metrist.data.rules import Aim
-    from metrist.data.splits import Split
     from metrist.report.tables import Table
 
 
@@ -66,8 +71,7 @@ def heap(
         pairs = split_by_position(pairs)
     write_good_bad(out, pairs)
     counts = ", ".join(f"{code} {count:,}" for code, count in Counter(pair.criterion for pair in pairs).items())
-    for note in list_skipped(data_set, *files):
-        print_note(note)
+    print_note(*list_skipped(data_set, *files))
     print_note(f"wrote {format_count(len(pairs), 'pair')} to {out}: {counts}")
 
 
@@ -112,8 +116,7 @@ def pairs(
     splitting = Splitting(shares=shares, by=split_by, **as_arguments(overlap)) if shares else None
     judgments = read_judgments(inputs, **reading.keywords())
     # Before anything can fail: missing rows are often the reason.
-    for message in judgments.remarks:
-        print_note(message)
+    print_note(*judgments.remarks)
     if skipped := judgments.skipped:
         print_note(f"{format_count(skipped, 'row')} could not be read and {agree(skipped, 'was', 'were')} skipped")
     aims = _choose_aims(
@@ -121,8 +124,7 @@ def pairs(
     )
     result = build_pairs(judgments, aims, rules, _choose_shape(judgments, context, labels), splitting)
     write_good_bad(out, result.pairs)
-    for message in _check_aims(aims):
-        print_note(message)
+    print_note(*_check_aims(aims))
     print_table(_tabulate_accounts(result, rules), form)
     print_note(f"wrote {format_count(len(result.pairs), 'pair')} to {out}")
 
@@ -137,7 +139,7 @@ def split(
     seed: int = reuse_setting(Rules, "seed"),
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.data.pairs import check_pairs_path, read_good_bad, write_good_bad
+    from metrist.data.pairs import SPLITS, check_pairs_path, read_good_bad, write_good_bad
     from metrist.data.splits import Split, split_by_position, split_pairs
     from metrist.io.writer import check_distinct
 
@@ -150,7 +152,13 @@ def split(
     else:
         result = split_pairs(pairs, parts, seed=seed, **as_arguments(overlap))
     write_good_bad(out, result.pairs)
-    print_table(_tabulate_sides(result), form)
+    counts = Counter((pair.criterion, pair.split) for pair in (*result.pairs, *result.left_out))
+    rows = [
+        [criterion, *(counts[criterion, side] for side in SPLITS), counts[criterion, None]]
+        for criterion in dict.fromkeys(criterion for criterion, _ in counts)
+    ]
+    notes = ["left out: pairs whose texts are on two sides"] if result.left_out else []
+    print_table(_total_table("Split", ["criterion"], [*SPLITS, "left out"], rows, notes), form)
     print_note(f"wrote {format_count(len(result.pairs), 'pair')} to {out}")
 
 
@@ -163,15 +171,37 @@ def leaks(
 ) -> None:
     from metrist.data.leaks import leaks as find_leaks
     from metrist.data.pairs import read_good_bad
+    from metrist.data.text_overlap import FEWEST_WORDS_INSIDE, GRAM
 
     pairs = read_good_bad(source)
     unsplit = sum(pair.split is None for pair in pairs)
     if 0 < unsplit < len(pairs):
         are = agree(unsplit, "is", "are")
         print_note(f"{unsplit:,} of {format_count(len(pairs), 'pair')} {are} on no side of the split and not checked")
-    rows = find_leaks(pairs, **as_arguments(overlap))
-    print_table(_tabulate_leaks(rows, overlap), form)
-    if fail_on_leak and any(row.elsewhere for row in rows):
+    found = find_leaks(pairs, **as_arguments(overlap))
+    columns = {
+        "pairs": "pairs",
+        "context": "same_context",
+        "near context": "near_context",
+        "part context": "part_context",
+        "answer": "same_answer",
+        "near answer": "near_answer",
+        "part answer": "part_answer",
+        "any text": "any_text",
+        "any criterion": "elsewhere",
+    }
+    rows = [[leak.criterion, leak.split, *(getattr(leak, name) for name in columns.values())] for leak in found]
+    notes = [
+        "pairs that share a text with the training pairs of their criterion; last column: of any criterion",
+        f"near: at least {overlap.near:.0%} of all word {GRAM}-grams in common, but not the same text",
+    ]
+    if overlap.inside:
+        notes.append(
+            f"part: neither of these, but one has at least {overlap.inside:.0%} of the other's word {GRAM}-grams "
+            f"({FEWEST_WORDS_INSIDE} words or more)"
+        )
+    print_table(_total_table("Leaks", ["criterion", "split"], list(columns), rows, notes), form)
+    if fail_on_leak and any(leak.elsewhere for leak in found):
         raise typer.Exit(1)
 
 
@@ -315,52 +345,13 @@ def _tabulate_accounts(result: BuildResult, rules: Rules) -> Table:
     return _total_table("Pairs", ["criterion", "good"], names, rows, notes)
 
 
-def _tabulate_sides(split: Split) -> Table:
-    from metrist.data.pairs import SPLITS
-
-    counts = Counter((pair.criterion, pair.split) for pair in (*split.pairs, *split.left_out))
-    rows = [
-        [criterion, *(counts[criterion, side] for side in SPLITS), counts[criterion, None]]
-        for criterion in dict.fromkeys(criterion for criterion, _ in counts)
-    ]
-    notes = ["left out: pairs whose texts are on two sides"] if split.left_out else []
-    return _total_table("Split", ["criterion"], [*SPLITS, "left out"], rows, notes)
-
-
-def _tabulate_leaks(leaks: Sequence[Leak], overlap: OverlapSettings) -> Table:
-    from metrist.data.text_overlap import FEWEST_WORDS_INSIDE, GRAM
-
-    columns = {
-        "pairs": "pairs",
-        "context": "same_context",
-        "near context": "near_context",
-        "part context": "part_context",
-        "answer": "same_answer",
-        "near answer": "near_answer",
-        "part answer": "part_answer",
-        "any text": "any_text",
-        "any criterion": "elsewhere",
-    }
-    rows = [[leak.criterion, leak.split, *(getattr(leak, name) for name in columns.values())] for leak in leaks]
-    notes = [
-        "pairs that share a text with the training pairs of their criterion; last column: of any criterion",
-        f"near: at least {overlap.near:.0%} of all word {GRAM}-grams in common, but not the same text",
-    ]
-    if overlap.inside:
-        notes.append(
-            f"part: neither of these, but one has at least {overlap.inside:.0%} of the other's word {GRAM}-grams "
-            f"({FEWEST_WORDS_INSIDE} words or more)"
-        )
-    return _total_table("Leaks", ["criterion", "split"], list(columns), rows, notes)
-
-
 def _total_table(
     title: str, labels: Sequence[str], numbers: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str]
 ) -> Table:
     """Build a table of label columns and number columns; several rows get a row of totals."""
-    from metrist.report.tables import Column, Table
+    from metrist.report.tables import Table, name_columns
 
-    columns = [*(Column(name) for name in labels), *(Column(name, "right") for name in numbers)]
+    columns = name_columns(*labels, right=numbers)
     totals = [sum(row[at] for row in rows) for at in range(len(labels), len(columns))]
     total = ["all", *[""] * (len(labels) - 1), *totals]
     return Table(title=title, columns=columns, rows=[*rows, total] if len(rows) > 1 else rows, notes=notes)
@@ -434,8 +425,7 @@ def error_analysis(
             result = build_examples(outputs, settings, scores=scores)
     result.write(out, chat=chat)
     print_tables(_tabulate_examples(result, settings.tokenizer), form)
-    for note in result.notes:
-        print_note(note)
+    print_note(*result.notes)
     print_note(f"wrote {format_count(len(result.examples), 'example')} to {out / EXAMPLES}")
 
 
@@ -474,10 +464,10 @@ def _read_scores(outputs: Sequence[JudgedOutput], run: Path | None, by: str | No
 def _tabulate_examples(result: AnalysisBuildResult, tokenizer: str | None) -> list[Table]:
     """What was made, what each filter removed, what the mix took, and what the set is like."""
     from metrist.data.error_analysis.examples import CHANNELS
-    from metrist.report.tables import Column, Count, Table
+    from metrist.report.tables import Count, Table, name_columns
 
     def table(title: str, names: Sequence[str], rows: Sequence[Sequence[Any]], notes: Sequence[str] = ()) -> Table:
-        columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
+        columns = name_columns(names[0], right=names[1:])
         cells = [[Count(cell) if isinstance(cell, int) else cell for cell in row] for row in rows]
         return Table(title=title, columns=columns, rows=cells, notes=list(notes))
 

@@ -30,12 +30,12 @@ LLM_NAME = setting(None, "Only answers of this LLM, as `metrist answers size` na
 
 
 def size(folder: Path | None = FOLDER, form: Format = TABLE_FORMAT) -> None:
-    from metrist.report.tables import Column, Count, Table
+    from metrist.report.tables import Count, Table, name_columns
 
     cache = _open_existing(folder)
     contents = cache.contents()
     table = Table(
-        columns=[Column("LLM"), Column("answers", "right"), Column("unreadable", "right")],
+        columns=name_columns("LLM", right=("answers", "unreadable")),
         rows=[[llm, Count(count), Count(contents.unreadable.get(llm, 0))] for llm, count in contents.answers.items()],
         notes=[f"{cache.path}: {contents.size / 1e6:,.1f} MB"],
     )
@@ -115,7 +115,6 @@ def clear(
 
 def _describe_scope(cache: AnswerCache, scope: Scope) -> tuple[int, str]:
     """The number of answers in a scope; and with the days on which they came, and what they cost."""
-
     count, unpriced, cost, days = 0, 0, 0.0, set()
     for answer in cache.entries(scope):
         count += 1

@@ -1,4 +1,4 @@
-"""`metrist compare`, `check`, `verify` and `calibrate`: conclusions from runs."""
+"""`metrist compare`, `methods`, `check`, `verify`, `calibrate` and `leaderboard`: conclusions from runs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,28 @@ from typing import Annotated, Literal
 
 import typer
 
-from metrist.cli.options import PAPER_FORMAT, TABLE_FORMAT, Format, LayoutOptions, PaperFormat, RunPath, RunPaths
-from metrist.cli.output import print_note, print_table, print_tables, print_text, translate_notes
-from metrist.cli.progress import progress_bar
+from metrist.cli.options import (
+    PAPER_FORMAT,
+    TABLE_FORMAT,
+    Format,
+    LayoutOptions,
+    PaperFormat,
+    ReadingOptions,
+    RunFolder,
+    RunPath,
+    RunPaths,
+)
+from metrist.cli.output import (
+    print_note,
+    print_table,
+    print_tables,
+    print_text,
+    progress_bar,
+    translate_notes,
+    write_file,
+)
 from metrist.errors import RunError
-from metrist.evaluate.plans import CheckSettings, ComparisonSettings
+from metrist.evaluate.plans import CheckSettings, ComparisonSettings, LeaderboardSettings
 from metrist.settings import as_arguments, setting
 
 #: What marks significance in the table of systems.
@@ -45,8 +62,7 @@ def compare(
         comparison = compare_runs(runs, **as_arguments(settings), force=force, progress=progress)
     if form == "bibtex":
         print_text(comparison.bibliography(marks))
-        for note in comparison.notes:
-            print_note(note)
+        print_note(*comparison.notes)
         return
     defaults: dict[str, ComparisonTables] = {"latex": "systems", "csv": "pairs"}
     show = show or defaults.get(form, "both")
@@ -61,10 +77,8 @@ def compare(
         # The pairs are the document, as they were before there was a table of systems.
         first, second = (table.to_dict() for table in (layout.apply(tables) if layout else tables))
         print_text(json.dumps({**second, "systems": first}, indent=2))
-    elif len(tables) == 1:
-        print_table(tables[0], form, layout)
     else:
-        print_tables(tables, form, layout)
+        print_tables(tables, form, layout, as_list=False)
 
 
 #: How a paragraph is printed.
@@ -88,8 +102,8 @@ def methods(
     options = as_arguments(settings)
     print_text(describe_methods(opened, **options, interval_draws=interval_draws, form=form, marks=marks))
     if form != "text":  # The text has them below the paragraph.
-        for note in (note for run in opened for note in run.notes):
-            print_note(note)
+        for run in opened:
+            print_note(*run.notes)
 
 
 def check(
@@ -100,19 +114,17 @@ def check(
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.evaluate.compare.check import check as check_run
-    from metrist.io.writer import atomic_write
 
     report = check_run(run, **as_arguments(settings))
     print_table(report.table(), form)
     if junit is not None:
-        with atomic_write(junit) as file:
-            file.write(report.junit())
+        write_file(junit, report.junit())
     if not report.passed:
         raise typer.Exit(1)
 
 
 def verify(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: RunFolder,
     files: Annotated[
         list[str] | None, typer.Argument(metavar="IN…", help="Its inputs, if they are no longer where they were.")
     ] = None,
@@ -190,9 +202,50 @@ def calibrate(
 
 
 def _write(path: Path, text: str, suffix: str) -> None:
-    from metrist.io.writer import atomic_write
-
     if suffix not in path.suffixes:
         raise RunError(f"cannot write {path}: the name must end in {suffix}", code="cannot_write")
-    with atomic_write(path) as file:
-        file.write(text)
+    write_file(path, text)
+
+
+def leaderboard(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE_OR_RUN…",
+            help="Files with preferences, choices that `metrist prefer` wrote, run folders and result files.",
+        ),
+    ],
+    *,
+    settings: LeaderboardSettings,
+    out: Path | None = setting(None, "Write a page of HTML here.", "-o", metavar="FILE"),
+    title: str = setting("Leaderboard", "The title of the page.", metavar="TEXT"),
+    json_out: Path | None = setting(None, "Write everything here.", "--json", metavar="OUT"),
+    reading: ReadingOptions,
+    form: Format = TABLE_FORMAT,
+) -> None:
+    from metrist.evaluate.leaderboard import build_page
+    from metrist.evaluate.leaderboard import leaderboard as rank_systems
+    from metrist.io.rows import check_own
+    from metrist.io.writer import check_distinct, check_writable
+    from metrist.report.html import PAGE_MARK
+
+    reading.check_system(sources)
+    for path in (out, json_out):
+        if path is not None:
+            check_writable(path)
+            check_distinct(path, sources, "the votes are")
+    if settings.into is not None and out is None:
+        out = settings.into / "index.html"
+    if out is not None:
+        check_own(out, "page", mark=PAGE_MARK)
+    with progress_bar("ranking", "draws") as progress:
+        data = sources if len(sources) > 1 else sources[0]
+        board = rank_systems(data, **as_arguments(settings), **reading.keywords(), progress=progress)
+    if json_out is not None:
+        write_file(json_out, board.to_json() + "\n")
+    if out is not None:
+        write_file(out, build_page(board, title).html())
+    if form == "json":
+        print_text(board.to_json())
+    else:
+        print_tables(board.tables(), form, as_list=False)

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import DRY_RUN, MAX_COST, FileOptions, LLMOptions, Names, ReadingOptions, RunPath
-from metrist.cli.output import print_estimate, print_note, print_text, translate_notes
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import print_estimate, print_note, print_text, progress_bar, translate_notes, write_file
 from metrist.errors import RunError, format_count
 from metrist.evaluate.plans import ComparisonSettings, JoinSettings
 from metrist.settings import as_arguments, reuse_setting, setting
@@ -150,7 +149,7 @@ def aspects(
     dry_run: bool = DRY_RUN,
 ) -> None:
     from metrist.evaluate.explain.aspects import draft_aspects, estimate_aspects, find_shipped_table
-    from metrist.io.writer import atomic_write, check_writable
+    from metrist.io.writer import check_writable
     from metrist.runtime import Runtime
 
     if out is not None:
@@ -172,8 +171,7 @@ def aspects(
     if out is None:
         print_text(draft.toml().rstrip("\n"))
         return
-    with atomic_write(out) as file:
-        file.write(draft.toml())
+    write_file(out, draft.toml())
     print_note(f"wrote {format_count(len(draft.table.aspects), 'aspect')} to {out}: read and edit them before use")
 
 
@@ -187,7 +185,6 @@ def heat(
     out: Path | None = setting(None, "Write one HTML page instead of printing.", "-o", metavar="PAGE"),
 ) -> None:
     from metrist.io.rows import check_own
-    from metrist.io.writer import atomic_write
     from metrist.report.html import PAGE_MARK
     from metrist.run import load
 
@@ -197,8 +194,7 @@ def heat(
     if out is None:
         _print_page(page)
         return
-    with atomic_write(out) as file:
-        file.write(page.page())
+    write_file(out, page.page())
     metrics = len({card.by for card in page.outputs})
     of_metrics = f" of {metrics} metrics" if metrics > 1 else ""
     print_note(f"wrote {format_count(len(page.outputs), 'output')}{of_metrics} to {out}")

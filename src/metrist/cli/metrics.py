@@ -1,8 +1,11 @@
-"""Commands about metrics: `list` and `explain-metric` describe them, `prompts` chooses the wording of one, `reproduce`
-recomputes published tables."""
+"""Commands about metrics: `list` and `explain-metric` describe them, `reproduce` recomputes published tables, `card`
+checks how others describe theirs, and `new-metric` writes a package that adds one."""
 
 from __future__ import annotations
 
+import json
+import keyword
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +16,19 @@ import msgspec
 import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, Names, ReadingOptions
-from metrist.cli.output import print_note, print_table, print_tables, print_text
-from metrist.cli.progress import progress_bar
-from metrist.errors import MetristError, RunError, SpecError, check_known, describe_exception
+from metrist.cli.output import print_note, print_table, print_text, write_file
+from metrist.errors import (
+    MetristError,
+    RunError,
+    SpecError,
+    check_known,
+    describe_exception,
+    escape_controls,
+    format_count,
+    format_path,
+)
 from metrist.evaluate.plans import MetaPlan
-from metrist.settings import ModelSettings, as_arguments, reuse_setting, setting
+from metrist.settings import as_arguments, reuse_setting, setting
 from metrist.spec import split_list
 
 #: Where standard output is no terminal.
@@ -105,64 +116,6 @@ def explain_metric(
         print_text(msgspec.json.format(msgspec.json.encode(export_card(metric)), indent=2).decode())
     else:
         print_text(format_bibliography([metric]) if form == "bibtex" else describe(metric).rstrip())
-
-
-def prompts(
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Records that people judged, on which prompts are compared.")
-    ],
-    *,
-    metric: str = setting(..., "A likelihood metric, such as bartscore.", "-m", metavar="SPEC"),
-    aspects: Names = reuse_setting(MetaPlan, "aspects"),
-    prompt_set: str | None = setting(
-        None,
-        "source-output, reference-output, or a file with one phrase per line.",
-        metavar="SET",
-        shown="by the metric's direction",
-    ),
-    phrases: list[str] | None = setting(None, "Try this phrase; repeatable.", "--prompt", metavar="PHRASE"),
-    measure: str | None = setting(
-        None, "spearman, kendall_b, acc_eq, …", metavar="M", shown="spearman; for preferences darr_wmt17"
-    ),
-    group: str = reuse_setting(MetaPlan, "group"),
-    gold: str = setting("mean", "mean, median, majority, z, or a rater's name.", metavar="HOW"),
-    preferences: bool = setting(False, "Agree with choices between two outputs even where there are ratings."),
-    groups: Mapping[str, str] = setting(
-        {}, "Count an aspect in this group; repeatable.", "--aspect-group", metavar="A=GROUP"
-    ),
-    reading: ReadingOptions,
-    models: ModelSettings,
-    json_out: Path | None = setting(None, "Write all figures here.", "--json", metavar="OUT"),
-    form: Format = TABLE_FORMAT,
-) -> None:
-    from metrist.evaluate.meta.prompts import search_prompts
-    from metrist.io.writer import atomic_write
-
-    if phrases and prompt_set:
-        raise SpecError("give either --prompt-set or --prompt, not both", code="conflict")
-    with progress_bar("trying prompts") as progress:
-        study = search_prompts(
-            inputs if len(inputs) > 1 else inputs[0],
-            metric,
-            aspects,
-            prompts=phrases or prompt_set,
-            measure=measure,
-            group=group,
-            gold=gold,
-            preferences=preferences or None,
-            groups=groups,
-            progress=progress,
-            score_options=as_arguments(models),
-            **reading.keywords(),
-        )
-    if json_out is not None:
-        with atomic_write(json_out) as file:
-            file.write(study.to_json() + "\n")
-    if form == "json":
-        print_text(study.to_json())
-        return
-    print_tables([study.table(), study.shares()], form)
-    print_text(f"best prompt: {study.best}")
 
 
 def _parse_pair(texts: list[str]) -> tuple[str, ...]:
@@ -255,7 +208,6 @@ def reproduce(
     study: StudyOptions,
     reading: ReadingOptions,
 ) -> None:
-    from metrist.io.writer import atomic_write
     from metrist.metrics.agreement import dump_agreements
     from metrist.studies.reproduce.page import format_page, format_sections, list_contents
     from metrist.studies.reproduce.page import reproduce as reproduce_tables
@@ -289,13 +241,11 @@ def reproduce(
             raise RunError(
                 "--agreement has nothing to write: compute the table shipped-metrics, from data at hand", code="no_data"
             )
-        with atomic_write(agreement) as file:
-            file.write(dump_agreements(rows))
+        write_file(agreement, dump_agreements(rows))
     if out is None:
         print_text(format_sections(sections).rstrip("\n"))
     else:
-        with atomic_write(out) as file:
-            file.write(format_page(sections))
+        write_file(out, format_page(sections))
 
 
 def _study_reliability(inputs: list[str], options: StudyOptions, reading: ReadingOptions, out: Path | None) -> None:
@@ -310,3 +260,72 @@ def _study_reliability(inputs: list[str], options: StudyOptions, reading: Readin
         return
     paths = write_study(study, out, pair)
     print_note(f"wrote {out}: {', '.join(path.name for path in paths)}")
+
+
+# ---- Metrics of others
+
+
+def check_card(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE|PACKAGE", help="A card.toml, or an installed package that adds metrics.")
+    ],
+    form: Format = TABLE_FORMAT,
+) -> None:
+    from metrist.metrics.cards import check_cards
+    from metrist.report.tables import Table, name_columns
+
+    metrics, problems = check_cards(target)
+    if form == "text":  # A table would cut long lines.
+        lines = [f"{metric}: {escape_controls(problem)}" for metric, problem in problems]
+        print_text("\n".join(lines) or f"{target}: {format_count(len(metrics), 'card')}, no problem")
+    else:
+        rows = [list(problem) for problem in problems]
+        print_table(Table(columns=name_columns("metric", "problem"), rows=rows), form)
+    if problems:
+        raise typer.Exit(1)
+
+
+def show_card_schema() -> None:
+    from metrist.metrics.card_format import card_schema
+
+    print_text(json.dumps(card_schema(), indent=2))
+
+
+def new_metric(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the metric, such as long_words.")],
+    out: Path | None = setting(None, "The folder to write.", "-o", "--out", metavar="DIR", shown="metrist-NAME"),
+) -> None:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    from metrist.metrics.base import TAKEN_NAMES
+    from metrist.metrics.registry import entry_point
+
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or keyword.iskeyword(name):
+        raise SpecError(f"{name!r} cannot name a metric: expected lower-case words joined by '_', such as long_words")
+    if entry_point(name) or name in TAKEN_NAMES:
+        raise SpecError(f"the name {name!r} is taken: choose another one", code="conflict")
+    folder = out or Path("metrist-" + name.replace("_", "-"))
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} exists: give a new or an empty folder", code="cannot_write")
+    environment = Environment(
+        loader=PackageLoader("metrist.cli", "new_metric"), undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    words = {
+        "name": name,
+        "package": f"metrist_{name}",
+        "distribution": "metrist-" + name.replace("_", "-"),
+        "class_name": "".join(word.title() for word in name.split("_")),
+    }
+    files = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        "metric.py": f"src/{words['package']}/__init__.py",
+        "card.toml": f"src/{words['package']}/card.toml",
+        "test.py": f"tests/test_{name}.py",
+    }
+    for template, place in files.items():
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(environment.get_template(f"{template}.jinja").render(words), encoding="utf-8")
+    where = format_path(folder)
+    print_text(f"{where}: a package with the metric {name}. Next: pip install -e {where} pytest && pytest {where}")

@@ -143,6 +143,7 @@ Inputs = Annotated[
 RunPath = Annotated[
     str, typer.Argument(metavar="RUN", help="A run folder, or a .jsonl file that `metrist score` wrote; or its URL.")
 ]
+RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")]
 RunPaths = Annotated[
     list[str],
     typer.Argument(metavar="RUN…", help="Run folders, or .jsonl files that `metrist score` wrote; or their URLs."),

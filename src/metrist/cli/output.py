@@ -1,4 +1,4 @@
-"""Printing: results on standard output, notes on standard error."""
+"""Printing: results on standard output, notes and progress on standard error."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from metrist.errors import MetristError, RunError, escape_controls, format_count, quote_word
 
 if TYPE_CHECKING:
     from metrist.io.reader import Reader
     from metrist.llm.estimate import CallEstimate
+    from metrist.report.progress import ProgressReport
     from metrist.report.tables import Table, TableLayout
     from metrist.run.estimate import RunEstimate
     from metrist.settings import SettingField
@@ -72,74 +74,69 @@ def translate_notes(notes: Iterable[str]) -> list[str]:
     return [name_options(note, _settings.get()) for note in notes]
 
 
-def print_note(text: str) -> None:
-    """Print a message that is not a result, on standard error. It may quote a server, a model or a file, so what a
+def print_note(*texts: str) -> None:
+    """Print messages that are not results, on standard error. They may quote a server, a model or a file, so what a
     terminal would obey is escaped; lines stay lines."""
-    safe = "\n".join(map(escape_controls, name_options(text, _settings.get()).split("\n")))
-    sys.stderr.write(f"metrist: {safe}\n")
+    for text in texts:
+        safe = "\n".join(map(escape_controls, name_options(text, _settings.get()).split("\n")))
+        sys.stderr.write(f"metrist: {safe}\n")
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file whole; if that fails, what was there stays."""
+    from metrist.io.writer import atomic_write
+
+    with atomic_write(path) as file:
+        file.write(text)
 
 
 def print_table(table: Table, form: str, layout: TableLayout | None = None) -> None:
-    """Print a table: drawn with rich on a terminal, as plain text in a file or pipe. Where the layout does not fit the
-    table, it is printed without, before the error: scores may have been expensive."""
-    (table,), error = _prepare_tables([table], layout)
-    if form == "html":
-        from metrist.report.tables import render_page
-
-        print_text(render_page([table]))
-    else:
-        _print_one(table, form)
-    if error:
-        raise error
+    """Print a table as `print_tables` does, as JSON without a list."""
+    print_tables([table], form, layout, as_list=False)
 
 
-def print_tables(tables: Sequence[Table], form: str, layout: TableLayout | None = None) -> None:
-    """Print several tables; as JSON they are one list and as HTML one page, because several documents in a row are not
-    valid."""
-    tables, error = _prepare_tables(tables, layout)
-    if form == "json":
-        print_text(json.dumps([table.to_dict() for table in tables], indent=2))
-    elif form == "html":
-        from metrist.report.tables import render_page
-
-        print_text(render_page(tables))
-    else:
-        for table in tables:
-            _print_one(table, form)
-            print_text("")
-    if error:
-        raise error
-
-
-def _prepare_tables(tables: Sequence[Table], layout: TableLayout | None) -> tuple[Sequence[Table], RunError | None]:
-    """Lay tables out, and write options for the arguments that their notes name; with the error of a layout that does
-    not fit them."""
+def print_tables(
+    tables: Sequence[Table], form: str, layout: TableLayout | None = None, *, as_list: bool = True
+) -> None:
+    """Print tables: drawn with rich on a terminal, as plain text in a file or pipe. As JSON they are one list, unless
+    there is one and not `as_list`, and as HTML one page, because several documents in a row are not valid. Where the
+    layout does not fit the tables, they are printed without, before the error: scores may have been expensive."""
     tables = [
         replace(table, notes=translate_notes(table.notes), remarks=translate_notes(table.remarks)) for table in tables
     ]
+    error: RunError | None = None
     try:
-        return (tables if layout is None else layout.apply(tables)), None
-    except RunError as error:
-        return tables, error
+        tables = tables if layout is None else layout.apply(tables)
+    except RunError as misfit:
+        error = misfit
+    is_single = len(tables) == 1 and not as_list
+    if form == "html":
+        from metrist.report.tables import render_page
 
+        print_text(render_page(tables))
+    elif form == "json" and not is_single:
+        print_text(json.dumps([table.to_dict() for table in tables], indent=2))
+    else:
+        for table in tables:
+            if form == "text" and sys.stdout.isatty():
+                from rich.console import Console
 
-def _print_one(table: Table, form: str) -> None:
-    if form == "text" and sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(table)
-        return
-    print_text(table.render(form))
-    if form in ("latex", "csv"):  # The other formats show them.
-        for remark in table.remarks:
-            print_note(remark)
+                Console().print(table)
+            else:
+                print_text(table.render(form))
+                for remark in table.remarks if form in ("latex", "csv") else ():  # The other formats show them.
+                    print_note(remark)
+            if not is_single:
+                print_text("")
+    if error:
+        raise error
 
 
 def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = None) -> None:
     """Print what a dry run found: the time of each metric of a run, a row per LLM, and a prompt in full."""
-    from metrist.report.tables import Column, Count, Table
+    from metrist.report.tables import Count, Table, name_columns
 
-    names = ["LLM", "questions", "answered", "prompt tokens", "answer tokens", "cost from", "to"]
+    names = ["questions", "answered", "prompt tokens", "answer tokens", "cost from", "to"]
     rows = [
         [
             llm.llm,
@@ -149,18 +146,18 @@ def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = 
         ]
         for llm in estimate.by_llm.values()
     ]
-    columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
     notes = list(_estimate_notes(estimate, run))
+    columns = name_columns("LLM", right=names)
     calls = Table(title="Dry run: nothing was sent", columns=columns, rows=rows, notes=notes)
     times = None if run is None or not run.times else _build_time_table(run)
-    prompts = [
-        {"metric": metric, "llm": llm, "messages": [{"role": m.role, "text": m.text} for m in conversation]}
-        for (metric, llm), conversation in estimate.prompts.items()
-    ]
     if form == "json":
-        facts = (
-            calls.to_dict() | ({"times": times.to_dict()} if times else {}) | ({"prompts": prompts} if prompts else {})
-        )
+        prompts = [
+            {"metric": metric, "llm": llm, "messages": [{"role": m.role, "text": m.text} for m in conversation]}
+            for (metric, llm), conversation in estimate.prompts.items()
+        ]
+        facts = calls.to_dict()
+        facts |= {"times": times.to_dict()} if times else {}
+        facts |= {"prompts": prompts} if prompts else {}
         print_text(json.dumps(facts, indent=2))
         return
     if times is not None:
@@ -173,14 +170,19 @@ def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = 
     if run is not None and any(run.stored.values()):
         held = ", ".join(f"{count:,} of {run.records:,} by {metric}" for metric, count in run.stored.items() if count)
         print_text(f"\nscores that the run folder holds already: {held}")
-    for prompt in prompts:
-        print_text(f"\n{_format_prompt(prompt)}")
+    for (metric, llm), conversation in estimate.prompts.items():
+        whose = f"of {metric} to {llm}" if metric else f"to {llm}"
+        print_text(f"\nThe first prompt {escape_controls(whose)}:")
+        for message in conversation:
+            print_text(f"--- {message.role} ---")
+            for line in message.text.split("\n"):  # The user's texts: what a terminal would interpret is escaped.
+                print_text(escape_controls(line))
+        print_text("--- end ---")
 
 
 def _build_time_table(run: RunEstimate) -> Table:
-    from metrist.report.tables import Column, Count, Table
+    from metrist.report.tables import Count, Table, name_columns
 
-    names = ["metric", "records", "s per record", "time", "from", "to"]
     rows = [
         [
             time.metric,
@@ -213,18 +215,9 @@ def _build_time_table(run: RunEstimate) -> Table:
         if any(time.sample <= 8 for time in timed):
             notes.append("few records were timed: take such a time as an order of magnitude")
     notes += [f"{time.metric} was not timed: {time.reason}" for time in run.times if time.reason]
-    columns = [Column(name, "right" if number else "left") for number, name in enumerate(names)]
+    columns = name_columns("metric", right=("records", "s per record", "time", "from", "to"))
     title = f"Dry run: {format_count(run.records, 'record')}, nothing was written"
     return Table(title=title, columns=columns, rows=rows, notes=notes, remarks=run.notes)
-
-
-def _format_prompt(prompt: Mapping[str, Any]) -> str:
-    """The first prompt of a metric in full. It holds the user's texts: what a terminal would interpret is escaped."""
-    whose = f"of {prompt['metric']} to {prompt['llm']}" if prompt["metric"] else f"to {prompt['llm']}"
-    lines = [f"The first prompt {escape_controls(whose)}:"]
-    for message in prompt["messages"]:
-        lines += [f"--- {message['role']} ---", *map(escape_controls, message["text"].split("\n"))]
-    return "\n".join([*lines, "--- end ---"])
 
 
 def _estimate_notes(estimate: CallEstimate, run: RunEstimate | None) -> Iterator[str]:
@@ -305,3 +298,13 @@ def report_skipped(reader: Reader) -> None:
         print_note(f"skipped: {message}")
     if skipped.count > len(skipped.messages):
         print_note(f"skipped {format_count(skipped.count, 'bad row')} in all")
+
+
+@contextmanager
+def progress_bar(title: str, noun: str = "records") -> Iterator[ProgressReport]:
+    """Show the progress of the block, which is counted in `noun`; yields the callback to pass on."""
+    from metrist.report.progress import ProgressReport, show_progress, watch_run
+
+    report = ProgressReport(title, noun)
+    with watch_run(report), show_progress(report):
+        yield report

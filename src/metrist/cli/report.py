@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from metrist.cli.options import Names, ReadingOptions
-from metrist.cli.output import print_note, print_text
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import print_note, print_text, progress_bar, write_file
 from metrist.errors import MissingExtra, RunError
 from metrist.evaluate.plans import ComparisonSettings, MetaPlan
 from metrist.settings import as_arguments, reuse_setting, setting
@@ -91,7 +90,7 @@ def report(
 ) -> None:
     from metrist.evaluate.report import build_report
     from metrist.io.rows import check_own
-    from metrist.io.writer import atomic_write, check_distinct, check_writable
+    from metrist.io.writer import check_distinct, check_writable
     from metrist.report.html import PAGE_MARK
 
     reading.check_system(sources)
@@ -116,8 +115,7 @@ def report(
     if out is None:
         print_text(text.rstrip("\n"))
         return
-    with atomic_write(out) as file:
-        file.write(text)
+    write_file(out, text)
     print_note(f"wrote {out}, {len(text.encode('utf-8', 'replace')) / 1e6:.1f} MB")
 
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from metrist.cli.options import TABLE_FORMAT, Format, ReadingOptions, RunPath
-from metrist.cli.output import Significant, print_note, print_table, print_text
-from metrist.cli.progress import progress_bar
+from metrist.cli.options import TABLE_FORMAT, Format, ReadingOptions, RunFolder, RunPath
+from metrist.cli.output import Significant, print_note, print_table, print_text, progress_bar
 from metrist.errors import InputError, RunError, escape_controls, format_count
 from metrist.settings import setting
 
@@ -26,33 +25,39 @@ if TYPE_CHECKING:
 
 
 def query(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: RunFolder,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A statement that reads, such as SELECT … FROM scores.")],
     out: Path | None = setting(None, "A .csv, .json, .jsonl or .parquet file for the answer.", "-o", metavar="FILE"),
     form: Format = TABLE_FORMAT,
 ) -> None:
     from metrist.run.run import open_run, query_with_notes
 
-    if out is not None:
-        _check_out(out, form)
+    suffix = "" if out is None else _check_out(out, form)
     answer, notes = query_with_notes(open_run(run), sql)
+    seen = Counter[str]()
+    names = []
+    for name in answer.column_names:  # SQL may give a name to several columns: the second one gets a number.
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    answer = answer.rename_columns(names)
     if out is not None:
-        _write(answer, out)
+        _write(answer, out, suffix)
         print_note(f"wrote {format_count(len(answer), 'row')} to {out}")
     elif form == "csv" and not sys.stdout.isatty():
         sys.stdout.writelines(_format_csv(answer))
     else:
         print_table(_make_table(answer, form), form)
-    for note in notes:
-        print_note(note)
+    print_note(*notes)
 
 
-def _check_out(out: Path, form: str) -> None:
-    """Refuse a file that could not be written at the end, and one of another format than that of --format."""
+def _check_out(out: Path, form: str) -> str:
+    """Refuse a file that could not be written at the end, and one of another format than that of --format; return its
+    suffix, compression aside."""
+    from metrist.io.compression import uncompressed_name
     from metrist.io.writer import check_writable as check_place
     from metrist.run.flat_file import check_writable
 
-    suffix = _find_suffix(out)
+    suffix = Path(uncompressed_name(out)).suffix.lower()
     if form not in ("text", suffix.removeprefix(".")):
         raise RunError(
             f"--format {form} and -o {out} are two formats: leave out --format, or name another file", code="conflict"
@@ -65,13 +70,7 @@ def _check_out(out: Path, form: str) -> None:
         raise RunError(
             f"cannot write {out}: expected a name that ends in .csv, .json, .jsonl or .parquet", code="cannot_write"
         )
-
-
-def _find_suffix(out: Path) -> str:
-    """The suffix of a file, compression aside."""
-    from metrist.io.compression import uncompressed_name
-
-    return Path(uncompressed_name(out)).suffix.lower()
+    return suffix
 
 
 def _make_table(answer: pa.Table, form: str) -> Table:
@@ -79,30 +78,26 @@ def _make_table(answer: pa.Table, form: str) -> Table:
 
     from metrist.report.tables import Column, Table
 
-    def is_number(kind: Any) -> bool:
-        return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind))
-
     def make_cell(value: Any) -> Any:
         # SQL does not say which digits count, so six are shown.
         return Significant(value, 6) if isinstance(value, float) else _make_text(value)
 
     rows = [list(row) if form == "json" else list(map(make_cell, row)) for row in _iterate_rows(answer)]
-    columns = [
-        Column(name, "right" if is_number(kind) else "left")
-        for name, kind in zip(_name_columns(answer), answer.schema.types, strict=True)
-    ]
+    columns = []
+    for field in answer.schema:
+        is_number = types.is_floating(field.type) or types.is_integer(field.type) or types.is_decimal(field.type)
+        columns.append(Column(field.name, "right" if is_number else "left"))
     return Table(columns=columns, rows=rows)
 
 
-def _write(answer: pa.Table, path: Path) -> None:
+def _write(answer: pa.Table, path: Path, suffix: str) -> None:
     import pyarrow.parquet as pq
 
     from metrist.io.writer import atomic_write, atomic_write_bytes, json_line
 
-    names, suffix = _name_columns(answer), _find_suffix(path)
     if suffix == ".parquet":
         with atomic_write_bytes(path) as file:
-            pq.write_table(answer.rename_columns(names), file, compression="zstd")
+            pq.write_table(answer, file, compression="zstd")
         return
     with atomic_write(path) as text:
         if suffix == ".csv":
@@ -110,6 +105,7 @@ def _write(answer: pa.Table, path: Path) -> None:
         elif suffix == ".json":
             text.write(f"{_make_table(answer, 'json').render('json')}\n")
         else:
+            names = answer.column_names
             text.writelines(f"{json_line(dict(zip(names, row, strict=True)))}\n" for row in _iterate_rows(answer))
 
 
@@ -117,19 +113,9 @@ def _format_csv(answer: pa.Table) -> Iterator[str]:
     """The lines of an answer as CSV, the same in a file and in a pipe."""
     from metrist.io.writer import csv_line, encodable
 
-    yield csv_line(map(encodable, _name_columns(answer)))
+    yield csv_line(map(encodable, answer.column_names))
     for row in _iterate_rows(answer):
         yield csv_line(map(_make_text, row))
-
-
-def _name_columns(answer: pa.Table) -> list[str]:
-    """The names of the columns, those that SQL has used before with a number."""
-    seen = Counter[str]()
-    names = []
-    for name in answer.column_names:
-        seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    return names
 
 
 def _iterate_rows(answer: pa.Table) -> Iterator[tuple[Any, ...]]:
@@ -172,7 +158,7 @@ def signatures(run: RunPath) -> None:
 
 
 def remove(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: RunFolder,
     inputs: list[str] | None = setting(None, "The records of this file; repeatable.", "--input", metavar="FILE"),
     metrics: list[str] | None = setting(None, "All scores by this metric; repeatable.", "-m", "--metric", metavar="M"),
     systems: list[str] | None = setting(None, "The records of this system; repeatable.", "--system", metavar="S"),
@@ -281,7 +267,7 @@ def validate(
     reading: ReadingOptions,
     form: Format = TABLE_FORMAT,
 ) -> None:
-    from metrist.report.tables import Column, Table
+    from metrist.report.tables import Table, name_columns
 
     problems, rows = list[str](), list[list[object]]()
     for file in files:
@@ -294,22 +280,19 @@ def validate(
         else:
             problems += reader.skipped.messages
         rows.append([file, good, reader.skipped.count])
-    for problem in problems:
-        print_note(problem)
-    columns = [Column("file"), Column("rows", "right"), Column("bad rows", "right")]
-    print_table(Table(columns=columns, rows=rows), form)
+    print_note(*problems)
+    print_table(Table(columns=name_columns("file", right=("rows", "bad rows")), rows=rows), form)
     if problems and not (reading.skip_bad and all(good for _, good, _ in rows)):
         raise typer.Exit(1)
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    run: RunFolder,
     out: Path = setting(..., "The file to write: .jsonl, .csv or .parquet, also compressed.", "-o"),
 ) -> None:
     from metrist.run import export as export_run
 
     with progress_bar("writing") as progress:
         results = export_run(run, out, progress)
-    for note in results.notes:
-        print_note(note)
+    print_note(*results.notes)
     print_note(f"wrote {format_count(len(results) * len(results.scores), 'row')} to {out}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metrist.cli.output import print_note, print_table, print_text
-from metrist.cli.progress import TrainingReport
 from metrist.cli.train_options import (
     BITS_HELP,
     AblationName,
@@ -29,7 +30,7 @@ from metrist.cli.train_options import (
 )
 from metrist.cli.train_study import SuiteOptions, run_suite
 from metrist.errors import SpecError, format_count
-from metrist.report.progress import show_progress
+from metrist.report.progress import ProgressSource, show_progress
 from metrist.settings import ReadingSettings, as_arguments, list_changed, reuse_setting, setting
 from metrist.train.recipe import AnalystSettings, PreferenceSettings
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from metrist.models.reward_layout import RewardLayout
     from metrist.train.error_analysis import ErrorAnalysisTask
     from metrist.train.preference import PreferenceTask
-    from metrist.train.task import TrainingCallback, TrainingPlan, TrainingTask
+    from metrist.train.task import Evaluation, TrainingCallback, TrainingPlan, TrainingProgress, TrainingTask
 
 
 #: The description of each pooling in a dry run.
@@ -390,8 +391,7 @@ def describe_plan(plan: TrainingPlan, epochs: int, noun: str = "pair") -> list[s
 
 
 def print_plan(notes: Iterable[str], *lines: str) -> None:
-    for note in notes:
-        print_note(note)
+    print_note(*notes)
     for line in lines:
         print_text(line)
 
@@ -401,8 +401,7 @@ def run_training(task: TrainingTask, notes: Iterable[str] = ()) -> None:
     from metrist.train.distributed import is_first_process
     from metrist.train.fit import fit
 
-    for note in notes:
-        print_note(note)
+    print_note(*notes)
     try:
         with show_progress(report := TrainingReport()):
             card = fit(task, report)
@@ -459,8 +458,7 @@ def print_result(card: dict[str, Any], out: Path) -> None:
             f"{figures['trained']:.4f} to {after:.4f}; more bits, or a higher --lr, keep more of the training"
         )
     for part in (figures or {}, card.get("agreement", {}), card.get("evaluation", {})):
-        for remark in part.get("remarks", ()):
-            print_note(remark)
+        print_note(*part.get("remarks", ()))
     print_text(f'use it: metrist score … -m "{card["metric"]}"')
 
 
@@ -487,3 +485,46 @@ def _print_agreement(agreement: Mapping[str, Any]) -> None:
         if name.startswith("judge_us_dollars"):
             cost = "an unknown sum" if value is None else f"{value:,.4g} US dollars"
             print_text(f"cost: 1,000 {name.rpartition('_')[2]} cost {cost} by the judge, nothing by this metric")
+
+
+class TrainingReport(ProgressSource):
+    """Steps, speed, loss and the latest development figure of a training. Evaluations and messages are notes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: tuple[float, TrainingProgress] | None = None
+        self._progress: TrainingProgress | None = None
+        self._dev: float | None = None
+
+    @property
+    def position(self) -> tuple[float, float | None]:
+        return (self._progress.step, self._progress.steps) if self._progress else (0, None)
+
+    def on_progress(self, progress: TrainingProgress) -> None:
+        # The speed is measured from the first call on, without loading and tokenizing.
+        self._first = self._first or (monotonic(), progress)
+        self._progress = progress
+        self.on_change()
+
+    def on_evaluation(self, evaluation: Evaluation, name: str) -> None:
+        self._dev = evaluation.figure
+        self.note(f"step {evaluation.step:,}: {name} of the development data {evaluation.figure:.4f}")
+
+    def on_message(self, text: str) -> None:
+        self.note(text)
+
+    def describe(self) -> str:
+        if self._first is None or self._progress is None:
+            return "training: loading"
+        start, first = self._first
+        progress = self._progress
+        seconds = monotonic() - start
+        text = f"step {progress.step:,} of {progress.steps:,}, loss {progress.loss:.4f}"
+        if self._dev is not None:
+            text += f", dev {self._dev:.4f}"
+        steps = progress.step - first.step
+        if steps and seconds > 0:
+            remaining = timedelta(seconds=round((progress.steps - progress.step) * seconds / steps))
+            tokens = progress.tokens - first.tokens
+            text += f", {steps / seconds:.1f} steps/s, {tokens / seconds:,.0f} tokens/s, {remaining} left"
+        return text

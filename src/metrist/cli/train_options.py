@@ -106,6 +106,8 @@ class TrainingOptions(RecipeSettings):
     """Options of every training, with the defaults of `metrist train likelihood`."""
 
     _defaults: ClassVar[Mapping[str, float]] = {"epochs": 1, "batch": 20, "lr": 5e-5}
+    #: The share of the data that is held out where `dev` says nothing.
+    _share: ClassVar[str] = HELD_OUT
     epochs: int | None = _by_base("epochs", _defaults)
     batch: int | None = _by_base("batch", _defaults)
     out: Path | None = setting(None, "The folder for the trained model.", "-o", metavar="DIR", shown="my-KIND")
@@ -164,7 +166,7 @@ class TrainingOptions(RecipeSettings):
 
     def held_out(self) -> str | None:
         """Return the development data that is named, or the usual share; None for none."""
-        dev = self.dev or HELD_OUT
+        dev = self.dev or self._share
         return None if _is_zero(dev) else dev
 
 
@@ -224,6 +226,7 @@ _PRESET = "by the preset"
 class AnalysisTrainingOptions(TrainingOptions):
     """The same options with the presets of `metrist train error-analysis`."""
 
+    _share: ClassVar[str] = "0.05"
     preset: str = setting(
         "lora",
         "Settings that go together: lora, or those of the TIGERScore paper (all weights): tigerscore-7b, "
@@ -231,7 +234,7 @@ class AnalysisTrainingOptions(TrainingOptions):
         metavar="NAME",
     )
     dev: str | None = reuse_setting(
-        TrainingOptions, "dev", help="Held-out analyses: a file, or a share such as 0.1; 0 for none.", shown="0.05"
+        TrainingOptions, "dev", help="Held-out analyses: a file, or a share such as 0.1; 0 for none.", shown=_share
     )
     epochs: int | None = reuse_setting(
         RecipeSettings, "epochs", help="Number of passes over the analyses.", shown=_PRESET
@@ -247,10 +250,6 @@ class AnalysisTrainingOptions(TrainingOptions):
 
         recipe = find_preset(self.preset).recipe
         return {"epochs": recipe.epochs, "batch": recipe.batch, "lr": recipe.lr}
-
-    def held_out(self) -> str | None:
-        dev = self.dev or "0.05"
-        return None if _is_zero(dev) else dev
 
 
 #: What the trainings of an ablation learn from: one channel each, or one task each, and everything.

@@ -11,14 +11,14 @@ import typer
 
 from metrist.cli.options import TABLE_FORMAT, Format, Names
 from metrist.cli.output import print_note, print_tables, print_text
-from metrist.cli.progress import StudyReport
 from metrist.errors import SpecError, check_known
-from metrist.report.progress import show_progress
+from metrist.report.progress import ProgressSource, show_progress
 from metrist.settings import ReadingSettings, find_settings, list_changed, setting, split_commas
 
 if TYPE_CHECKING:
     from metrist.studies.heap.jobs import SetupName
     from metrist.studies.heap.study import Study
+    from metrist.train.task import Evaluation, TrainingProgress
 
 
 #: Which split of the pairs is used: that of the file, or one that keeps each context on one side.
@@ -131,6 +131,7 @@ def run_suite(
     """Run the study and print its tables."""
     from metrist.models.reward_layout import RewardLayout
     from metrist.models.weights import find_weights
+    from metrist.studies.heap.study import run
 
     settings = {**settings, "layout": settings["layout"] or RewardLayout()}
     if find_weights(settings["base"]).runs_on_numpy:
@@ -142,13 +143,7 @@ def run_suite(
     study = suite.study(pairs, out, settings, checkpoint_every)
     if dry_run:
         _print_plan(study)
-    else:
-        _run(study)
-
-
-def _run(study: Study) -> None:
-    from metrist.studies.heap.study import run
-
+        return
     try:
         with show_progress(report := StudyReport()):
             outcome = run(study, report)
@@ -188,3 +183,61 @@ def tables(
     from metrist.studies.heap.tables import make_tables
 
     print_tables(make_tables(read_study(folder)), form)
+
+
+class StudyReport(ProgressSource):
+    """How many trainings of a study are done, and how far the running ones are. The end of each is a note."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = self._done = 0
+        self._dev: dict[str, float] = {}
+        self._steps: dict[str, tuple[int, int]] = {}
+
+    @property
+    def position(self) -> tuple[float, float | None]:
+        partial = sum(step / steps for step, steps in self._steps.values() if steps)
+        return self._done + partial, self._count or None
+
+    def describe(self) -> str:
+        """How many trainings are done, and the first three running ones: name, share of steps, dev figure."""
+        text = f"{self._done:,} of {self._count:,} trainings"
+        parts = []
+        for name, (step, steps) in list(self._steps.items())[:3]:
+            share = f"{step / steps:.0%}" if steps else "loading"
+            parts.append(f"{name} {share}" + (f", dev {self._dev[name]:.3f}" if name in self._dev else ""))
+        more = f" and {len(self._steps) - 3} more" if len(self._steps) > 3 else ""
+        return f"{text}; {' · '.join(parts)}{more}" if parts else text
+
+    def on_plan(self, count: int, finished: int) -> None:
+        self._count, self._done = count, finished
+        if finished:
+            self.note(f"{finished:,} of {count:,} trainings were finished before")
+        self.on_change()
+
+    def on_start(self, name: str) -> None:
+        self._steps[name] = (0, 0)
+        self.on_change()
+
+    def on_progress(self, name: str, progress: TrainingProgress) -> None:
+        self._steps[name] = (progress.step, progress.steps)
+        self.on_change()
+
+    def on_evaluation(self, name: str, evaluation: Evaluation, figure: str) -> None:  # noqa: ARG002
+        self._dev[name] = evaluation.figure
+
+    def on_finish(self, name: str, seconds: float) -> None:
+        dev = f", dev {self._dev[name]:.4f}" if name in self._dev else ""
+        self._end(name, f"in {seconds:,.1f} s{dev}")
+
+    def on_failure(self, name: str, reason: str) -> None:
+        self._end(name, f"failed: {reason}")
+
+    def on_message(self, text: str) -> None:
+        self.note(text)
+
+    def _end(self, name: str, how: str) -> None:
+        self._done += 1
+        self._steps.pop(name, None)
+        self.note(f"{self._done:,} of {self._count:,}: {name} {how}")
+        self.on_change()

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from metrist.cli.options import MAX_COST, TABLE_FORMAT, Format, Inputs, Names, ReadingOptions
-from metrist.cli.output import print_note, print_tables, print_text
-from metrist.cli.progress import progress_bar
+from metrist.cli.output import print_note, print_tables, print_text, progress_bar
 from metrist.errors import InputError
 from metrist.settings import as_arguments, list_changed, setting
 from metrist.web.annotation.plan import ProjectPlan
@@ -49,10 +48,9 @@ def view(
 
     check_installed("metrist view")
     from metrist.web.playground import Playground, offer_metrics
-    from metrist.web.queries import Collection
     from metrist.web.server import create_app, grant_access, serve
     from metrist.web.viewed_run import open_view
-    from metrist.web.viewer import Viewer
+    from metrist.web.viewer import Collection, Viewer
 
     if picks.suffix != ".jsonl":
         raise RunError(f"cannot write {picks}: the name must end in .jsonl", code="cannot_write")
@@ -157,7 +155,7 @@ def annotate(
                 "a new project needs --schema (likert, pairwise, errors, …) and a folder: -o FOLDER",
                 code="missing_value",
             )
-        from metrist.web.annotation.informative import FIRST_TASKS
+        from metrist.web.annotation.estimates import FIRST_TASKS
         from metrist.web.annotation.setup import set_up
 
         reading.check_system([str(source) for source in inputs])
@@ -189,23 +187,24 @@ def annotate(
 
 
 def _print_status(answers: Answers, form: Format) -> None:
-    from metrist.report.tables import Column, Table
+    from metrist.report.tables import Table, name_columns
     from metrist.web.annotation.answers import ALPHA_NOTE
-    from metrist.web.annotation.app import describe_progress
+    from metrist.web.annotation.export import attention_share
 
-    progress = Table(
-        title="Progress",
-        columns=[Column("rater"), *(Column(name, "right") for name in ("done", "tasks", "attention passed"))],
-        rows=describe_progress(answers),
-    )
+    answers.refresh()
+    rows = []
+    for rater in answers.project.raters:
+        done, total = answers.progress(rater.name)
+        _, seen = answers.attention(rater.name)
+        rows.append([rater.name, str(done), str(total), f"{attention_share(answers, rater.name):.0%}" if seen else ""])
+    columns = name_columns("rater", right=("done", "tasks", "attention passed"))
+    progress = Table(title="Progress", columns=columns, rows=rows)
     agreement = Table(
         title="Agreement (Krippendorff's alpha)",
         columns=[
-            Column("question"),
-            Column("alpha", "right"),
-            Column("scale"),
-            Column("tasks", "right"),
-            Column("remark"),
+            *name_columns("question", right=("alpha",)),
+            *name_columns("scale", right=("tasks",)),
+            *name_columns("remark"),
         ],
         rows=[
             [
@@ -236,13 +235,7 @@ def _list_means(answers: Answers) -> list[Table]:
             title=title,
             columns=name_columns("question", "system", right=(column, "rated", "of")),
             rows=[
-                [
-                    mean.question,
-                    mean.system,
-                    Estimate(mean.value, mean.low, mean.high),
-                    mean.rated,
-                    mean.outputs,
-                ]
+                [mean.question, mean.system, Estimate(mean.value, mean.low, mean.high), mean.rated, mean.outputs]
                 for mean in means
             ],
             notes=describe_means(answers, means),
@@ -251,8 +244,8 @@ def _list_means(answers: Answers) -> list[Table]:
 
 
 def _list_disputes(answers: Answers) -> list[Table]:
-    from metrist.report.tables import Column, Table
-    from metrist.web.annotation.disputes import Disputes, describe_dispute
+    from metrist.report.tables import Table, name_columns
+    from metrist.web.annotation.answers import Disputes, describe_dispute
 
     disputes = Disputes(answers).find()
     if not disputes:
@@ -265,7 +258,7 @@ def _list_disputes(answers: Answers) -> list[Table]:
     return [
         Table(
             title="Disputed tasks",
-            columns=[Column("item"), Column("system"), Column("disagreement", "right"), Column("answers")],
+            columns=[*name_columns("item", "system", right=("disagreement",)), *name_columns("answers")],
             rows=[
                 [
                     own.task.item,
@@ -281,15 +274,16 @@ def _list_disputes(answers: Answers) -> list[Table]:
 
 
 def _serve(answers: Answers, host: str, port: int | None, url: str | None) -> None:
-    from metrist.web.annotation.app import create_annotation_app, describe_links, grant_project_access
+    from metrist.web.annotation.app import create_annotation_app, grant_project_access
     from metrist.web.server import serve
 
     access = grant_project_access(answers, host, url)
 
     def announce(address: str) -> None:
         base = address.partition("?")[0] if url is None else f"{url.rstrip('/')}/"
-        for line in describe_links(answers.project, base):
-            print_text(line)
+        print_text(f"owner: {base}?token={answers.project.owner_token}")
+        for rater in answers.project.raters:
+            print_text(f"{rater.name}: {base}?token={rater.token}")
         print_note("each link is personal; Ctrl-C stops the server, and the same folder goes on where it stopped")
 
     serve(create_annotation_app(answers, access), access, port=port, announce=announce)

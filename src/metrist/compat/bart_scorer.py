@@ -168,19 +168,17 @@ def _choose_device(device: str) -> str:
 
 
 def _tensor_names(files: Iterable[Path]) -> set[str]:
-    """The names of the required tensors, without the prefix 'model.' that some files have."""
-    names = {name.removeprefix("model.") for file in files for name in _read_header(file)}
-    return {name for name in names if not name.endswith(_SHARED_TENSORS)} - {"__metadata__"}
-
-
-def _read_header(path: Path) -> dict[str, object]:
-    """The header of a safetensors file, which begins with 8 bytes for the header's length and the header as JSON."""
-    try:
-        with path.open("rb") as file:
-            size = min(int.from_bytes(file.read(8), "little"), _LARGEST_HEADER)
-            header = json.loads(file.read(size))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is not a safetensors file: {error}", code="unreadable") from None
-    if not isinstance(header, dict):
-        raise ModelError(f"{path} is not a safetensors file: its header is not a JSON object", code="unreadable")
-    return header
+    """The names of the required tensors of safetensors files, without the prefix 'model.' that some files have. A file
+    begins with 8 bytes for the header's length and the header as JSON."""
+    names: set[str] = set()
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                size = min(int.from_bytes(file.read(8), "little"), _LARGEST_HEADER)
+                header = json.loads(file.read(size))
+        except (OSError, ValueError, RecursionError) as error:
+            raise ModelError(f"{path} is not a safetensors file: {error}", code="unreadable") from None
+        if not isinstance(header, dict):
+            raise ModelError(f"{path} is not a safetensors file: its header is not a JSON object", code="unreadable")
+        names.update(name.removeprefix("model.") for name in header if name != "__metadata__")
+    return {name for name in names if not name.endswith(_SHARED_TENSORS)}

@@ -119,7 +119,7 @@ class BERTScorer:
         self.baseline_path = baseline_path
         if rescale_with_baseline and baseline_path is None:
             self.baseline_path = str(_find_baseline(lang or "", self.model_type))
-        self._token_weights: TokenWeights | None = None
+        self._token_weights: DocumentFrequencies | None = None
         if idf_sents is not None:
             self.compute_idf(idf_sents)
 
@@ -163,33 +163,35 @@ class BERTScorer:
         return DocumentFrequencies.count(encoder.token_ids(stripped, "truncate"))
 
     def _score(
-        self, outputs: Sequence[str], references: Sequence[Sequence[str]], token_weights: TokenWeights | None
+        self,
+        outputs: Sequence[str],
+        references: Sequence[Sequence[str]],
+        token_weights: TokenWeights | None,
     ) -> tuple[Any, Any, Any]:
         records = [
             Record(item=str(n), system="", output=output, references=tuple(references[n]))
             for n, output in enumerate(outputs)
         ]
         shard = Shard(records)
-        layers = range(self._layers + 1) if self.all_layers else [self.num_layers]
-        rows = np.stack([self._score_layer(shard, layer, token_weights) for layer in layers])
+        by_layer = []
+        for layer in range(self._layers + 1) if self.all_layers else [self.num_layers]:
+            metric = _PeerScore(
+                model=self.model_type, layer=layer, long="truncate", device=self.device, token_weights=token_weights
+            )
+            scores = metric.score(shard)
+            if scores.failures:
+                warnings.warn(f"{len(scores.failures):,} outputs or references without tokens score 0", stacklevel=3)
+            values = np.column_stack([scores.parts[name] for name in ("precision", "recall", "f")])
+            values = np.nan_to_num(values, nan=0.0)
+            if self.rescale_with_baseline and self.baseline_path is not None:
+                baseline = read_baseline(self.baseline_path, layer)
+                values = (values - baseline) / (1 - baseline)
+            by_layer.append(values)
+        rows = np.stack(by_layer)
         torch = import_torch("BERTScorer")
         columns = np.moveaxis(rows, -1, 0) if self.all_layers else rows[0].T
         precision, recall, f = (torch.from_numpy(column.astype(np.float32)) for column in columns)
         return precision, recall, f
-
-    def _score_layer(self, shard: Shard, layer: int, token_weights: TokenWeights | None) -> Numbers:
-        metric = _PeerScore(
-            model=self.model_type, layer=layer, long="truncate", device=self.device, token_weights=token_weights
-        )
-        scores = metric.score(shard)
-        rows = np.column_stack([scores.parts[name] for name in ("precision", "recall", "f")])
-        if scores.failures:
-            warnings.warn(f"{len(scores.failures):,} outputs or references without tokens score 0", stacklevel=4)
-        rows = np.nan_to_num(rows, nan=0.0)
-        if self.rescale_with_baseline and self.baseline_path is not None:
-            baseline = read_baseline(self.baseline_path, layer)
-            rows = (rows - baseline) / (1 - baseline)
-        return rows
 
     def __repr__(self) -> str:
         return f"BERTScorer(hash={self.hash}, batch_size={self.batch_size}, nthreads={self.nthreads})"

@@ -13,23 +13,17 @@ from metrist.run.tasks import score_shard
 from metrist.scores import Score
 
 
-def as_texts(value: Any) -> tuple[str, ...]:
-    """A text or a list of texts, without those that are missing or empty."""
-    return tuple(
-        str(text) for text in (value if isinstance(value, list | tuple) else [value]) if text not in (None, "")
-    )
-
-
 def score_output(
     metric: Metric, output: str, *, source: str | None = None, references: Any = (), instruction: str | None = None
 ) -> Score:
     """The score of one output. Where a field is missing that the metric needs, there is a failure that says so."""
+    texts = references if isinstance(references, list | tuple) else [references]
     record = Record(
         item="1",
         system="1",
         output=output,
         source=source or None,
-        references=as_texts(references),
+        references=tuple(str(text) for text in texts if text not in (None, "")),
         instruction=instruction or None,
     )
     (score,) = score_shard(metric, Shard([record]))

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.kernels import Tokens, clipped_matches, from_lists, lcs_lengths, union_lcs_hits
 from metrist.metrics.lexical import tokenizers
-from metrist.metrics.lexical.rouge import Counts, precision_recall_f
+from metrist.metrics.lexical.rouge import precision_recall_f
 from metrist.sentences import split_sentences
 
 _ROUGE_N = re.compile(r"rouge([1-9])")
@@ -92,7 +91,13 @@ class RougeScorer:
         return self._score_pairs(list(targets), list(predictions))
 
     def _score_pairs(self, targets: list[str], predictions: list[str]) -> list[dict[str, Score]]:
-        kinds = {kind: self._check_kind(kind) for kind in self.rouge_types}
+        kinds: dict[str, int | None] = {}  # The order of ROUGE-N; None for the other kinds.
+        for kind in self.rouge_types:
+            match = _ROUGE_N.fullmatch(kind)
+            if match is None and kind not in ("rougeL", "rougeLsum"):
+                # The beginning of the package's message, which scripts may look for.
+                raise ValueError(f"Invalid rouge type: {kind}; there are rouge1 to rouge9, rougeL and rougeLsum")
+            kinds[kind] = int(match[1]) if match else None
         texts = list(dict.fromkeys([*targets, *predictions]))
         number = {text: n for n, text in enumerate(texts)}
         outputs = np.array([number[text] for text in predictions], np.int32)
@@ -109,38 +114,23 @@ class RougeScorer:
                 hits = lcs_lengths(tokens, outputs, references)
                 overlap = hits, tokens.lengths[outputs], tokens.lengths[references]
             else:
-                overlap = self._summary_overlap(texts, outputs, references)
+                if self._split_summaries:
+                    lines = [[text[start:end] for start, end in split_sentences(text)] for text in texts]
+                else:
+                    lines = [[line for line in text.split("\n") if line] for text in texts]
+                line_starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
+                line_tokens = self._tokenise([line for text_lines in lines for line in text_lines])
+                words = np.diff(line_tokens.starts[line_starts])
+                hits = union_lcs_hits(line_tokens, line_starts, outputs, references)
+                overlap = hits, words[outputs], words[references]
             columns[kind] = precision_recall_f(*overlap).tolist()
         return [{kind: Score(*rows[n]) for kind, rows in columns.items()} for n in range(len(predictions))]
-
-    def _check_kind(self, kind: str) -> int | None:
-        """The order of ROUGE-N, or None for the other kinds."""
-        if kind in ("rougeL", "rougeLsum"):
-            return None
-        if match := _ROUGE_N.fullmatch(kind):
-            return int(match[1])
-        # The beginning of the package's message, which scripts may look for.
-        raise ValueError(f"Invalid rouge type: {kind}; there are rouge1 to rouge9, rougeL and rougeLsum")
 
     def _tokenise(self, texts: Sequence[str]) -> Tokens:
         if self._tokenizer is not None:
             return from_lists([self._tokenizer.tokenize(text) for text in texts])
         tokens = tokenizers.tokenise(texts, "rouge-score")
         return tokenizers.stem_tokens(tokens, _MAX_UNSTEMMED_LENGTH) if self._stem else tokens
-
-    def _summary_overlap(
-        self, texts: Sequence[str], outputs: NDArray[np.int32], references: NDArray[np.int32]
-    ) -> tuple[Counts, Counts, Counts]:
-        lines = [self._split(text) for text in texts]
-        line_starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
-        tokens = self._tokenise([line for text_lines in lines for line in text_lines])
-        words = np.diff(tokens.starts[line_starts])
-        return union_lcs_hits(tokens, line_starts, outputs, references), words[outputs], words[references]
-
-    def _split(self, text: str) -> list[str]:
-        if self._split_summaries:
-            return [text[start:end] for start, end in split_sentences(text)]
-        return [line for line in text.split("\n") if line]
 
 
 class BootstrapAggregator:
@@ -169,20 +159,16 @@ class BootstrapAggregator:
         result = {}
         for kind, scores in self._scores.items():
             make = type(scores[0])
-            rows = self._percentiles(np.array([tuple(score) for score in scores], np.float64))
+            values = np.array([tuple(score) for score in scores], np.float64)
+            means = np.empty((self._n_samples, values.shape[1]))
+            step = max(1, _MAX_POSITIONS // len(values))
+            for start in range(0, self._n_samples, step):
+                block = means[start : start + step]
+                block[:] = values[np.random.randint(0, len(values), (len(block), len(values)))].mean(axis=1)
+            outside = (1 - self._confidence_interval) / 2
+            rows = np.percentile(means, [100 * outside, 50, 100 * (1 - outside)], axis=0)
             result[kind] = AggregateScore(*(make(*row) for row in rows.tolist()))
         return result
-
-    def _percentiles(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        size = len(scores)
-        means = np.empty((self._n_samples, scores.shape[1]))
-        step = max(1, _MAX_POSITIONS // size)
-        for start in range(0, self._n_samples, step):
-            block = means[start : start + step]
-            block[:] = scores[np.random.randint(0, size, (len(block), size))].mean(axis=1)
-        outside = (1 - self._confidence_interval) / 2
-        percentiles: NDArray[np.float64] = np.percentile(means, [100 * outside, 50, 100 * (1 - outside)], axis=0)
-        return percentiles
 
 
 def _check_list(name: str, texts: Sequence[str]) -> None:

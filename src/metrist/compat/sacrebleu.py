@@ -70,7 +70,14 @@ class _SacreMetric(Generic[_S]):
         if n_bootstrap > 1:
             self.n_bootstrap = n_bootstrap
             self.seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
-            score.set_interval(self._compute(_resample(stats, n_bootstrap, self.seed)))
+            # The same draws as sacreBLEU's.
+            rng = np.random.default_rng(None if self.seed == "none" else int(self.seed))
+            sums = np.empty((n_bootstrap, stats.shape[1]))
+            step = max(1, _MAX_POSITIONS // len(stats))
+            for start in range(0, n_bootstrap, step):
+                block = sums[start : start + step]
+                block[:] = stats[rng.choice(len(stats), size=(len(block), len(stats)), replace=True)].sum(axis=1)
+            score.set_interval(self._compute(sums))
         return score
 
     def get_signature(self) -> Signature:
@@ -219,10 +226,15 @@ class BLEU(_SacreMetric["BLEUScore"]):
         smooth, default = self.smooth_method, _SMOOTH_DEFAULTS[self.smooth_method]
         if default is not None:
             smooth += f"[{default if self.smooth_value is None else self.smooth_value:.2f}]"
+        tokenizer = self._metric.tokenize
+        if tokenizer.endswith("-mecab"):  # It uses a dictionary, whose version sacreBLEU knows.
+            from sacrebleu.metrics.bleu import BLEU as PeerBLEU
+
+            tokenizer = str(PeerBLEU(tokenize=tokenizer).tokenizer_signature)
         return {
             "case": "lc" if self.lowercase else "mixed",
             "eff": self.effective_order,
-            "tok": _tokenizer_signature(self._metric.tokenize),
+            "tok": tokenizer,
             "smooth": smooth,
         }
 
@@ -303,26 +315,6 @@ class TER(_SacreMetric["TERScore"]):
 
 
 METRICS: dict[str, type[BLEU] | type[CHRF] | type[TER]] = {"BLEU": BLEU, "CHRF": CHRF, "TER": TER}
-
-
-def _resample(stats: Stats, draws: int, seed: str) -> Stats:
-    """Sums of statistics over draws with replacement, the same draws as sacreBLEU's."""
-    rng = np.random.default_rng(None if seed == "none" else int(seed))
-    sums = np.empty((draws, stats.shape[1]))
-    step = max(1, _MAX_POSITIONS // len(stats))
-    for start in range(0, draws, step):
-        block = sums[start : start + step]
-        block[:] = stats[rng.choice(len(stats), size=(len(block), len(stats)), replace=True)].sum(axis=1)
-    return sums
-
-
-def _tokenizer_signature(tokenize: str) -> str:
-    """The tokenizer's name. Those that use a dictionary add its version, which sacreBLEU knows."""
-    if not tokenize.endswith("-mecab"):
-        return tokenize
-    from sacrebleu.metrics.bleu import BLEU as PeerBLEU
-
-    return str(PeerBLEU(tokenize=tokenize).tokenizer_signature)
 
 
 # --- The functions of sacreBLEU

@@ -8,14 +8,23 @@ numbers.
 
 from __future__ import annotations
 
+import atexit
 import re
+import shutil
+import socket
+import subprocess
+import time
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 from metrist.errors import ModelError, RunError
 from metrist.llm.base import LLM, build_llm
-from metrist.llm.messages import Completion, Conversation, Message, Sampling
+from metrist.llm.messages import Completion, Message, Sampling
 from metrist.metrics.errors.tigerscore import build_prompt, parse_tiger_answer
 from metrist.metrics.llm_metric import ask_llm
 from metrist.spec import Spec
@@ -63,14 +72,16 @@ class TIGERScorer:
             # The original's message, which scripts may look for.
             raise RunError("The number of inputs does not match.")
         prompts = [build_prompt(*texts) for texts in zip(instructions, contexts, outputs, strict=True)]
-        answers = ask_llm(self._llm, [_to_conversation(prompt) for prompt in prompts], self._sampling(generate_kwargs))
+        answers = ask_llm(
+            self._llm, [(Message("user", prompt),) for prompt in prompts], self._sampling(generate_kwargs)
+        )
         return [self._build_result(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True)]
 
     def generate_stream(
         self, instruction: str, hypo_output: str, input_context: str | None = None, **generate_kwargs: Any
     ) -> Iterator[str]:
         """The growing answer, again and again until it is complete. An LLM that cannot stream yields it once."""
-        conversation = _to_conversation(build_prompt(instruction, input_context or "", hypo_output))
+        conversation = (Message("user", build_prompt(instruction, input_context or "", hypo_output)),)
         sampling = self._sampling(generate_kwargs)
         stream = getattr(self._llm, "stream", None)
         if stream is not None:
@@ -121,8 +132,6 @@ class TIGERScorer:
 
 def _choose_llm(model: str, quantized: bool, use_vllm: bool, use_llamacpp: bool) -> LLM:
     if use_llamacpp or model.endswith(".gguf"):
-        from metrist.compat.llama_server import start_llama_server
-
         return build_llm(Spec("openai", {"model": model, "url": start_llama_server(model), "turns": "none"}))
     if use_vllm:
         from metrist.models.local_llm import VLLM
@@ -149,10 +158,6 @@ def _check_texts(name: str, texts: Sequence[str | None], *, allow_none: bool = T
     return [text or "" for text in texts]
 
 
-def _to_conversation(prompt: str) -> Conversation:
-    return (Message("user", prompt),)
-
-
 # --- The original parser, including its defects: the header's number up to the decimal point is the score, "1 error"
 # and a truncated tail lose everything, a field is one line, and the first header in the text wins, even in the prompt.
 
@@ -170,7 +175,13 @@ _LEGACY_LABELS = {
 def parse_legacy(text: str) -> dict[str, Any]:
     """The original's result for a text; all None if it gives up."""
     count, total = _LEGACY_COUNT.search(text), _LEGACY_TOTAL.search(text)
-    columns = {name: _find_legacy_fields(label, text) for name, label in _LEGACY_LABELS.items()}
+    columns: dict[str, list[str]] = {}
+    for name, label in _LEGACY_LABELS.items():
+        columns[name] = []
+        for line in re.finditer(rf"{label} \d+:(.*)\n", text):
+            rest = line[1].strip(" ")
+            # Where there is none, the original also takes the next line, so that its counts differ.
+            columns[name] += [rest] if rest else ["", ""]
     penalties = _LEGACY_PENALTY.findall(text)
     if count is None or total is None or len({len(penalties), *map(len, columns.values())}) > 1:
         return {"score": None, "num_errors": None, "errors": None, "raw_output": text}
@@ -181,11 +192,43 @@ def parse_legacy(text: str) -> dict[str, Any]:
     return {"num_errors": int(count[1]), "score": -float(total[1]), "errors": errors, "raw_output": text}
 
 
-def _find_legacy_fields(label: str, text: str) -> list[str]:
-    """The rest of each line with the label. If there is none, the original also takes the next line, so that its counts
-    differ."""
-    fields: list[str] = []
-    for line in re.finditer(rf"{label} \d+:(.*)\n", text):
-        rest = line[1].strip(" ")
-        fields += [rest] if rest else ["", ""]
-    return fields
+# ---- llama.cpp
+
+#: Seconds that the server may take to load its model, which it may have to download.
+_PATIENCE = 1800.0
+
+
+@cache
+def start_llama_server(model: str) -> str:
+    """The base URL of a llama.cpp server for the model, a .gguf file or a repository of the Hugging Face hub. There is
+    no wheel of llama-cpp-python that can be installed without a compiler; all systems have packages of llama.cpp."""
+    program = shutil.which("llama-server")
+    if program is None:
+        raise ModelError(
+            "llama-server is not on the PATH: install llama.cpp, or start one elsewhere and pass "
+            "llm=\"openai(model='tigerscore', url='http://HOST:8080/v1', turns='none')\"",
+            code="missing_dependency",
+        )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    source = ["--model", model] if Path(model).exists() else ["--hf-repo", model]
+    command = [program, *source, "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    atexit.register(server.terminate)
+    deadline = time.monotonic() + _PATIENCE
+    while not _answers(f"http://127.0.0.1:{port}/health"):
+        if server.poll() is not None or time.monotonic() > deadline:
+            server.terminate()
+            raise ModelError(f"llama-server cannot load {model!r}; try it alone: {' '.join(command)}")
+        time.sleep(0.1)
+    return f"http://127.0.0.1:{port}/v1"
+
+
+def _answers(url: str) -> bool:
+    """Whether a server is ready: while it loads, it answers 503."""
+    try:
+        with urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (URLError, OSError):
+        return False

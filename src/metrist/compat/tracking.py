@@ -11,12 +11,11 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
 from metrist._version import __version__
 from metrist.errors import RunError, describe_exception, find_pip, unknown_name
@@ -44,13 +43,6 @@ class Content:
             for score in self.scores
             for name, value in name_numbers(score).items()
         }
-
-
-class Tracker(Protocol):
-    """Something to log to. `place` is a server, a project or a folder; empty: the tracker's own settings decide."""
-
-    def __call__(self, place: str, content: Content) -> str:
-        """Log the content, and tell where it is."""
 
 
 def name_numbers(score: SystemScore) -> dict[str, float]:
@@ -109,7 +101,9 @@ def log_to_tensorboard(place: str, content: Content) -> str:
     return f"TensorBoard folder {folder}"
 
 
-TRACKERS: Mapping[str, Tracker] = {
+#: What logs content to a server, a project or a folder, and tells where it is. Of an empty place, the tracker's own
+#: settings decide.
+TRACKERS: Mapping[str, Callable[[str, Content], str]] = {
     "mlflow": log_to_mlflow,
     "wandb": log_to_wandb,
     "tensorboard": log_to_tensorboard,
@@ -138,11 +132,15 @@ def log_results(
 ) -> list[str]:
     """Log results to `mlflow`, `mlflow:URI`, `wandb`, `wandb:PROJECT`, `tensorboard` or `tensorboard:FOLDER`, and tell
     where they are. `step` is the step of a training; without `report`, no page is made."""
+    from metrist.evaluate.report import build_report
+
     check_trackers(trackers)
     settings = {"version": __version__, **results.signatures}
     scores = results.system_scores(draws=draws, seed=seed)
     with tempfile.TemporaryDirectory() as folder:
-        files = [_write_report(results, Path(folder), seed)] if report else []
+        files = [Path(folder, "report.html")] if report else []
+        for path in files:
+            path.write_text(build_report(results, seed=seed).html(), encoding="utf-8")
         content = Content(scores=scores, settings=settings, files=files, step=step)
         places = []
         for text in trackers:
@@ -152,11 +150,3 @@ def log_results(
             except Exception as error:  # Each tracker has exceptions of its own.
                 raise RunError(f"cannot log to {text}: {describe_exception(error)}") from error
     return places
-
-
-def _write_report(results: Results, folder: Path, seed: int) -> Path:
-    from metrist.evaluate.report import build_report
-
-    path = folder / "report.html"
-    path.write_text(build_report(results, seed=seed).html(), encoding="utf-8")
-    return path

@@ -109,7 +109,13 @@ class ScoringProcess:
         if not self._lock.acquire(timeout=time_limit):
             return {"failure": "other metrics are still running; try again"}
         try:
-            connection = self._start()
+            if self._connection is None or not self._process.is_alive():
+                context = multiprocessing.get_context("spawn")
+                self._connection, theirs = context.Pipe()
+                self._process = context.Process(target=_work, args=(theirs, dict(self.limits)), daemon=True)
+                self._process.start()
+                theirs.close()
+            connection = self._connection
             connection.send((metric, dict(record)))
             if not connection.poll(max(0.1, deadline - time.monotonic())):
                 self._stop()
@@ -121,15 +127,6 @@ class ScoringProcess:
             return {"failure": "the process that scores has ended; try again"}
         finally:
             self._lock.release()
-
-    def _start(self) -> Connection:
-        if self._connection is None or not self._process.is_alive():
-            context = multiprocessing.get_context("spawn")
-            self._connection, theirs = context.Pipe()
-            self._process = context.Process(target=_work, args=(theirs, dict(self.limits)), daemon=True)
-            self._process.start()
-            theirs.close()
-        return self._connection
 
     def _stop(self) -> None:
         if self._process is not None:

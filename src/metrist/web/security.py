@@ -15,7 +15,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -70,6 +70,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def match_token(given: str, owners: Iterable[tuple[str, str]]) -> str | None:
+    """Return the owner of a token, or None. All are compared: the time taken says nothing about the tokens."""
+    secret = given.encode("utf-8", "surrogateescape")
+    found = None
+    for token, owner in owners:
+        if hmac.compare_digest(token.encode(), secret):
+            found = owner
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """Who may use a server. `host` is the address that it listens on.
@@ -89,16 +99,13 @@ class Access:
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and self.default_user is not None:
             raise ValueError(f"a server on {self.host} needs a token for every request")
-        if self.url is not None and not _is_root_url(self.url):
+        scheme, _, rest = (self.url or "").partition("://")
+        if self.url is not None and not (scheme.lower() in ("http", "https") and _split_host(rest.removesuffix("/"))):
             raise InputError(f"expected https://NAME or http://NAME:PORT, got {self.url!r}", code="invalid_value")
 
     def identify(self, token: str) -> str | None:
         """Return the user of a token, or None."""
-        given = token.encode("utf-8", "surrogateescape")
-        user = None
-        for known, name in self.tokens.items():  # All of them: the time taken says nothing about the tokens.
-            if hmac.compare_digest(known.encode(), given):
-                user = name
+        user = match_token(token, self.tokens.items())
         if user is None and token and self.find_user is not None:
             return self.find_user(token)
         return user
@@ -125,12 +132,6 @@ class Access:
         except ValueError:
             return name in (socket.gethostname().lower(), socket.getfqdn().lower())
         return True
-
-
-def _is_root_url(url: str) -> bool:
-    """Whether a URL names a server, and no page on it."""
-    scheme, _, rest = url.partition("://")
-    return scheme.lower() in ("http", "https") and bool(_split_host(rest.removesuffix("/")))
 
 
 @lru_cache(maxsize=16)

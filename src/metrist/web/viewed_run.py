@@ -69,27 +69,6 @@ class ViewColumn:
     signature: str = ""
     finds_errors: bool = False
 
-    @classmethod
-    def describe(cls, name: str, kind: Kind, values: Floats, metric: Metric | None = None, **fields: Any) -> ViewColumn:
-        """The column with these values."""
-        from metrist.evaluate.selection import choose_decimals
-
-        finite = values[np.isfinite(values)]
-        limits = [float(finite.min()), float(finite.max())] if len(finite) else []
-        decimals = 0 if kind == "length" else 3
-        if limits and kind != "length":
-            decimals = choose_decimals(metric, *limits) if metric else decimals_for(*limits)
-        return cls(
-            name=name,
-            kind=kind,
-            higher=metric.higher_is_better if metric else True if kind == "rating" else None,
-            decimals=decimals,
-            low=limits[0] if limits else None,
-            high=limits[1] if limits else None,
-            missing=int(np.count_nonzero(np.isnan(values))),
-            **fields,
-        )
-
 
 def open_view(
     path: str | os.PathLike[str],
@@ -239,8 +218,24 @@ class ViewedRun:
         self._add("characters", "length", lengths)
 
     def _add(self, name: str, kind: Kind, values: Floats, metric: Metric | None = None, **fields: Any) -> None:
-        self.columns[name] = ViewColumn.describe(name, kind, values, metric, **fields)
+        from metrist.evaluate.selection import choose_decimals
+
+        finite = values[np.isfinite(values)]
+        limits = [float(finite.min()), float(finite.max())] if len(finite) else []
+        decimals = 0 if kind == "length" else 3
+        if limits and kind != "length":
+            decimals = choose_decimals(metric, *limits) if metric else decimals_for(*limits)
         self.numbers[name] = np.asarray(values, np.float64)
+        self.columns[name] = ViewColumn(
+            name=name,
+            kind=kind,
+            higher=metric.higher_is_better if metric else True if kind == "rating" else None,
+            decimals=decimals,
+            low=limits[0] if limits else None,
+            high=limits[1] if limits else None,
+            missing=int(np.count_nonzero(np.isnan(values))),
+            **fields,
+        )
 
     def _read_tags(self, tag: str) -> NDArray[np.int32]:
         """The number of each output's task or language among the `labels`; -1 where it has none."""

@@ -13,13 +13,14 @@ from heap_pairs import invent_pairs
 
 from error_codes import raises_code
 from metrist import criteria
-from metrist.cli.progress import format_running
+from metrist.cli.train_study import StudyReport
 from metrist.errors import InputError
 from metrist.report.tables import Table
 from metrist.studies.heap.jobs import CriterionScores, Job, Result, SetupName
 from metrist.studies.heap.results import SeedSummary, StudyResults, read_results
 from metrist.studies.heap.study import read_study
 from metrist.studies.heap.tables import PaperCell, SummaryCell, correlate_published, make_tables
+from metrist.train.task import Evaluation, TrainingProgress
 
 SUITE = criteria.suite("heap")
 SIZES = {"AG": 381, "AV": 463, "QA": 1917, "HSO": 16503}
@@ -236,10 +237,14 @@ def test_figures_are_written_with_what_is_known() -> None:
 
 
 def test_the_progress_line_names_running_trainings() -> None:
-    running = {"a": (5, 10), "b": (0, 0), "c": (1, 4), "d": (1, 4)}
-    expected = "3 of 20 trainings; a 50%, dev 0.660 · b loading · c 25% and 1 more"
-    assert format_running(3, 20, running, {"a": 0.66}) == expected
-    assert format_running(20, 20, {}, {}) == "20 of 20 trainings"
+    report = StudyReport()
+    report.on_plan(20, 3)
+    assert report.describe() == "3 of 20 trainings"
+    for name, step, steps in (("a", 5, 10), ("b", 0, 0), ("c", 1, 4), ("d", 1, 4)):
+        report.on_start(name)
+        report.on_progress(name, TrainingProgress(step=step, steps=steps, loss=1.0, lr=1e-5, tokens=0))
+    report.on_evaluation("a", Evaluation(step=5, figure=0.66), "accuracy")
+    assert report.describe() == "3 of 20 trainings; a 50%, dev 0.660 · b loading · c 25% and 1 more"
 
 
 def test_a_row_of_two_splits_is_over_the_criteria_that_both_have() -> None:

@@ -16,17 +16,22 @@ from error_codes import raises_code
 from metrist.errors import InputError
 from metrist.io.writer import write_rows
 from metrist.stats.survey import draw_priorities
-from metrist.web.annotation import informative
+from metrist.web.annotation import estimates
 from metrist.web.annotation.answers import Answers
-from metrist.web.annotation.estimates import describe_means, estimate_ratings
+from metrist.web.annotation.estimates import (
+    describe_means,
+    estimate_ratings,
+    order_open_tasks,
+    sampling_weights,
+    weigh_tasks,
+)
 from metrist.web.annotation.export import export_rows
-from metrist.web.annotation.informative import order_open_tasks, sampling_weights, weigh_tasks
 from metrist.web.annotation.project import Chance, Project, open_project
 
 
 @pytest.fixture(autouse=True)
 def few_first_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(informative, "FIRST_TASKS", 20)
+    monkeypatch.setattr(estimates, "FIRST_TASKS", 20)
 
 
 def make_scored_rows(items: int, systems: tuple[str, ...] = ("a", "b")) -> list[dict[str, Any]]:

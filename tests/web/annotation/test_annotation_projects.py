@@ -18,8 +18,7 @@ from metrist.data.judgments import read_judgments
 from metrist.errors import ErrorCode, InputError, RunError, SpecError
 from metrist.evaluate.explain.questionnaire import read_answers, summarise_answers
 from metrist.io.writer import write_rows
-from metrist.web.annotation.answers import Answers, check_click
-from metrist.web.annotation.disputes import Disputes, describe_dispute
+from metrist.web.annotation.answers import Answers, Disputes, check_click, describe_dispute
 from metrist.web.annotation.export import export_disputes, export_rows, write_export
 from metrist.web.annotation.project import open_project
 from metrist.web.annotation.schemas import Schema, load_schema, load_schemas

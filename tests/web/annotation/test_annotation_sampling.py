@@ -14,9 +14,9 @@ from annotation_projects import make_project, make_rows
 from error_codes import raises_code
 from metrist.errors import InputError, RunError
 from metrist.io import read_records
+from metrist.web.annotation.project import AnnotationTask
 from metrist.web.annotation.sampling import (
     Pick,
-    Unit,
     draw_systematic,
     inclusion_probabilities,
     list_units,
@@ -25,7 +25,7 @@ from metrist.web.annotation.sampling import (
 )
 
 
-def units(items: int = 20, pairs: bool = False) -> list[Unit]:
+def units(items: int = 20, pairs: bool = False) -> list[AnnotationTask]:
     return list_units(list(read_records(make_rows(items))), pairs=pairs)
 
 
@@ -71,7 +71,7 @@ def test_weighted_totals_estimate_those_of_everything(pick: Pick, pairs: bool) -
         assert abs(np.mean(estimates) - truth) <= 4 * error + 1e-9
 
 
-def hash_value(unit: Unit) -> float:
+def hash_value(unit: AnnotationTask) -> float:
     return 1.0 + len(unit.item) + sum(map(ord, "".join(unit.systems))) % 7
 
 

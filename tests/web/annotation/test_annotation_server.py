@@ -22,7 +22,7 @@ import pytest
 from annotation_projects import make_project, make_rows, read_clicks, serve_project
 from error_codes import raises_code
 from metrist.errors import InputError
-from metrist.web.annotation import informative
+from metrist.web.annotation import estimates
 from metrist.web.annotation.answers import Answers
 from metrist.web.annotation.app import create_annotation_app, grant_project_access
 from metrist.web.annotation.export import export_rows
@@ -97,7 +97,7 @@ def test_a_rater_who_is_added_while_the_server_runs_has_a_link_at_once(tmp_path:
 def test_the_server_orders_tasks_by_what_they_tell_and_tells_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(informative, "FIRST_TASKS", 20)
+    monkeypatch.setattr(estimates, "FIRST_TASKS", 20)
     rows = [{**row, "scores": {"m": number}} for number, row in enumerate(make_rows(10))]
     project = make_project(tmp_path, "likert", rows=rows, order="informative")
     rater = project.raters[0]

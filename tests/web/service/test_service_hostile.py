@@ -15,7 +15,7 @@ from hostile_clients import BODY, ask, never_end, never_read, send_too_much, wri
 from metrist.web.server import bind
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import build_catalog
-from metrist.web.service.server import ServiceServer, _configure
+from metrist.web.service.server import ServiceServer, configure_service
 from metrist.web.service.settings import AccessTokens, ServiceSettings
 from service_metrics import GATE
 
@@ -31,7 +31,7 @@ def running(*metrics: str, send_buffer: int | None = None, **settings: Any) -> I
     if send_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     port = listener.getsockname()[1]
-    server = ServiceServer(_configure(lambda: service, grace=1, workers=1))
+    server = ServiceServer(configure_service(lambda: service, grace=1, workers=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     GATE.clear()

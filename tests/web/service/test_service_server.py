@@ -26,7 +26,7 @@ from metrist.records import Record
 from metrist.web.server import bind
 from metrist.web.service.app import Service
 from metrist.web.service.catalog import Catalog, build_catalog
-from metrist.web.service.server import ServiceServer, _configure
+from metrist.web.service.server import ServiceServer, configure_service
 from metrist.web.service.settings import TOKENS_VARIABLE, AccessTokens, Check, ServiceSettings, read_tokens
 from metrist.web.service.telemetry import FOLDER_VARIABLE
 from web_server import RunningServer
@@ -173,7 +173,7 @@ def test_the_end_answers_what_was_accepted_and_what_waits() -> None:
             asyncio.get_running_loop().call_soon(Held.may_end.set)
             await super().shutdown(sockets)
 
-    server = EndingServer(_configure(lambda: service, grace=60, workers=1))
+    server = EndingServer(configure_service(lambda: service, grace=60, workers=1))
     thread, port = start_thread(server)
     busy, kept, waiting = (http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(3))
     kept.request("GET", "/healthz")
@@ -199,7 +199,7 @@ def test_a_request_whose_body_is_still_coming_at_the_end_gets_a_problem() -> Non
     """Its body may come for as long as accepted requests have to end."""
     service = Service(Catalog([Held()]), ServiceSettings(log="off", anonymous=True))
     Held.may_end.set()
-    server = ServiceServer(_configure(lambda: service, grace=2, workers=1))
+    server = ServiceServer(configure_service(lambda: service, grace=2, workers=1))
     thread, port = start_thread(server)
     body = json.dumps({"records": [{"output": "four"}]}).encode()
     connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Compute from the clicks of a project each rater's answer to each task, progress, agreement and attention.
+"""Compute from the clicks of a project each rater's answer to each task, progress, agreement, attention and disputes.
 
 Clicks are applied in the order of the log, those that were taken back left out:
 
@@ -12,20 +12,28 @@ Clicks are applied in the order of the log, those that were taken back left out:
 
 An answer to a task that was skipped ends the skipping. The side of a mark is output or source, or left or right of a
 pair, as the rater saw it.
+
+The disagreement about a question is the mean distance of two raters' answers, from 0 to 1: of grades, their difference
+as a share of the scale; of choices, 1 between the two sides and half of it to a tie; of errors, the share of the marked
+characters that only one of the two marked (one minus Dice's coefficient). That about a task is that of the question
+about which its raters disagree most.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from metrist.errors import InputError, RunError
+from metrist.errors import InputError, RunError, format_count
 from metrist.stats.agreement import agreement
+from metrist.stats.error_spans import compare_marks
 from metrist.stats.gold import Ratings
 from metrist.web.annotation.project import (
     PROJECT,
@@ -116,7 +124,20 @@ def check_click(project: Project, click: Click) -> None:
         if not isinstance(content[name], str) or len(content[name]) > _LONGEST[name]:
             raise InputError(f"{name} must be a text of at most {_LONGEST[name]} characters", code="invalid_value")
     if click.kind == "mark":
-        _check_mark(project, click)
+        schema = project.schema
+        if not schema.marks_errors:
+            raise InputError("this schema marks no errors")
+        if content["aspect"] not in (schema.aspects or {}):
+            raise InputError(f"there is no aspect {content['aspect']!r:.40}", code="unknown_name")
+        if content["severity"] not in schema.severities:
+            raise InputError(f"there is no severity {content['severity']!r:.40}")
+        texts = project.markable_texts(click.rater, click.task)
+        text = texts.get(str(content["side"]))
+        if text is None:
+            raise InputError(f"an error is in one of: {', '.join(texts)}", code="invalid_value")
+        start, end = content["start"], content["end"]
+        if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
+            raise InputError(f"an error lies within the {len(text)} characters of its text")
     elif click.kind == "set":
         question = project.schema.question(content["name"], len(task.errors))
         if question is None:
@@ -125,23 +146,6 @@ def check_click(project: Project, click: Click) -> None:
             raise InputError(f"{content['value']!r:.40} is no answer to {content['name']!r:.40}", code="invalid_value")
     elif click.kind in ("done", "skip") and not isinstance(content["value"], bool):
         raise InputError(f"{click.kind} is true or false")
-
-
-def _check_mark(project: Project, click: Click) -> None:
-    schema, content = project.schema, click.content
-    if not schema.marks_errors:
-        raise InputError("this schema marks no errors")
-    if content["aspect"] not in (schema.aspects or {}):
-        raise InputError(f"there is no aspect {content['aspect']!r:.40}", code="unknown_name")
-    if content["severity"] not in schema.severities:
-        raise InputError(f"there is no severity {content['severity']!r:.40}")
-    texts = project.markable_texts(click.rater, click.task)
-    text = texts.get(str(content["side"]))
-    if text is None:
-        raise InputError(f"an error is in one of: {', '.join(texts)}", code="invalid_value")
-    start, end = content["start"], content["end"]
-    if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
-        raise InputError(f"an error lies within the {len(text)} characters of its text")
 
 
 class Answers:
@@ -337,3 +341,98 @@ def _stamp_project(project: Project) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+# ---- Disputes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispute:
+    """A task with the raters who answered it differently, and the disagreement about each question."""
+
+    task: AnnotationTask
+    raters: tuple[str, ...]
+    by_question: dict[str, float]
+
+    @property
+    def disagreement(self) -> float:
+        return max(self.by_question.values())
+
+
+class Disputes:
+    """The disputes of a project. A task is looked at again only after a click on it: the owner's page asks often."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        #: By task, how many clicks it had when it was looked at, and what was found.
+        self._found: dict[str, tuple[int, Dispute | None]] = {}
+
+    def find(self) -> list[Dispute]:
+        """Return the tasks about which raters disagree, most disputed first, without attention items."""
+        found = []
+        for task in self.answers.project.tasks.values():
+            clicks, dispute = self._found.get(task.id, (0, None))
+            if self.answers.clicks_of[task.id] != clicks:
+                dispute = self._compare(task)
+                self._found[task.id] = self.answers.clicks_of[task.id], dispute
+            if dispute is not None:
+                found.append(dispute)
+        # Python's sort is stable: those that are disputed equally stay in the order of the tasks.
+        return sorted(found, key=lambda own: (-own.disagreement, -sum(own.by_question.values())))
+
+    def _compare(self, task: AnnotationTask) -> Dispute | None:
+        answers = self.answers
+        schema = answers.project.schema
+        raters = tuple(rater.name for rater in answers.project.raters if answers.counts(rater.name, task.id))
+        if task.expected is not None or len(raters) < 2:
+            return None
+        found = {}
+        for name in schema.question_names(len(task.errors)):
+            question = schema.question(name, len(task.errors))
+            choices = question.choices if question else ()
+            grades = [float(choice.value) for choice in choices if not isinstance(choice.value, str)]
+            width = max(grades) - min(grades) if grades else 2.0  # From -1, the second output, to 1, the first.
+            values = [(answers.number(rater, task.id, name) or 0.0) / width for rater in raters]
+            found[name] = _mean_distance(values, lambda one, other: abs(one - other))
+        if schema.marks_errors:
+            marks = []
+            for rater in raters:
+                marked = Counter[Hashable]()
+                for error in answers.errors(rater, task.id):
+                    marked[error["record"], error["side"]] |= (1 << error["end"]) - (1 << error["start"])
+                marks.append(marked)
+            found[ERRORS] = _mean_distance(marks, compare_marks)
+        return Dispute(task=task, raters=raters, by_question=found) if any(found.values()) else None
+
+
+def _mean_distance(values: Sequence[Any], distance: Callable[[Any, Any], float]) -> float:
+    pairs = list(combinations(values, 2))
+    return sum(distance(one, other) for one, other in pairs) / len(pairs)
+
+
+def give_answer(answers: Answers, rater: str, task: AnnotationTask) -> dict[str, Any]:
+    """Return a rater's answer: `values` by question, choices as the system's name, then errors and remark, if any."""
+    schema, answer = answers.project.schema, answers.find(rater, task.id)
+    values = {name: answer.values[name] for name in schema.question_names(len(task.errors))}
+    if schema.kind == "pairwise":
+        systems = {"first": task.records[0].system, "second": task.records[1].system}
+        values = {name: systems.get(answers.choice(rater, task.id, name) or "", "tie") for name in values}
+    given: dict[str, Any] = {"values": values} if values else {}
+    if schema.marks_errors:
+        errors = answers.errors(rater, task.id)
+        given["errors"] = [{**error, "system": task.records[error["record"]].system} for error in errors]
+    return {**given, "note": answer.note} if answer.note else given
+
+
+def describe_dispute(answers: Answers, dispute: Dispute) -> str:
+    """Return in one line who answered what to the questions that raters disagree about."""
+    given = {rater: give_answer(answers, rater, dispute.task) for rater in dispute.raters}
+    lines = []
+    for name, disagreement in dispute.by_question.items():
+        if disagreement:
+            said = []
+            for rater, own in given.items():
+                value = format_count(len(own["errors"]), "error") if name == ERRORS else own["values"][name]
+                said.append(f"{rater} {value:g}" if isinstance(value, float) else f"{rater} {value}")
+            lines.append(f"{name}: {', '.join(said)}")
+    return "; ".join(lines)

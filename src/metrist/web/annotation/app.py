@@ -6,13 +6,14 @@ acknowledged; a page that gets no answer sends it again under the same id.
 
 from __future__ import annotations
 
-import hmac
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,29 +23,37 @@ from starlette.types import ASGIApp
 
 from metrist.errors import RunError
 from metrist.io.writer import json_line
-from metrist.ratings import Error
-from metrist.web.annotation.answers import ALPHA_NOTE, Answers, check_click
-from metrist.web.annotation.disputes import Dispute, Disputes, describe_dispute, give_answer
-from metrist.web.annotation.estimates import describe_means, estimate_ratings
+from metrist.web.annotation.answers import (
+    ALPHA_NOTE,
+    Answers,
+    Dispute,
+    Disputes,
+    check_click,
+    describe_dispute,
+    give_answer,
+)
+from metrist.web.annotation.estimates import describe_means, estimate_ratings, order_open_tasks
 from metrist.web.annotation.export import (
-    attention_share,
     export_disputes,
     export_label_studio,
     export_rows,
     fits_label_studio,
     label_studio_config,
 )
-from metrist.web.annotation.guidelines import parse_guidelines
-from metrist.web.annotation.informative import order_open_tasks
-from metrist.web.annotation.project import AnnotationTask, Project, Rater
+from metrist.web.annotation.project import Project, Rater
 from metrist.web.annotation.store import Click
 from metrist.web.pages import answer_json, read_body, render_page
-from metrist.web.security import OWNER, Access
+from metrist.web.security import OWNER, Access, match_token
 from metrist.web.server import create_app
 
 _RATER = "rater:"
 #: Disputed tasks on the owner's page, and characters of each text.
 _SHOWN_DISPUTES, _SHOWN_TEXT = 50, 2000
+#: What raters see of an error that an analysis lists, besides its text.
+_SHOWN_FACTS = ("aspect", "severity", "penalty", "explanation", "revision")
+#: Headings of guidelines: the dialog that shows them has headings of its own above and below.
+_HEADINGS = {"h1": "h3", "h2": "h3", "h3": "h4", "h4": "h4", "h5": "h4", "h6": "h4"}
+_LINKS = ("http://", "https://", "mailto:")
 
 
 class UndoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,11 +86,7 @@ def grant_project_access(answers: Answers, host: str = "127.0.0.1", url: str | N
 
     def find_rater(token: str) -> str | None:
         answers.refresh_project()
-        user = None
-        for rater in answers.project.raters:  # All of them: the time taken says nothing about the tokens.
-            if hmac.compare_digest(rater.token.encode(), token.encode("utf-8", "surrogateescape")):
-                user = f"{_RATER}{rater.name}"
-        return user
+        return match_token(token, ((rater.token, f"{_RATER}{rater.name}") for rater in answers.project.raters))
 
     return Access(host=host, url=url, tokens={answers.project.owner_token: OWNER}, find_user=find_rater)
 
@@ -149,6 +154,13 @@ class Pages:
             raise HTTPException(404, "There is no such task.")
         task = self.project.tasks[assignment.task]
         record = task.records[0]
+        errors = []
+        for error in task.errors:
+            text = error.text
+            whole = record.output if error.side == "output" else record.source
+            if not text and whole is not None and error.start is not None and error.end is not None:
+                text = whole[error.start : error.end]
+            errors.append({"text": text, **{name: getattr(error, name) for name in _SHOWN_FACTS}})
         with self._lock:
             self.answers.refresh()
             answer = self.answers.find(rater.name, task.id).to_dict()
@@ -159,7 +171,7 @@ class Pages:
                 "source": record.source,
                 "references": list(record.references) if self.project.show_references else [],
                 "outputs": [shown.output for shown in (task.records[::-1] if assignment.swapped else task.records)],
-                "errors": [_show_error(task, error) for error in task.errors],
+                "errors": errors,
                 "answer": answer,
             }
         )
@@ -294,33 +306,36 @@ class Pages:
         return Response(content.encode("utf-8", "backslashreplace"), media_type=media_type, headers=headers)
 
 
-def describe_links(project: Project, address: str) -> list[str]:
-    """Return a line per person with their link; `address` is the server's, without a token."""
-    links = [f"owner: {address}?token={project.owner_token}"]
-    return links + [f"{rater.name}: {address}?token={rater.token}" for rater in project.raters]
-
-
-def describe_progress(answers: Answers) -> list[list[str]]:
-    """Return a row per rater: name, tasks done, all tasks, attention items passed."""
-    answers.refresh()
-    rows = []
-    for rater in answers.project.raters:
-        done, total = answers.progress(rater.name)
-        _, seen = answers.attention(rater.name)
-        share = f"{attention_share(answers, rater.name):.0%}" if seen else ""
-        rows.append([rater.name, str(done), str(total), share])
-    return rows
-
-
 def _check_owner(request: Request) -> None:
     if request.scope["metrist.user"] != OWNER:
         raise HTTPException(403, "This page is for the owner of the project.")
 
 
-def _show_error(task: AnnotationTask, error: Error) -> dict[str, Any]:
-    text, record = error.text, task.records[0]
-    whole = record.output if error.side == "output" else record.source
-    if not text and whole is not None and error.start is not None and error.end is not None:
-        text = whole[error.start : error.end]
-    names = ("aspect", "severity", "penalty", "explanation", "revision")
-    return {"text": text, **{name: getattr(error, name) for name in names}}
+# ---- Guidelines: Markdown as elements of a page, which scripts build without HTML
+
+
+def parse_guidelines(text: str) -> list[Any]:
+    """The elements of a text: strings, and objects with a `tag`, `children` and, where it is a link, `href`. A line
+    break stays one, HTML and images stay text, and links lead to other servers by HTTP or mail."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    return _convert_children(SyntaxTreeNode(parser.parse(text)))
+
+
+def _convert_children(node: SyntaxTreeNode) -> list[Any]:
+    return [element for child in node.children for element in _convert(child)]
+
+
+def _convert(node: SyntaxTreeNode) -> list[Any]:
+    if node.type == "text":
+        return [node.content]
+    if node.type in ("softbreak", "hardbreak"):
+        return [{"tag": "br", "children": []}]
+    if node.type in ("code_inline", "code_block", "fence"):
+        return [{"tag": "code" if node.type == "code_inline" else "pre", "children": [node.content]}]
+    if node.type == "inline" or node.hidden:  # The paragraph of a short item of a list.
+        return _convert_children(node)
+    element: dict[str, Any] = {"tag": _HEADINGS.get(node.tag, node.tag), "children": _convert_children(node)}
+    if node.type == "link":
+        target = str(node.attrs["href"])
+        return [{**element, "href": target}] if target.startswith(_LINKS) else element["children"]
+    return [element]

@@ -17,9 +17,8 @@ from metrist.errors import InputError, RunError
 from metrist.io.convert.label_studio import format_task, labeling_config
 from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.writer import atomic_write, write_rows
-from metrist.web.annotation.answers import Answers
-from metrist.web.annotation.disputes import Disputes, give_answer
-from metrist.web.annotation.informative import sampling_weights
+from metrist.web.annotation.answers import Answers, Disputes, give_answer
+from metrist.web.annotation.estimates import sampling_weights
 from metrist.web.annotation.project import AnnotationTask, record_to_dict
 from metrist.web.annotation.schemas import Schema
 
@@ -148,14 +147,19 @@ def export_label_studio(answers: Answers) -> list[Row]:
     _check_label_studio(project.schema)
     tasks = []
     weights = sampling_weights(answers)
+    names = [question.name for question in project.schema.questions]
     for number, task in enumerate(project.tasks.values(), 1):
-        if task.expected is None:
-            given = {
-                rater.name: _label_studio_answer(answers, rater.name, task)
-                for rater in project.raters
-                if answers.counts(rater.name, task.id)
-            }
-            tasks.append(format_task(number, [record_to_dict(r) for r in task.records], given, weights[task.id]))
+        if task.expected is not None:
+            continue
+        given: dict[str, Row] = {}  # In the words of metrist's rows, which `format_task` turns into results.
+        for rater in (rater.name for rater in project.raters if answers.counts(rater.name, task.id)):
+            if project.schema.kind == "pairwise":
+                given[rater] = {"choices": {name: answers.choice(rater, task.id, name) for name in names}}
+            else:
+                answer = answers.find(rater, task.id)
+                ratings = {name: answer.values[name] for name in names}
+                given[rater] = {"ratings": ratings, "errors": list(answer.marks.values())}
+        tasks.append(format_task(number, list(map(record_to_dict, task.records)), given, weights[task.id]))
     return tasks
 
 
@@ -175,12 +179,3 @@ def label_studio_config(answers: Answers) -> str:
     _check_label_studio(schema)
     questions = {question.name: tuple(choice.label for choice in question.choices) for question in schema.questions}
     return labeling_config(schema.kind, questions, tuple(schema.aspects or ()), schema.severities)
-
-
-def _label_studio_answer(answers: Answers, rater: str, task: AnnotationTask) -> Row:
-    """Return an answer in the words of metrist's rows, which `format_task` turns into Label Studio's results."""
-    answer, schema = answers.find(rater, task.id), answers.project.schema
-    if schema.kind == "pairwise":
-        return {"choices": {q.name: answers.choice(rater, task.id, q.name) for q in schema.questions}}
-    ratings = {question.name: answer.values[question.name] for question in schema.questions}
-    return {"ratings": ratings, "errors": list(answer.marks.values())}

@@ -20,7 +20,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -34,7 +34,6 @@ from metrist.io.hashes import hash_file
 from metrist.io.writer import atomic_write, json_line
 from metrist.ratings import Error
 from metrist.records import TEXT_FIELDS, Record
-from metrist.web.annotation.sampling import Unit
 from metrist.web.annotation.schemas import LEFT, RIGHT, Schema
 from metrist.web.annotation.store import ClickStore, count_path
 
@@ -52,7 +51,8 @@ _ERROR_FIELDS = ("aspect", "severity", "penalty", "explanation", "revision", "te
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotationTask:
-    """What a rater sees at once. `scores` are those of the project's metrics, of a pair their differences. `errors` are
+    """What a rater sees at once: an output, or two of an item. `weight` is 1 over the probability of its choice.
+    `scores` are those of the project's metrics, of a pair their differences, None where one is missing. `errors` are
     those that an analysis lists, for the questionnaire. `expected` is the known answer of an attention item, None for
     all others."""
 
@@ -66,6 +66,10 @@ class AnnotationTask:
     @property
     def item(self) -> str:
         return self.records[0].item
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        return tuple(record.system for record in self.records)
 
 
 class Chance(NamedTuple):
@@ -165,65 +169,36 @@ def is_project(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / PROJECT).is_file()
 
 
-def make_tasks(
-    units: Sequence[Unit],
-    analyses: Mapping[tuple[str, str], tuple[Error, ...]] | None = None,
-    attention: Sequence[AnnotationTask] = (),
-) -> list[AnnotationTask]:
-    """Return a task for each unit, then the attention items, all numbered from 1."""
-    errors = analyses or {}
-    tasks = [
-        AnnotationTask(
-            records=unit.records,
-            weight=unit.weight,
-            scores=unit.scores,
-            errors=errors.get((unit.item, unit.systems[0]), ()),
-        )
-        for unit in units
-    ]
-    return [replace(task, id=f"t{number}") for number, task in enumerate([*tasks, *attention], 1)]
-
-
 def read_attention(entries: Sequence[ParsedRow], schema: Schema) -> list[AnnotationTask]:
-    """Return attention items: rows whose ratings, preferences or errors are the answers that a careful rater gives."""
+    """Return attention items: rows whose ratings, preferences or errors are the answers that a careful rater gives. The
+    known answers are under `values`, and the places of errors under `spans`, if there are any."""
+    if entries and schema.kind == "questionnaire":
+        raise InputError("the questionnaire takes no attention items", code="invalid_value")
+    names = {question.name for question in schema.questions}
+    wanted = 2 if schema.kind == "pairwise" else 1
     tasks = []
     for entry in entries:
-        expected = _expected_answer(entry, schema)
-        wanted = 2 if schema.kind == "pairwise" else 1
+        if schema.kind == "pairwise":
+            values: dict[str, Any] = {own.aspect: own.choice for own in entry.preferences if own.aspect in names}
+        else:
+            values = {own.aspect: float(own.value) for own in entry.ratings if own.aspect in names}
+            for name, value in values.items():
+                question = schema.question(name)
+                if question is None or not question.accepts(value):
+                    raise InputError(f"{entry.location}: {value:g} is no answer to {name!r}", code="invalid_value")
+        expected: dict[str, Any] = {"values": values} if values else {}
+        if schema.marks_errors and schema.kind != "pairwise" and (entry.errors or schema.kind == "errors"):
+            errors = [located.error for located in entry.errors]
+            expected["spans"] = [
+                [error.start, error.end] for error in errors if error.start is not None and error.side == "output"
+            ]
         if len(entry.records) != wanted:
             raise InputError(f"{entry.location}: an attention item needs {format_count(wanted, 'output')}")
         if not expected:
-            names = ", ".join(question.name for question in schema.questions) or "errors"
-            raise InputError(f"{entry.location}: an attention item needs an answer to {names}", code="invalid_value")
+            asked = ", ".join(question.name for question in schema.questions) or "errors"
+            raise InputError(f"{entry.location}: an attention item needs an answer to {asked}", code="invalid_value")
         tasks.append(AnnotationTask(records=entry.records, expected=expected))
     return tasks
-
-
-def _expected_answer(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
-    """Return the known answers under `values`, and the places of errors under `spans`, if there are any."""
-    if schema.kind == "questionnaire":
-        raise InputError("the questionnaire takes no attention items", code="invalid_value")
-    values = _expected_values(entry, schema)
-    expected: dict[str, Any] = {"values": values} if values else {}
-    if schema.marks_errors and schema.kind != "pairwise" and (entry.errors or schema.kind == "errors"):
-        expected["spans"] = [
-            [located.error.start, located.error.end]
-            for located in entry.errors
-            if located.error.start is not None and located.error.side == "output"
-        ]
-    return expected
-
-
-def _expected_values(entry: ParsedRow, schema: Schema) -> dict[str, Any]:
-    names = {question.name for question in schema.questions}
-    if schema.kind == "pairwise":
-        return {own.aspect: own.choice for own in entry.preferences if own.aspect in names}
-    answer = {own.aspect: float(own.value) for own in entry.ratings if own.aspect in names}
-    for name, value in answer.items():
-        question = schema.question(name)
-        if question is None or not question.accepts(value):
-            raise InputError(f"{entry.location}: {value:g} is no answer to {name!r}", code="invalid_value")
-    return answer
 
 
 def assign_tasks(
@@ -370,7 +345,15 @@ def create_project(
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     with atomic_write(path / TASKS) as file:
         for task in tasks:
-            file.write(f"{json_line(_task_to_dict(task))}\n")
+            row: dict[str, Any] = {"id": task.id, "weight": task.weight}
+            row["records"] = [*map(record_to_dict, task.records)]
+            if task.scores:
+                row["scores"] = task.scores
+            if task.errors:
+                row["errors"] = [{name: getattr(error, name) for name in _ERROR_FIELDS} for error in task.errors]
+            if task.expected is not None:
+                row["expected"] = dict(task.expected)
+            file.write(f"{json_line(row)}\n")
     content = {
         "metrist_annotation": _VERSION,
         "tasks_sha256": hash_file(str(path / TASKS)),
@@ -466,11 +449,16 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
             raise _tell_damage(path / TASKS)
         lines = text.rstrip("\n").split("\n")
         tasks = [_task_from_dict(parse_json(line, f"{path / TASKS}:{n}", RunError)) for n, line in enumerate(lines, 1)]
+        raters = []
+        for rater in content["raters"]:
+            swapped = set(rater["swapped"])
+            assignments = tuple(Assignment(task=task, swapped=task in swapped) for task in rater["tasks"])
+            raters.append(Rater(name=rater["name"], token=rater["token"], assignments=assignments))
         return Project(
             folder=path,
             schema=Schema.from_dict(content["schema"]),
             tasks={task.id: task for task in tasks},
-            raters=tuple(map(_rater_from_dict, content["raters"])),
+            raters=tuple(raters),
             inputs=tuple(content["inputs"]),
             metrics=tuple(content.get("metrics", ())),
             order=content.get("order", "random"),
@@ -479,23 +467,6 @@ def open_project(folder: str | os.PathLike[str]) -> Project:
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise RunError(f"{path}: the project's files are damaged: {error!r}", code="damaged") from None
-
-
-def _rater_from_dict(content: Mapping[str, Any]) -> Rater:
-    swapped = set(content["swapped"])
-    assignments = tuple(Assignment(task=task, swapped=task in swapped) for task in content["tasks"])
-    return Rater(name=content["name"], token=content["token"], assignments=assignments)
-
-
-def _task_to_dict(task: AnnotationTask) -> dict[str, Any]:
-    content: dict[str, Any] = {"id": task.id, "weight": task.weight, "records": [*map(record_to_dict, task.records)]}
-    if task.scores:
-        content["scores"] = task.scores
-    if task.errors:
-        content["errors"] = [{name: getattr(error, name) for name in _ERROR_FIELDS} for error in task.errors]
-    if task.expected is not None:
-        content["expected"] = dict(task.expected)
-    return content
 
 
 def record_to_dict(record: Record) -> dict[str, Any]:
@@ -507,21 +478,21 @@ def record_to_dict(record: Record) -> dict[str, Any]:
     return row
 
 
+def record_from_dict(content: Mapping[str, Any]) -> Record:
+    """Return the record that `record_to_dict` wrote."""
+    row = dict(content)
+    fields: dict[str, Any] = {name: row.pop(name) for name in TEXT_FIELDS if name in row}
+    references = tuple(row.pop("references", ()))
+    return Record(**fields, references=references, extra=row)
+
+
 def _task_from_dict(content: Mapping[str, Any]) -> AnnotationTask:
     return AnnotationTask(
         id=content["id"],
         weight=content["weight"],
         scores=tuple(content.get("scores", ())),
-        records=tuple(_record_from_dict(dict(row)) for row in content["records"]),
+        records=tuple(map(record_from_dict, content["records"])),
         # Projects made before penalties were kept have none.
         errors=tuple(Error(**{"penalty": None, **row}) for row in content.get("errors", ())),
         expected=content.get("expected"),
     )
-
-
-def _record_from_dict(row: dict[str, Any]) -> Record:
-    fields: dict[str, Any] = {name: row.pop(name) for name in TEXT_FIELDS if name in row}
-    fields["references"] = tuple(row.pop("references", ()))
-    if row:
-        fields["extra"] = row
-    return Record(**fields)

@@ -1,4 +1,4 @@
-"""Which outputs, or pairs of outputs, raters see, and how many others each of them stands for.
+"""Which outputs, or pairs of outputs, raters see as tasks, and how many others each of them stands for.
 
 random         any of them, all equally likely
 items          whole items, all equally likely, with all their outputs
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -24,39 +24,22 @@ from metrist.records import Record
 from metrist.run.results import Results
 from metrist.stats import Codes, Floats
 from metrist.web.annotation.plan import Pick
+from metrist.web.annotation.project import AnnotationTask
 
 #: The part of the probability that is the same for all items, so that none is certain to be left out and no weight is
 #: more than 1 / EVEN times the mean.
 EVEN = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """What one task shows: an output, or two outputs of an item. `weight` is 1 over the probability of its choice.
-    `scores` are those of metrics, of a pair the differences, None where one is missing."""
-
-    records: tuple[Record, ...]
-    weight: float = 1.0
-    scores: tuple[float | None, ...] = ()
-
-    @property
-    def item(self) -> str:
-        return self.records[0].item
-
-    @property
-    def systems(self) -> tuple[str, ...]:
-        return tuple(record.system for record in self.records)
-
-
-def list_units(records: Sequence[Record], *, pairs: bool) -> list[Unit]:
+def list_units(records: Sequence[Record], *, pairs: bool) -> list[AnnotationTask]:
     """Return every output, or every pair of different outputs of an item, in the order of the records."""
     if not pairs:
-        return [Unit(records=(record,)) for record in records]
+        return [AnnotationTask(records=(record,)) for record in records]
     by_item: dict[str, list[Record]] = {}
     for record in records:
         by_item.setdefault(record.item, []).append(record)
     units = [
-        Unit(records=pair)
+        AnnotationTask(records=pair)
         for own in by_item.values()
         for pair in combinations(sorted(own, key=lambda record: record.system), 2)
         if pair[0].output != pair[1].output
@@ -67,12 +50,12 @@ def list_units(records: Sequence[Record], *, pairs: bool) -> list[Unit]:
 
 
 def sample_units(
-    units: Sequence[Unit],
+    units: Sequence[AnnotationTask],
     count: int | None,
     pick: Pick,
     rng: np.random.Generator,
     disagreement: Mapping[str, float] | None = None,
-) -> list[Unit]:
+) -> list[AnnotationTask]:
     """Return about `count` of the units with their weights (all, with weight 1, if `count` is None or too large).
 
     Whole items are drawn as long as they have at most `count` units on average; pairs of one item, of which there may
@@ -90,12 +73,22 @@ def sample_units(
     return [replace(units[number], weight=weight) for number, weight in sorted(weighted)]
 
 
-def _sample_strata(units: Sequence[Unit], count: int, rng: np.random.Generator) -> list[tuple[int, float]]:
-    """Return the numbers of equally many units of each system, or of all that there are, with their weights."""
+def _sample_strata(units: Sequence[AnnotationTask], count: int, rng: np.random.Generator) -> list[tuple[int, float]]:
+    """Return the numbers of equally many units of each system, or of all that there are, with their weights. Chance
+    decides which systems have one more."""
     strata: dict[tuple[str, ...], list[int]] = {}
     for number, unit in enumerate(units):
         strata.setdefault(unit.systems, []).append(number)
-    sizes = _share_out(count, [len(members) for members in strata.values()], rng)
+    if count < len(strata):
+        raise InputError(
+            f"{count} tasks are too few for {len(strata)} systems or pairs of them", code="too_little_data"
+        )
+    available = [len(members) for members in strata.values()]
+    sizes = [0] * len(strata)
+    order = rng.permutation(len(strata))
+    while (left := count - sum(sizes)) > 0:
+        for number in [number for number in order if sizes[number] < available[number]][:left]:
+            sizes[number] += 1
     chosen: list[tuple[int, float]] = []
     for members, size in zip(strata.values(), sizes, strict=True):
         drawn = rng.choice(members, size=size, replace=False).tolist()
@@ -103,20 +96,8 @@ def _sample_strata(units: Sequence[Unit], count: int, rng: np.random.Generator) 
     return chosen
 
 
-def _share_out(count: int, sizes: Sequence[int], rng: np.random.Generator) -> list[int]:
-    """Share `count` out evenly, at least one each and at most each one's size; chance decides who gets more."""
-    if count < len(sizes):
-        raise InputError(f"{count} tasks are too few for {len(sizes)} systems or pairs of them", code="too_little_data")
-    shares = [0] * len(sizes)
-    order = rng.permutation(len(sizes))
-    while (left := count - sum(shares)) > 0:
-        for number in [number for number in order if shares[number] < sizes[number]][:left]:
-            shares[number] += 1
-    return shares
-
-
 def _sample_items(
-    units: Sequence[Unit], count: int, rng: np.random.Generator, disagreement: Mapping[str, float] | None
+    units: Sequence[AnnotationTask], count: int, rng: np.random.Generator, disagreement: Mapping[str, float] | None
 ) -> list[tuple[int, float]]:
     by_item: dict[str, list[int]] = {}
     for number, unit in enumerate(units):
@@ -175,15 +156,19 @@ def draw_systematic(probability: Floats, rng: np.random.Generator) -> Codes:
 # ---- Scores of metrics
 
 
-def add_scores(units: Sequence[Unit], scores: Mapping[str, Mapping[tuple[str, str], float]]) -> list[Unit]:
+def add_scores(
+    units: Sequence[AnnotationTask], scores: Mapping[str, Mapping[tuple[str, str], float]]
+) -> list[AnnotationTask]:
     """Return the units with the scores that metrics give outputs by item and system."""
-
-    def score_unit(unit: Unit, column: Mapping[tuple[str, str], float]) -> float | None:
-        values = [column.get((unit.item, system), math.nan) for system in unit.systems]
-        value = values[0] if len(values) == 1 else values[0] - values[1]
-        return value if math.isfinite(value) else None
-
-    return [replace(unit, scores=tuple(score_unit(unit, column) for column in scores.values())) for unit in units]
+    scored = []
+    for unit in units:
+        found: list[float | None] = []
+        for column in scores.values():
+            values = [column.get((unit.item, system), math.nan) for system in unit.systems]
+            value = values[0] if len(values) == 1 else values[0] - values[1]
+            found.append(value if math.isfinite(value) else None)
+        scored.append(replace(unit, scores=tuple(found)))
+    return scored
 
 
 def measure_disagreement(results: Results, metrics: Sequence[str] = ()) -> dict[str, float]:
@@ -203,18 +188,21 @@ def measure_disagreement(results: Results, metrics: Sequence[str] = ()) -> dict[
         by_item.setdefault(item, []).append(row)
     if max(map(len, by_item.values()), default=0) < 2:
         ranks = np.stack([_percentiles(column) for column in columns])
-        return {item: _spread(ranks[:, rows]) for item, rows in by_item.items()}
-    return {item: _discordance(columns[:, rows]) for item, rows in by_item.items()}
-
-
-def _discordance(values: Floats) -> float:
-    """Return the share of (pair of metrics, pair of outputs) that are ordered differently; 0 without any."""
-    first, second = np.triu_indices(values.shape[1], 1)
-    order = np.sign(values[:, first] - values[:, second])
-    gaps = [np.abs(order[a] - order[b]) / 2 for a, b in combinations(range(len(values)), 2)]
-    known = np.concatenate(gaps) if gaps else np.empty(0)
-    known = known[~np.isnan(known)]
-    return float(known.mean()) if len(known) else 0.0
+        spreads = {}
+        for item, (row,) in by_item.items():
+            known = ranks[~np.isnan(ranks[:, row]), row]
+            spreads[item] = float(known.std()) if len(known) > 1 else 0.0
+        return spreads
+    shares = {}
+    for item, rows in by_item.items():
+        values = columns[:, rows]
+        first, second = np.triu_indices(len(rows), 1)
+        order = np.sign(values[:, first] - values[:, second])
+        gaps = [np.abs(order[a] - order[b]) / 2 for a, b in combinations(range(len(columns)), 2)]
+        known = np.concatenate(gaps)
+        known = known[~np.isnan(known)]
+        shares[item] = float(known.mean()) if len(known) else 0.0
+    return shares
 
 
 def _percentiles(values: Floats) -> Floats:
@@ -226,8 +214,3 @@ def _percentiles(values: Floats) -> Floats:
         middle = np.cumsum(counts) - (counts + 1) / 2
         ranks[known] = middle[place.reshape(-1)] / max(1, len(known) - 1)
     return ranks
-
-
-def _spread(ranks: Floats) -> float:
-    known = ranks[:, 0][~np.isnan(ranks[:, 0])]
-    return float(known.std()) if len(known) > 1 else 0.0

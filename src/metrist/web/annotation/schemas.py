@@ -175,19 +175,15 @@ def load_schema(
 def _make_likert(aspects: Sequence[str], points: int) -> Schema:
     if not 2 <= points <= _MAX_POINTS:
         raise SpecError(f"a Likert scale has 2 to {_MAX_POINTS} points, got {points}")
-    questions = tuple(
-        SchemaQuestion(name=name, text=_describe(name), choices=_name_points(name, points))
-        for name in dict.fromkeys(aspects)
-    )
-    return Schema(kind="rating", name="likert", about="How good is the output?", questions=questions)
-
-
-def _name_points(aspect: str, points: int) -> tuple[AnswerOption, ...]:
-    """Return the points of a scale; its ends say what a known criterion has more or less of."""
-    names = list(_POINT_NAMES.get(points, ["very low", *[""] * (points - 2), "very high"]))
-    if criterion := criteria.known(aspect):
-        names[0], names[-1] = f"{names[0]} {criterion.higher}", f"{names[-1]} {criterion.higher}"
-    return tuple(AnswerOption(value=float(n), label=str(n), meaning=name) for n, name in enumerate(names, 1))
+    questions = []
+    for aspect in dict.fromkeys(aspects):
+        names = list(_POINT_NAMES.get(points, ["very low", *[""] * (points - 2), "very high"]))
+        if criterion := criteria.known(aspect):  # The ends say what it has more or less of.
+            names[0], names[-1] = f"{names[0]} {criterion.higher}", f"{names[-1]} {criterion.higher}"
+        choices = tuple(AnswerOption(value=float(n), label=str(n), meaning=name) for n, name in enumerate(names, 1))
+        text = criterion.instruction if criterion else aspect
+        questions.append(SchemaQuestion(name=aspect, text=text, choices=choices))
+    return Schema(kind="rating", name="likert", about="How good is the output?", questions=tuple(questions))
 
 
 def _make_pairwise(aspects: Sequence[str]) -> Schema:
@@ -196,9 +192,15 @@ def _make_pairwise(aspects: Sequence[str]) -> Schema:
         AnswerOption(value=TIE, label="Tie"),
         AnswerOption(value=RIGHT, label="B is better"),
     )
-    names = dict.fromkeys(aspects)
-    questions = tuple(SchemaQuestion(name=name, text=_ask_which(name), choices=choices) for name in names)
-    return Schema(kind="pairwise", name="pairwise", about="Which of the two outputs is better?", questions=questions)
+    questions = []
+    for aspect in dict.fromkeys(aspects):
+        criterion = criteria.known(aspect)
+        text = f"Which is better? {criterion.instruction}" if criterion else f"Which is better: {aspect}?"
+        if aspect == _OVERALL:
+            text = "Which is better on the whole?"
+        questions.append(SchemaQuestion(name=aspect, text=text, choices=choices))
+    about = "Which of the two outputs is better?"
+    return Schema(kind="pairwise", name="pairwise", about=about, questions=tuple(questions))
 
 
 def _make_rating(rubric_name: str, aspects: Sequence[str]) -> Schema:
@@ -243,20 +245,6 @@ def _make_questionnaire() -> Schema:
         scales.append(SchemaQuestion(name=scale.name, text=scale.question, choices=choices))
     about = "How good is the analysis of the output's errors?"
     return Schema(kind="questionnaire", name="questionnaire", about=about, questions=tuple(scales), each_error=each)
-
-
-def _describe(aspect: str) -> str:
-    """Return the instruction of a known criterion, or the aspect's own words."""
-    criterion = criteria.known(aspect)
-    return criterion.instruction if criterion else aspect
-
-
-def _ask_which(aspect: str) -> str:
-    """Return the question of a choice by one aspect."""
-    if aspect == _OVERALL:
-        return "Which is better on the whole?"
-    criterion = criteria.known(aspect)
-    return f"Which is better? {criterion.instruction}" if criterion else f"Which is better: {aspect}?"
 
 
 def normalise(value: Any) -> Any:

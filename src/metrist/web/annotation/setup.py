@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,7 @@ from metrist.run.inputs import read_inputs
 from metrist.run.results import Results
 from metrist.run.run import is_run
 from metrist.web.annotation.plan import Order, Pick
-from metrist.web.annotation.project import (
-    Project,
-    assign_tasks,
-    create_project,
-    make_tasks,
-    read_attention,
-)
+from metrist.web.annotation.project import Project, assign_tasks, create_project, read_attention
 from metrist.web.annotation.sampling import add_scores, list_units, measure_disagreement, sample_units
 from metrist.web.annotation.schemas import load_schemas
 
@@ -100,7 +95,9 @@ def set_up(
         disagreement = measure_disagreement(results, metrics)
     sample = add_scores(sample_units(units, count, pick, for_sample, disagreement), scores)
     checks = read_attention(list(read_records(list(attention)).entries()) if attention else [], loaded)
-    tasks = make_tasks(sample, analyses if loaded.kind == "questionnaire" else None, checks)
+    if loaded.kind == "questionnaire":
+        sample = [replace(task, errors=analyses.get((task.item, task.systems[0]), ())) for task in sample]
+    tasks = [replace(task, id=f"t{number}") for number, task in enumerate([*sample, *checks], 1)]
     people = [f"r{number}" for number in range(1, raters + 1)] if isinstance(raters, int) else list(raters)
     assignments = assign_tasks(tasks, people, for_order, overlap=overlap, share=share, by_item=order == "random")
     return create_project(

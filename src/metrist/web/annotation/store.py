@@ -70,7 +70,9 @@ class ClickStore:
         self._lock = threading.Lock()
         try:
             # Before clicks are counted: others may add some meanwhile.
-            acknowledged = self._read_count()
+            acknowledged = 0
+            with suppress(FileNotFoundError):
+                acknowledged = _parse_count(self._count_path.read_bytes()[:_COUNT_DIGITS])
             if acknowledged and not (self.path.exists() and self.path.stat().st_size):
                 raise self._miss(0, acknowledged)  # SQLite would make a new one, and delete a journal without its log.
             self._connection = sqlite3.connect(
@@ -103,7 +105,7 @@ class ClickStore:
     def append(self, click: Click) -> Click:
         """Store a click and return it with its number. If its id is known, return the stored one."""
         _check_id(click.id)
-        with self._write() as connection:
+        with self.lock() as connection:
             known = self._find(connection, click.id)
             if known is None:
                 return self._insert(connection, click)
@@ -118,7 +120,7 @@ class ClickStore:
         never takes back more than was asked for.
         """
         _check_id(click_id)
-        with self._write() as connection:
+        with self.lock() as connection:
             known = self._find(connection, click_id)
             if known is not None:
                 if known.kind != "undo" or known.rater != rater:
@@ -160,16 +162,12 @@ class ClickStore:
         self.close()
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep all other processes from writing to the log while the block runs."""
-        with self._write():
-            yield
-
-    @contextmanager
-    def _write(self) -> Iterator[sqlite3.Connection]:
+    def lock(self) -> Iterator[sqlite3.Connection]:
+        """Keep all other threads and processes from writing to the log while the block, a transaction, runs."""
         with self._lock:
             try:
-                self._check_file()
+                if self.path.stat().st_ino != self._inode:  # SQLite would go on writing to what nobody can read.
+                    raise FileNotFoundError("another file has taken its place")
                 self._connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield self._connection
@@ -185,7 +183,8 @@ class ClickStore:
 
     def _raise_count(self) -> None:
         """Note how many clicks are on disk, unless another process has noted more."""
-        count = self._last_number() - self._deleted
+        (last,) = self._connection.execute(_LAST).fetchone()
+        count = int(last) - self._deleted
         handle = os.open(self._count_path, os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(handle, "r+b", buffering=0) as file:
             lock(file, wait=True)
@@ -195,26 +194,12 @@ class ClickStore:
                 file.write(f"{count:0{_COUNT_DIGITS}}\n".encode())
                 os.fsync(file.fileno())
 
-    def _last_number(self) -> int:
-        (number,) = self._connection.execute(_LAST).fetchone()
-        return int(number)
-
-    def _read_count(self) -> int:
-        with suppress(FileNotFoundError):
-            return _parse_count(self._count_path.read_bytes()[:_COUNT_DIGITS])
-        return 0
-
     def _miss(self, stored: int, acknowledged: int) -> RunError:
         return RunError(
             f"{self.path}: {acknowledged:,} clicks were acknowledged, and the log has {stored:,}: restore it from a "
             f"copy, or delete {self._count_path} to go on without the others",
             code="damaged",
         )
-
-    def _check_file(self) -> None:
-        """Raise OSError if the file was deleted or replaced: SQLite would go on writing to what nobody can read."""
-        if self.path.stat().st_ino != self._inode:
-            raise FileNotFoundError("another file has taken its place")
 
     def _find(self, connection: sqlite3.Connection, click_id: str) -> Click | None:
         row = connection.execute("SELECT * FROM clicks WHERE id = ?", (click_id,)).fetchone()

@@ -76,7 +76,14 @@ class Service:
         self._capacity = Capacity(self.settings, self._lanes)
         self._guards = Guards(self.settings, guard_lanes)
         self._endpoints = endpoints = Endpoints(
-            catalog, lanes, self._guards, self.settings, self.counters, self._capacity, self.log, self._note_fault
+            catalog=catalog,
+            lanes=lanes,
+            guards=self._guards,
+            settings=self.settings,
+            counters=self.counters,
+            capacity=self._capacity,
+            log=self.log,
+            note_fault=self._note_fault,
         )
         document = encode(describe_api(self.settings))
         self._gets: dict[str, Callable[[], bytes]] = {

@@ -23,6 +23,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
@@ -66,7 +67,7 @@ def serve(
     for check in settings.checks:
         catalog.find(check.metric)
     runtime = Runtime.current().override(**settings.runtime).split(workers)
-    config = partial(_configure, grace=settings.grace, workers=workers)
+    config = partial(configure_service, grace=settings.grace, workers=workers)
     with bind(settings.host, port, preferred=DEFAULT_PORT, backlog=_BACKLOG) as listener:
         announce(format_address(settings.host, listener.getsockname()[1], path=""))
         if workers == 1:
@@ -83,7 +84,8 @@ def serve(
             Supervisor(config(make), listener, settings).run()
 
 
-def _configure(make_app: Callable[[], Service], *, grace: float, workers: int) -> uvicorn.Config:
+def configure_service(make_app: Callable[[], Service], *, grace: float, workers: int) -> uvicorn.Config:
+    """Return the settings of uvicorn for a process of the service."""
     return configure(
         make_app,
         factory=True,
@@ -143,28 +145,22 @@ class ServiceServer(Server):
                 with suppress(OSError):  # Nothing may come between the last accept and the end of listening.
                     while True:
                         waiting.append(last.accept()[0])
+        protocol: Any = self.config.http_protocol_class
+        state = {"server_state": self.server_state, "app_state": self.lifespan.state}
+        make_protocol = partial(protocol, config=self.config, **state)
         for accepted in waiting:
             accepted.setblocking(False)
-            await asyncio.get_running_loop().connect_accepted_socket(self._make_protocol, accepted)
+            await asyncio.get_running_loop().connect_accepted_socket(make_protocol, accepted)
         if self.config.workers > 1:
             await asyncio.sleep(_ALL_CLOSED)
         self.config.loaded_app.closing = True
-        await self._await_last_requests()
-        await super().shutdown(sockets)
-
-    def _make_protocol(self) -> asyncio.Protocol:
-        protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return protocol
-
-    async def _await_last_requests(self) -> None:
-        """Wait for a request on each open connection, but not long: most of them are idle."""
+        # Wait for a request on each open connection, but not long: most of them are idle.
         deadline = time.monotonic() + _LAST_MOMENT
         while self.server_state.connections and not self.force_exit and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         for _ in range(2):  # uvloop runs what is due before it reads: a busy process may have a request to read.
             await asyncio.sleep(0)
+        await super().shutdown(sockets)
 
 
 class Worker(Process):
