@@ -108,31 +108,29 @@ class Run(StoredRun):
             )
         names = _choose_columns("scores", _SCORES, columns)
         schema = pa.schema([_SCORES.field(name) for name in names])
+        stored = pa.schema([field for field in tables.SCORES if field.name in (*names, "record")])
         blocks, hashes = [schema.empty_table()], self.read_hashes()
         for metric in finished:
-            if metric.label in wanted:
-                blocks.append(self._read_metric(metric, hashes, schema))
+            if metric.label not in wanted or metric.finished is None:
+                continue
+            parts = [stored.empty_table()]
+            for part in metric.finished.parts:
+                table = self.read_part(metric.place, part, stored.names).replace_schema_metadata()
+                parts.append(pa.concat_tables([stored.empty_table(), table], promote_options="default"))
+            table = pa.concat_tables(parts)
+            positions = ScoreReader(self, metric, hashes).positions
+            scored: Any = slice(None)
+            if positions is not None:  # In the order of the records.
+                scored = np.flatnonzero(positions >= 0)
+                table = tables.take(table, positions[scored])
+            cells: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
+            cells["metric"] = tables.repeat_value(metric.label, len(table))
+            if "item" in names:
+                cells["item"] = _decode_names(take_names(self.view.items, scored))
+            if "system" in names:
+                cells["system"] = _decode_names(take_names(self.view.systems, scored))
+            blocks.append(pa.table([cells[name] for name in names], schema=schema))
         return pa.concat_tables(blocks)
-
-    def _read_metric(self, metric: StoredMetric, hashes: Hashes, schema: pa.Schema) -> pa.Table:
-        """The scores by a metric in the order of the records, with the columns of a schema."""
-        stored = pa.schema([field for field in tables.SCORES if field.name in (*schema.names, "record")])
-        parts = [stored.empty_table()]
-        for part in metric.finished.parts if metric.finished else ():
-            table = self.read_part(metric.place, part, stored.names).replace_schema_metadata()
-            parts.append(pa.concat_tables([stored.empty_table(), table], promote_options="default"))
-        table = pa.concat_tables(parts)
-        positions = ScoreReader(self, metric, hashes).positions
-        scored: Any = slice(None)
-        if positions is not None:
-            scored = np.flatnonzero(positions >= 0)
-            table = tables.take(table, positions[scored])
-        columns = {
-            "item": lambda: _decode_names(take_names(self.view.items, scored)),
-            "system": lambda: _decode_names(take_names(self.view.systems, scored)),
-            "metric": lambda: _decode_names(NameColumn(np.zeros(len(table), np.int32), (metric.label,))),
-        }
-        return pa.table([columns[n]() if n in columns else table[n] for n in schema.names], schema=schema)
 
     def wide(self) -> pa.Table:
         """One row per record: hash, item, system, and a column with the value of each metric. Metrics whose labels
