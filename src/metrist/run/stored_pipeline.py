@@ -27,11 +27,11 @@ from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
-from metrist.run.compaction import SAVE_ROWS, SMALL_PART, drop_superseded_rows, merge_small_parts
 from metrist.run.ingest import SLICES_PER_WORKER, Ingest
 from metrist.run.manifest import Manifest, Part, Rows, StoredMetric, folder_name
 from metrist.run.pipeline import MetricCost, Pipeline
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
+from metrist.run.removal import SAVE_ROWS, SMALL_PART, drop_superseded_rows, merge_small_parts
 from metrist.run.run import Run
 from metrist.run.score_tables import (
     HashIndex,
