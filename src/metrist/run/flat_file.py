@@ -7,7 +7,8 @@ import json
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
@@ -281,25 +282,25 @@ class Stored:
         return self.name or self.metric
 
 
+@dataclass(eq=False)
 class _MetricRows:
-    """One metric's rows of a flat file, gathered as columns."""
+    """One metric's rows of a flat file, gathered as columns; `width` is that of their statistics."""
 
-    def __init__(self, signature: str, width: int) -> None:
-        self.signature = signature
-        self.items: list[str] = []
-        self.systems: list[str] = []
-        self._width = width
-        self._values = array("d")
-        self._stats = array("d")
-        self.parts: dict[str, array[float]] = {}
-        self._sparse: dict[int, Mapping[str, Any]] = {}
+    signature: str
+    width: int
+    items: list[str] = field(default_factory=list)
+    systems: list[str] = field(default_factory=list)
+    parts: dict[str, array[float]] = field(default_factory=dict)
+    _values: array[float] = field(default_factory=partial(array, "d"))
+    _stats: array[float] = field(default_factory=partial(array, "d"))
+    _sparse: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any], names: dict[str, str]) -> None:
         position = len(self.items)
         if row["signature"] != self.signature:
             raise ValueError(f"it has the signature {row['signature']!r}, the lines before have {self.signature!r}")
-        if len(row["stats"]) != self._width:
-            raise ValueError(f"it has {len(row['stats'])} stats, the lines before have {self._width}")
+        if len(row["stats"]) != self.width:
+            raise ValueError(f"it has {len(row['stats'])} stats, the lines before have {self.width}")
         self.items.append(names.setdefault(row["item"], row["item"]))
         self.systems.append(names.setdefault(row["system"], row["system"]))
         self._values.append(_read_number(row["value"]))
@@ -324,7 +325,7 @@ class _MetricRows:
         scores = Scores(
             values=np.array(self._values),
             parts={name: np.array(self._part(name, size)) for name in self.parts},
-            stats=np.array(self._stats).reshape(size, self._width),
+            stats=np.array(self._stats).reshape(size, self.width),
             errors=errors,
             **sparse,
         )

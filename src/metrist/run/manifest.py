@@ -108,11 +108,6 @@ class StoredMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """The latest version that was finished."""
         return next((version for version in reversed(self.versions) if version.finished), None)
 
-    @property
-    def is_outdated(self) -> bool:
-        """Whether a later run by another version of the metric began and did not finish."""
-        return bool(self.versions) and self.finished is not None and not self.versions[-1].finished
-
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The run in a page. It holds no date and no machine."""

@@ -14,7 +14,7 @@ import weakref
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -225,14 +225,15 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     )
 
 
+@dataclass(eq=False)
 class _Views:
     """Creates the views of a run."""
 
-    def __init__(self, run: StoredRun, connection: duckdb.DuckDBPyConnection) -> None:
-        self.run, self.connection = run, connection
-        #: Metrics whose scores are not of exactly the records.
-        self.differing: list[StoredMetric] = []
-        self._tables = 0
+    run: StoredRun
+    connection: duckdb.DuckDBPyConnection
+    #: Metrics whose scores are not of exactly the records.
+    differing: list[StoredMetric] = field(default_factory=list)
+    _tables: int = 0
 
     @cached_property
     def _record_hashes(self) -> Hashes:

@@ -19,7 +19,6 @@ from metrist.records import Hashes
 from metrist.run import tables
 from metrist.run.manifest import MANIFEST, StoredMetric
 from metrist.run.query import name_columns, run_query
-from metrist.run.store import is_run_folder
 from metrist.run.stored_run import StoredRun, open_store
 from metrist.run.stored_scores import ScoreReader, StoredScores
 from metrist.scores import Scores
@@ -33,7 +32,7 @@ def is_run(path: Any) -> bool:
             return store is not None and store.read_bytes(MANIFEST) is not None
         except MetristError:  # The reader of the URL reports the error.
             return False
-    return isinstance(path, str | os.PathLike) and is_run_folder(Path(path))
+    return isinstance(path, str | os.PathLike) and (Path(path) / MANIFEST).is_file()
 
 
 @checks_types

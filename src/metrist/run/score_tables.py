@@ -94,12 +94,11 @@ def _errors_array(errors: Mapping[int, Sequence[Error]], size: int) -> pa.Array:
         return pa.nulls(size, kind)
     rows: list[list[dict[str, Any]] | None] = [None] * size
     for row, listed in errors.items():
-        rows[row] = [_make_encodable(split_fields(error)) for error in listed]
+        rows[row] = [
+            {name: encodable(value) if isinstance(value, str) else value for name, value in split_fields(error).items()}
+            for error in listed
+        ]
     return pa.array(rows, kind)
-
-
-def _make_encodable(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: encodable(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _score_originals(scores: Scores) -> dict[int, str]:

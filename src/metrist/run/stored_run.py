@@ -147,12 +147,13 @@ def _count_bytes(columns: Any) -> int:
     return sum(column.nbytes for column in (columns.values() if isinstance(columns, dict) else [columns]))
 
 
+@dataclass(eq=False, repr=False)
 class StoredRun:
     """What all readers of a run share."""
 
-    def __init__(self, store: Store, manifest: Manifest) -> None:
-        self.store, self.manifest = store, manifest
-        self.recent = RecentColumns()
+    store: Store
+    manifest: Manifest
+    recent: RecentColumns = field(default_factory=RecentColumns, init=False)
 
     @classmethod
     def open(cls, store: Store) -> Self:
@@ -409,7 +410,7 @@ class StoredRun:
             f"{metric.label}: these are the scores of an earlier run; a later one, by another version of the metric, "
             "was not finished: run `metrist score` again"
             for metric in metrics
-            if metric.is_outdated
+            if metric.finished and not metric.versions[-1].finished
         ]
 
     # ---- Inputs

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -305,7 +306,7 @@ def read_shards(
 def cut_pairs(pairs: Iterable[Any], size: int) -> Iterator[list[Pair]]:
     """Consecutive pairs. Those of an item stay together, since they share outputs."""
     shard, text = list[Pair](), 0
-    for _, group in groupby(pairs, key=_item):
+    for _, group in groupby(pairs, key=attrgetter("first.item")):
         block = list(group)
         shard += block
         text += count_characters(block)
@@ -338,21 +339,16 @@ def list_records(unit: Unit) -> tuple[Record, ...]:
     return (unit.first, unit.second) if isinstance(unit, Pair) else (unit,)
 
 
-def _item(unit: Unit) -> str:
-    return list_records(unit)[0].item
-
-
 def count_characters(units: Sequence[Unit]) -> int:
     """The characters of all texts that metrics see."""
-    if not isinstance(units, RecordColumns):
-        return sum(_count_characters(record) for unit in units for record in list_records(unit))
-    total = sum(map(len, chain(units.outputs, chain.from_iterable(units.references))))
-    return total + sum(map(len, filter(None, (*units.sources, *units.instructions))))
-
-
-def _count_characters(record: Record) -> int:
-    texts = (record.output, *record.references, record.source or "", record.instruction or "")
-    return sum(map(len, texts))
+    if isinstance(units, RecordColumns):
+        total = sum(map(len, chain(units.outputs, chain.from_iterable(units.references))))
+        return total + sum(map(len, filter(None, (*units.sources, *units.instructions))))
+    total = 0
+    for record in chain.from_iterable(map(list_records, units)):
+        total += len(record.output) + sum(map(len, record.references))
+        total += len(record.source or "") + len(record.instruction or "")
+    return total
 
 
 class NeedsCheck:
@@ -422,7 +418,7 @@ class TaskSize:
     def cut(self, units: Sequence[Unit]) -> int:
         """How many of these units, the next to be scored, go into one task. Where it can, a task ends with an item, so
         that no source is read again for the next one. The pairs of an item always stay together."""
-        items = [_item(unit) for unit in units]
+        items = [list_records(unit)[0].item for unit in units]
         characters = self._count(units)
         if not self._limit:  # Nothing is known yet: the first item, or as much of it as is not extreme.
             end = _find_end(items, 1)
