@@ -98,7 +98,8 @@ class StoredPipeline(Pipeline):
     def __init__(
         self, metrics: Sequence[Metric], runtime: Runtime, store: Store, *, texts: bool = True, **options: Any
     ) -> None:
-        super().__init__(metrics, runtime, **options)
+        by_cost = ([metric for metric in metrics if MetricCost.of(metric) is cost] for cost in MetricCost)
+        super().__init__(metrics, runtime, phases=[phase for phase in by_cost if phase], **options)
         self._store, self._texts = store, texts
         # Answers of LLMs may be requested again, all or those that failed: stored scores are then computed again.
         asking = {metric.text for metric in metrics if calls_llm(metric)}
@@ -117,10 +118,6 @@ class StoredPipeline(Pipeline):
         self._own_inputs: list[int] = []
         self._own_hashes: list[Hashes] = []
         self._workers: RayWorkers | None = None
-
-    def _order_metrics(self) -> list[Sequence[Metric]]:
-        by_kind = ([metric for metric in self._metrics if MetricCost.of(metric) is kind] for kind in MetricCost)
-        return [phase for phase in by_kind if phase]
 
     def run(self, units: Reader | Iterable[Unit]) -> dict[str, Any]:
         """The scores of all records of the folder, or the judgments of the input's pairs, by the metric's text."""
