@@ -8,7 +8,6 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
@@ -291,8 +290,8 @@ class _MetricRows:
     items: list[str] = field(default_factory=list)
     systems: list[str] = field(default_factory=list)
     parts: dict[str, array[float]] = field(default_factory=dict)
-    _values: array[float] = field(default_factory=partial(array, "d"))
-    _stats: array[float] = field(default_factory=partial(array, "d"))
+    _values: array[float] = field(default_factory=lambda: array("d"))
+    _stats: array[float] = field(default_factory=lambda: array("d"))
     _sparse: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def add(self, row: Mapping[str, Any], names: dict[str, str]) -> None:

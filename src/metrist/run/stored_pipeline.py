@@ -471,12 +471,11 @@ class StoredPipeline(Pipeline):
         """Put results into parts: all of them, or those of metrics that have many or have waited long."""
         now = monotonic()
         seconds = max(SAVE_SECONDS, _SAVE_SHARE * (now - self._began))
-
-        def is_due(writer: _MetricWriter) -> bool:
+        ready = list[_MetricWriter]()
+        for writer in self._writers.values():
             waits = now - (writer.since or now) >= seconds or now - (writer.logged_since or now) >= _LOGGED_SECONDS
-            return is_last or writer.rows >= SAVE_ROWS or waits
-
-        ready = [writer for writer in self._writers.values() if writer.rows and is_due(writer)]
+            if writer.rows and (is_last or writer.rows >= SAVE_ROWS or waits):
+                ready.append(writer)
         if not ready:
             return
         rows = []

@@ -103,48 +103,43 @@ class RecentColumns:
     """What was read last, up to `KEPT_BYTES`, and at least one entry. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._kept = dict[Any, Any]()
+        #: Arrays, or mappings of arrays, with their sizes.
+        self._kept = dict[Any, tuple[Any, int]]()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RecentColumns, ()
 
     def get(self, key: Any, size: int, read: Callable[[], Any]) -> Any:
-        """An array, or a mapping of arrays, of about `size` bytes: the kept one, or what is read now."""
+        """An array, or a mapping of arrays, of about `size` bytes: the kept one, or what is read now. Nobody may write
+        into it."""
         with self._lock:
-            found = self._kept.pop(key, None)
-            if found is None:
-                self._forget(size)  # Before others take its place in memory.
-            else:
-                self._kept[key] = found
-                return found
-        found = read()
-        self.add(key, found)
-        return found
-
-    def add(self, key: Any, columns: Any) -> None:
-        """Keep what was just read. Nobody may write into it."""
-        for column in columns.values() if isinstance(columns, dict) else [columns]:
-            column.setflags(write=False)
+            kept = self._kept.pop(key, None)
+            if kept is not None:
+                self._kept[key] = kept  # As the newest.
+                return kept[0]
+            self._make_room(size)  # Before others take its place in memory.
+        columns = read()
+        arrays = list(columns.values()) if isinstance(columns, dict) else [columns]
+        for array in arrays:
+            array.setflags(write=False)
+        size = sum(array.nbytes for array in arrays)
         with self._lock:
-            self._forget(_count_bytes(columns))
-            self._kept[key] = columns
+            self._make_room(size)
+            self._kept[key] = columns, size
+        return columns
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes can be kept without forgetting others."""
         with self._lock:
-            return sum(map(_count_bytes, self._kept.values())) + size <= KEPT_BYTES
+            return sum(used for _, used in self._kept.values()) + size <= KEPT_BYTES
 
-    def _forget(self, size: int) -> None:
+    def _make_room(self, size: int) -> None:
         """Forget the oldest, so that there is room for so many bytes."""
-        used = sum(map(_count_bytes, self._kept.values()))
+        used = sum(used for _, used in self._kept.values())
         while self._kept and used + size > KEPT_BYTES:
-            used -= _count_bytes(self._kept.pop(next(iter(self._kept))))
+            used -= self._kept.pop(next(iter(self._kept)))[1]
             tables.release_memory()
-
-
-def _count_bytes(columns: Any) -> int:
-    return sum(column.nbytes for column in (columns.values() if isinstance(columns, dict) else [columns]))
 
 
 @dataclass(eq=False, repr=False)

@@ -100,7 +100,8 @@ class ScoreReader:
             hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
             positions = find_rows(wanted, hashes, np.concatenate(unsettled))
         if reads_values:
-            self._run.recent.add((self.metric.place, "values"), _arrange(np.concatenate(values), positions, np.nan))
+            read = partial(_arrange, np.concatenate(values), positions, np.nan)
+            self._run.recent.get((self.metric.place, "values"), 8 * self.size, read)
         return positions
 
     @property
