@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from metrist.errors import MetristError, RunError, did_you_mean
 from metrist.metrics.base import Metric, calls_llm, is_resident
 from metrist.run.ray import Ray, Resources
-from metrist.run.tasks import Executor, Outcome, Serial, Task, TaskResult, attempt, describe_range, perform
+from metrist.run.tasks import Executor, Outcome, Serial, Task, TaskResult, attempt, perform
 from metrist.runtime import VARIABLES, Runtime, count_cores
 
 __all__ = [
@@ -160,14 +160,13 @@ def _perform_in_worker(pool: WorkerPool, task: Task) -> TaskResult:
         message = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         raise RunError(
-            f"{describe_range(task)} cannot be sent to a worker process ({type(error).__name__}: {error}): "
-            "use executor='serial'",
+            f"{task} cannot be sent to a worker process ({type(error).__name__}: {error}): use executor='serial'",
             code="unsupported",
         ) from None
     try:
         answer: TaskResult | MetristError = pickle.loads(pool.call(reply, message))
     except WorkerDied as death:
-        raise RunError(f"a worker process died twice on {describe_range(task)}: {death}", code="worker_died") from None
+        raise RunError(f"a worker process died twice on {task}: {death}", code="worker_died") from None
     if isinstance(answer, MetristError):
         raise answer
     return answer

@@ -61,6 +61,7 @@ class Ingest:
         self.texts = self.manifest.texts
         self._run = Run(store, self.manifest)
         self.notes: list[str] = []
+        self._removal_hint = f"`metrist remove {quote_word(f'{store.name}/')} --unused` deletes the earlier scores"
         number = max((one.number for one in self.manifest.inputs), default=-1) + 1
         self._drafts = [self._open_draft(n, number + n) for n in range(len(reader.sources))]
         #: The numbers of the inputs of this command.
@@ -86,8 +87,30 @@ class Ingest:
         return draft
 
     @cached_property
-    def _others(self) -> _OtherRecords:
-        return _OtherRecords(self._run, self._drafts)
+    def _others(self) -> FirstKeys:
+        """The records of other inputs of the run: hashes of their names with those of their contents, and the numbers
+        of the inputs."""
+        others = FirstKeys()
+        own = {draft.number for draft in self._drafts}
+        has_rows = any(draft.path is None for draft in self._drafts)
+        for one, part in self._run.list_parts("records"):
+            if one.number in own or (has_rows and one.path is None):
+                continue
+            table = self._run.read_part("records", part, ["item", "system", "record"])
+            names = hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True))
+            is_known, _ = others.find(names)
+            if not is_known.all():
+                contents = halve_hashes(read_hashes(table["record"]))
+                numbers = np.full(part.rows, one.number, np.uint64)
+                others.add(names[~is_known], contents[~is_known], numbers[~is_known])
+        return others
+
+    def _find_conflict(self, names: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
+        """Of records with these hashes of their names, the first whose name another input holds with other texts, and
+        that input."""
+        is_known, (contents, numbers) = self._others.find(names)
+        rows = np.flatnonzero(is_known & (contents != halve_hashes(hashes)))
+        return (int(rows[0]), self._run.find_input(int(numbers[rows[0]]))) if len(rows) else None
 
     @property
     def is_stored(self) -> bool:
@@ -101,8 +124,7 @@ class Ingest:
         """Add rows. A record whose name another input holds with other texts is refused."""
         draft = self._drafts[batch.source]
         names = zip(batch.records.items, batch.records.systems, strict=True)
-        conflict = self._others.find_conflict(hash_names(names), batch.hashes) if self._others else None
-        if conflict:
+        if len(self._others) and (conflict := self._find_conflict(hash_names(names), batch.hashes)):
             row, other = conflict
             raise RunError(
                 self._describe_conflict(draft, batch.records.items[row], batch.records.systems[row], other),
@@ -144,7 +166,7 @@ class Ingest:
         if (
             list(map(len, found)) != list(map(len, slices))
             or (names[1:] == names[:-1]).any()
-            or any(self._others.find_conflict(read.names[: len(read.hashes)], read.hashes) for read in every)
+            or any(self._find_conflict(read.names[: len(read.hashes)], read.hashes) for read in every)
             or not self._reader.adopt([[read.findings for read in reads] for reads in found])
         ):
             tables = [table for read in every for table in read.tables.items()]
@@ -310,7 +332,7 @@ class Ingest:
                 what = agree(gone, "is no longer in the file and was", "are no longer in the file and were")
                 parts.append(f"{gone:,} {what} set aside")
             if parts:
-                self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
+                self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._removal_hint}")
         if any(self._lacks_judgment(name, earlier.tables, tables, now) for name in _JUDGED):
             self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
 
@@ -333,9 +355,6 @@ class Ingest:
             if any(outputs is None or key in outputs for key in zip(*names, strict=True)):
                 return True
         return False
-
-    def _describe_removal(self) -> str:
-        return f"`metrist remove {quote_word(f'{self._store.name}/')} --unused` deletes the earlier scores"
 
     def _read_names(self, parts: Sequence[Part]) -> dict[Key, bytes]:
         names: dict[Key, bytes] = {}
@@ -367,7 +386,7 @@ class Ingest:
         if changed:
             count = len(changed)
             outputs = f"{format_count(count, 'output')} changed and {agree(count, 'was', 'were')} scored again"
-            self.notes.append(f"{outputs}; {self._describe_removal()}")
+            self.notes.append(f"{outputs}; {self._removal_hint}")
         return changed
 
     def _replace_judgments(self, draft: _Draft, changed: set[Key]) -> list[Input]:
@@ -448,36 +467,6 @@ def _join_cells(table: pa.Table) -> pa.ChunkedArray:
 
 def _drop_judgments(table: pa.Table, fields: Sequence[str | None], keys: Collection[tuple[Any, ...]]) -> pa.Table:
     return table.filter(pa.array([key not in keys for key in _list_keys(table, fields)], pa.bool_()))
-
-
-class _OtherRecords:
-    """The records of other inputs of the run, by name."""
-
-    def __init__(self, run: Run, drafts: Sequence[_Draft]) -> None:
-        self._run = run
-        self._firsts = FirstKeys()
-        own = {draft.number for draft in drafts}
-        has_rows = any(draft.path is None for draft in drafts)
-        for one, part in run.list_parts("records"):
-            if one.number in own or (has_rows and one.path is None):
-                continue
-            table = run.read_part("records", part, ["item", "system", "record"])
-            names = hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True))
-            is_known, _ = self._firsts.find(names)
-            if not is_known.all():
-                contents = halve_hashes(read_hashes(table["record"]))
-                numbers = np.full(part.rows, one.number, np.uint64)
-                self._firsts.add(names[~is_known], contents[~is_known], numbers[~is_known])
-
-    def __len__(self) -> int:
-        return len(self._firsts)
-
-    def find_conflict(self, names: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
-        """Of records with these hashes of their names, the first whose name another input holds with other texts, and
-        that input."""
-        is_known, (contents, numbers) = self._firsts.find(names)
-        rows = np.flatnonzero(is_known & (contents != halve_hashes(hashes)))
-        return (int(rows[0]), self._run.find_input(int(numbers[rows[0]]))) if len(rows) else None
 
 
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from metrist._version import __version__
 from metrist.errors import MetristError, MissingExtra, RunError, did_you_mean, format_count
 from metrist.metrics.base import Metric, calls_llm, is_resident, iterate_nested
-from metrist.run.tasks import Serial, Task, TaskResult, attempt, describe_range, perform
+from metrist.run.tasks import Serial, Task, TaskResult, attempt, perform
 
 if TYPE_CHECKING:
     from metrist.run.slices import StorePlace
@@ -103,19 +103,6 @@ def find_resources(metric: Metric, nodes: Sequence[Node], device: str = "auto") 
     if cpus:
         return Resources(max(cpus), gpu)
     return Resources(model_cpus if is_resident(metric) else 1.0, gpu)
-
-
-@dataclass(frozen=True, slots=True)
-class _TaskJob:
-    """A task as a job: something that runs with the metrics which a worker holds and, as text, names its records."""
-
-    task: Task
-
-    def __str__(self) -> str:
-        return describe_range(self.task)
-
-    def run(self, metrics: Mapping[str, Metric]) -> TaskResult:
-        return perform(metrics, self.task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +256,10 @@ class RayWorkers:
         here = {metric.text: metric for metric in metrics if calls_llm(metric)}
         waiting: deque[Task] = deque()
 
-        def jobs() -> Iterator[_TaskJob]:
+        def jobs() -> Iterator[Task]:
             for task in work:
                 waiting.append(task)
-                yield _TaskJob(replace(task, metrics=tuple(text for text in task.metrics if text not in here)))
+                yield replace(task, metrics=tuple(text for text in task.metrics if text not in here))
 
         for _, result in filter(None, self.perform(jobs(), sent, needs)):
             task = waiting.popleft()
@@ -289,7 +276,8 @@ class RayWorkers:
         in_order: bool = True,
     ) -> Iterator[tuple[Any, Any] | None]:
         """Jobs with their results, in order or as they come, and None at least every `WAIT_SECONDS` in between, so that
-        the caller can do what is due. Workers hold the metrics."""
+        the caller can do what is due. A job has a method `run` for the metrics, which workers hold, and as a text it
+        names its records."""
         remaining = iter(jobs)
         entries: deque[_PendingJob] = deque()
         todo: deque[_PendingJob] = deque()

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, wraps
 from itertools import chain
 from pathlib import Path
@@ -267,13 +267,8 @@ class StoredRun:
         all_hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *hashes])
         rows = self._choose_records(records, all_hashes) if several else None
         if rows is not None:
-            records = RunRecords(
-                items=take_names(records.items, rows),
-                systems=take_names(records.systems, rows),
-                inputs=records.inputs[rows],
-                rows=rows,
-                notes=records.notes,
-            )
+            items, systems = take_names(records.items, rows), take_names(records.systems, rows)
+            records = replace(records, items=items, systems=systems, inputs=records.inputs[rows], rows=rows)
         if several:
             check = SourceCheck()
             check.add(records.items, self._read_sources(rows))

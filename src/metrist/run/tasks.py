@@ -66,6 +66,15 @@ class Task:
     tokens: bool = False
     runtime: Runtime | None = None
 
+    def __str__(self) -> str:
+        """The records as messages name them."""
+        first, last = self.start + 1, self.start + len(self.units)
+        return f"records {first:,} to {last:,} ({describe_record(self.units[0])} to {describe_record(self.units[-1])})"
+
+    def run(self, metrics: Mapping[str, Metric]) -> TaskResult:
+        """Perform the task as a job of a cluster, whose workers hold the metrics."""
+        return perform(metrics, self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
@@ -181,12 +190,6 @@ def describe_missing(metric: Metric, unit: Unit, *, named: bool = False) -> str 
                 place = describe_record(record) if named else "the record"
                 return f"{metric.text} needs {need}, but {place} has none"
     return None
-
-
-def describe_range(task: Task) -> str:
-    """The records of a task as messages name them."""
-    first, last = task.start + 1, task.start + len(task.units)
-    return f"records {first:,} to {last:,} ({describe_record(task.units[0])} to {describe_record(task.units[-1])})"
 
 
 def describe_record(unit: Unit) -> str:
@@ -395,6 +398,7 @@ class NeedsCheck:
         raise NeedsError(f"{describe_missing(metric, first, named=True)}{others}{hint}")
 
 
+@dataclass(eq=False)
 class TaskSize:
     """Decides how many units the next task holds, so that it takes about `TASK_SECONDS`.
 
@@ -403,10 +407,10 @@ class TaskSize:
     may have, they say nothing about the seconds of the others.
     """
 
-    def __init__(self, *, references: bool = True) -> None:
-        self._references = references
-        self._seconds_per_character = self._last_rate = 0.0
-        self._limit = 0
+    references: bool = True
+    _seconds_per_character: float = field(default=0.0, init=False)
+    _last_rate: float = field(default=0.0, init=False)
+    _limit: int = field(default=0, init=False)
 
     def measure(self, units: Sequence[Unit], seconds: float) -> None:
         rate = seconds / self._count(units)[-1]
@@ -450,7 +454,7 @@ class TaskSize:
             total += 1
             for record in list_records(unit):
                 total += len(record.output)
-                for text in (record.source, record.instruction, *(record.references if self._references else ())):
+                for text in (record.source, record.instruction, *(record.references if self.references else ())):
                     if text and (record.item, text) not in seen:
                         seen.add((record.item, text))
                         total += len(text)
