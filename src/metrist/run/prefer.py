@@ -463,11 +463,11 @@ def pair_records(
     )
 
 
+@dataclass(eq=False)
 class MajorityVote:
     """What people chose by one aspect."""
 
-    def __init__(self) -> None:
-        self._by_pair: dict[Key, Counter[Choice]] = {}
+    _by_pair: dict[Key, Counter[Choice]] = field(default_factory=dict)
 
     def add(self, preference: Preference) -> None:
         key = (preference.item, preference.first, preference.second)
