@@ -25,6 +25,7 @@ from metrist.report.progress import Progress, shows_progress
 from metrist.report.scores import describe_total_failure
 from metrist.run.flat_file import check_replaceable, check_writable, flat_suffix
 from metrist.run.pipeline import Pipeline
+from metrist.run.ray import Ray
 from metrist.run.results import NothingScored, Results
 from metrist.run.tasks import Executor
 from metrist.runtime import Runtime
@@ -205,6 +206,11 @@ def open_pipeline(
     """The pipeline into memory, or into the store."""
     if store is None:
         return Pipeline(metrics, runtime, **options)
+    executor = options.get("executor")
+    if isinstance(executor, Ray) or (isinstance(executor, str) and executor.partition(":")[0] == "ray"):
+        from metrist.run.cluster import ClusterPipeline
+
+        return ClusterPipeline(metrics, runtime, store, texts=texts, **options)
     from metrist.run.stored_pipeline import StoredPipeline
 
     return StoredPipeline(metrics, runtime, store, texts=texts, **options)
