@@ -28,11 +28,10 @@ from metrist.run.ingest import Draft, Ingest, hash_names, hash_texts
 from metrist.run.manifest import Damaged, Part, Rows
 from metrist.run.pipeline import MetricCost
 from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
-from metrist.run.removal import SMALL_PART
 from metrist.run.run import Run
 from metrist.run.score_tables import scores_table
 from metrist.run.store import WRITERS, Store
-from metrist.run.stored_pipeline import SAVE_SECONDS, StoredPipeline
+from metrist.run.stored_pipeline import SAVE_SECONDS, SMALL_PART, StoredPipeline
 from metrist.run.stored_run import open_store
 from metrist.run.tables import PART_ROWS, InputTables, read_hashes, read_records_table
 from metrist.run.tasks import SHARD_SIZE, Executor, SliceSize, Task, cut_columns, join_blocks, perform

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
 from time import monotonic
 from typing import Any
@@ -28,9 +28,8 @@ from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
 from metrist.run.ingest import Ingest
-from metrist.run.manifest import Manifest, Part, Rows, StoredMetric, folder_name
+from metrist.run.manifest import Damaged, Manifest, Part, Rows, StoredMetric, Version, folder_name
 from metrist.run.pipeline import MetricCost, Pipeline
-from metrist.run.removal import SAVE_ROWS, drop_superseded_rows, merge_small_parts
 from metrist.run.run import Run
 from metrist.run.score_tables import (
     HashIndex,
@@ -66,6 +65,11 @@ _SAVE_SHARE = 0.05
 #: Results that took so many seconds are logged at once, and need not be in a part soon.
 _COSTLY_SECONDS = 0.1
 _LOGGED_SECONDS = 60.0
+#: Parts of a metric with fewer rows than this are small; merged ones have about `SAVE_ROWS` rows.
+SMALL_PART = 1 << 13
+SAVE_ROWS = 1 << 18
+#: Small parts of a metric are merged if there are more than so many.
+_FEW_PARTS = 4
 #: Records of the first task of metrics that are not from the catalog.
 _FIRST_RECORDS = 16
 
@@ -409,11 +413,11 @@ class StoredPipeline(Pipeline):
         is_alone = self._store.is_alone()
         scored = sum(part.rows for part in version.parts) if version else 0
         if version and is_alone and (writer.metric.compares or scored > sum(one.records for one in manifest.inputs)):
-            drop_superseded_rows(self._store, writer.metric, version)
+            _drop_superseded_rows(self._store, writer.metric, version)
             stored = (self._store.read_manifest() or manifest).metric(metric.text) or stored
             version = next((v for v in stored.versions if v.signature == writer.signature), None)
         if version and is_alone:
-            merge_small_parts(self._store, writer.metric, version)
+            _merge_small_parts(self._store, writer.metric, version)
         older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)
         if older and before and before.signature != writer.signature:
             what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
@@ -468,3 +472,53 @@ class StoredPipeline(Pipeline):
                 replace(judgment, usage=usages.get(wanted[n].tobytes())) for n, judgment in enumerate(judgments)
             ]
         return blocks
+
+
+# ---- Compaction of the parts of a finished metric ----
+
+
+def _drop_superseded_rows(store: Store, metric: StoredMetric, version: Version) -> None:
+    """Write parts again without rows that others supersede: those of records that were scored again, or by two
+    processes at once."""
+    key = "pair" if metric.compares else "record"
+    for tokens in (False, True):
+        parts = [part for part in version.parts if part.tokens is tokens]
+        try:
+            tables = [store.read_part(metric.place, part, [key, "failure_kind", "incomplete"]) for part in parts]
+        except Damaged:
+            return
+        if not tables:
+            continue
+        table = pa.concat_tables(tables, promote_options="default")
+        hashes = read_hashes(table[key])
+        kept = find_rows(hashes, hashes, find_unsettled(table)) == np.arange(len(hashes))
+        start = 0
+        for part in parts:
+            kept_in_part = kept[start : start + part.rows]
+            start += part.rows
+            if not kept_in_part.all():
+                rest = store.read_part(metric.place, part).filter(pa.array(kept_in_part))
+                facts = store.read_facts(metric.place, part)
+                added = [store.write_part(metric.place, rest, facts, tokens=tokens)] if len(rest) else []
+                store.drop_parts(metric.text, [part], added)
+
+
+def _merge_small_parts(store: Store, metric: StoredMetric, version: Version) -> None:
+    """Merge neighbouring small parts if there are more than a few: of several rows of a record the last one counts."""
+    if sum(part.rows < SMALL_PART for part in version.parts) <= _FEW_PARTS:
+        return
+    ends = dict(zip(version.parts, accumulate(part.rows for part in version.parts), strict=True))
+    groups = groupby(version.parts, key=lambda part: (part.rows < SMALL_PART, part.tokens, ends[part] // SAVE_ROWS))
+    for (is_small, tokens, _), group in groups:
+        parts = list(group)
+        if not is_small or len(parts) < 2:
+            continue
+        try:
+            facts = [store.read_facts(metric.place, part) for part in parts]
+            tables = [store.read_part(metric.place, part).replace_schema_metadata() for part in parts]
+        except Damaged:  # Another process may have merged them.
+            continue
+        total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+        total["signature"] = version.signature
+        merged = pa.concat_tables(tables, promote_options="default")
+        store.drop_parts(metric.text, parts, [store.write_part(metric.place, merged, total, tokens=tokens)])
