@@ -67,9 +67,6 @@ class StorePlace:
     def is_visible(self) -> bool:
         return self.stamp is None or _read_stamp(self.address) == self.stamp
 
-    def open(self) -> Store:
-        return open_store(self.address)
-
 
 def _read_stamp(folder: str) -> int:
     try:
@@ -106,7 +103,7 @@ class ReadSlice:
         return str(self.slice)
 
     def run(self, _metrics: Mapping[str, Metric]) -> SliceRead | None:
-        store = self.store.open()
+        store = open_store(self.store.address)
         tables = InputTables(number=self.number)
         names, judged = [hash_names([])], [hash_names([])]
         checked: list[tuple[NDArray[np.uint64], ...]] = []
@@ -188,7 +185,7 @@ class ScoreSlice:
             perform(metrics, Task(start=0, units=units, metrics=texts, tokens=self.tokens, runtime=self.runtime))
             for units in cut_columns(read_records_table(chosen), self.shard_size)
         ]
-        store, results = self.store.open(), []
+        store, results = open_store(self.store.address), []
         for result in self.results:
             text = result.metric.text
             outcomes = [task.outcomes[text] for task in done]
@@ -214,7 +211,7 @@ class ScoreSlice:
 @lru_cache(maxsize=1)
 def _read_records(store: StorePlace, part: Part) -> pa.Table:
     try:
-        return store.open().read_part("records", part)
+        return open_store(store.address).read_part("records", part)
     except Damaged as error:
         raise RunError(f"{error}: run the same `metrist score` again to redo it", code="damaged") from None
 

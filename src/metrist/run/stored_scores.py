@@ -45,6 +45,8 @@ class ScoreReader:
         if version is None:
             raise RunError(f"{metric.label} is not finished: run the same `metrist score` again", code="unfinished")
         self.metric, self._run, self._parts = metric, run, version.parts
+        #: The run as messages name it.
+        self.name = run.name
         self._rows = sum(part.rows for part in version.parts)
         #: What only some scores carry.
         self._sparse: dict[str, dict[int, Any]] = {}
@@ -64,11 +66,6 @@ class ScoreReader:
         self._last_statistics: tuple[int, NDArray[Any]] | None = None
         #: Blocks from which single scores were taken.
         self.blocks: dict[int, Scores] = {}
-
-    @property
-    def name(self) -> str:
-        """The run as messages name it."""
-        return self._run.name
 
     def _read(
         self, columns: Sequence[str], chosen: Sequence[bool] | None = None, encoded: Sequence[str] = ()

@@ -168,13 +168,7 @@ def list_array(values: Sequence[Sequence[str]], escape: bool = True) -> pa.Array
 
 
 def is_unicode(*texts: str | None) -> bool:
-    try:
-        for text in texts:
-            if text:
-                text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+    return all(encodable(text) == text for text in texts if text)
 
 
 def make_hash_array(hashes: Hashes) -> pa.Array:
