@@ -103,6 +103,9 @@ class StoredMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """The file with the choices of a comparator, seen from the run folder."""
         return f"{EXPORTS}/{self.folder}.jsonl"
 
+    def version(self, signature: str) -> Version | None:
+        return next((version for version in self.versions if version.signature == signature), None)
+
     @property
     def finished(self) -> Version | None:
         """The latest version that was finished."""

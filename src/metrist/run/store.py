@@ -479,11 +479,12 @@ class Store:
         key = "pair" if results.metric.compares else "record"
         keys, known = results.table[key].combine_chunks(), set[str]()
         metric = manifest.metric(results.metric.text)
-        versions = [version for version in metric.versions if version.signature == results.signature] if metric else []
-        for part in (part for version in versions for part in version.parts if part.tokens == results.tokens):
-            with suppress(Damaged):
-                table = self.read_part(results.metric.place, part)
-                known |= set(format_rows(table.filter(pc.is_in(table[key], keys))))
+        version = metric.version(results.signature) if metric else None
+        for part in version.parts if version else ():
+            if part.tokens == results.tokens:
+                with suppress(Damaged):
+                    table = self.read_part(results.metric.place, part)
+                    known |= set(format_rows(table.filter(pc.is_in(table[key], keys))))
         is_new = list[bool]()
         for row in format_rows(results.table):
             is_new.append(row not in known)

@@ -403,7 +403,7 @@ class StoredPipeline(Pipeline):
         writer = self._writers[metric.text]
         manifest = self._store.read_manifest() or Manifest()
         stored = manifest.metric(metric.text) or writer.metric
-        version = next((v for v in stored.versions if v.signature == writer.signature), None)
+        version = stored.version(writer.signature)
         has_all = set(self._own_inputs) == {one.number for one in manifest.inputs}
         earlier = version.notes if version and not has_all else ()
         notes = tuple(dict.fromkeys([*earlier, *self._misuse.get(metric.text, ())]))
@@ -415,7 +415,7 @@ class StoredPipeline(Pipeline):
         if version and is_alone and (writer.metric.compares or scored > sum(one.records for one in manifest.inputs)):
             _drop_superseded_rows(self._store, writer.metric, version)
             stored = (self._store.read_manifest() or manifest).metric(metric.text) or stored
-            version = next((v for v in stored.versions if v.signature == writer.signature), None)
+            version = stored.version(writer.signature)
         if version and is_alone:
             _merge_small_parts(self._store, writer.metric, version)
         older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)

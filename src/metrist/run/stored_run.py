@@ -238,7 +238,9 @@ class StoredRun:
         """The names of all records."""
         names = ("item", "system")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
-        hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
+        hashes = [np.empty((0, HASH_BYTES), np.uint8)]
+        inputs = [np.empty(0, np.int32)]
+        originals: dict[int, list[Any]] = {}
         count, several = 0, self._has_several_inputs
         # Hashes tell which records several inputs share.
         key = ["record"] if several else []
@@ -247,25 +249,17 @@ class StoredRun:
                 columns[name] += table[name].chunks
             hashes += [read_hashes(table["record"])] if key else []
             inputs.append(np.full(len(table), one.number, np.int32))
-            if "original" in table.column_names and table["original"].null_count < len(table):
-                originals |= {
-                    count + row: json.loads(text) for row, text in enumerate(table["original"].to_pylist()) if text
-                }
+            originals |= {count + row: json.loads(text) for row, text in tables.list_present(table, "original")}
             count += len(table)
         encoded = {name: read_names(columns.pop(name)) for name in names}
-        for number, name in enumerate(("item", "system")):
+        for number, name in enumerate(names):
             if any(original[number] != encoded[name][row] for row, original in originals.items()):
                 texts = list(encoded[name])
                 for row, original in originals.items():
                     texts[row] = original[number]
                 encoded[name] = encode_names(texts)
-        records = RunRecords(
-            items=encoded["item"],
-            systems=encoded["system"],
-            inputs=np.concatenate([np.empty(0, np.int32), *inputs]),
-        )
-        all_hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *hashes])
-        rows = self._choose_records(records, all_hashes) if several else None
+        records = RunRecords(items=encoded["item"], systems=encoded["system"], inputs=np.concatenate(inputs))
+        rows = self._choose_records(records, np.concatenate(hashes)) if several else None
         if rows is not None:
             items, systems = take_names(records.items, rows), take_names(records.systems, rows)
             records = replace(records, items=items, systems=systems, inputs=records.inputs[rows], rows=rows)
@@ -354,10 +348,13 @@ class StoredRun:
         found = [np.empty((0, HASH_BYTES), np.uint8)]
         has_success = False
         metric = self.manifest.metric(text)
-        versions = [version for version in metric.versions if version.signature == signature] if metric else []
-        for part in (part for version in versions for part in version.parts if part.tokens or not tokens):
-            assert metric is not None
-            key = "pair" if metric.compares else "record"
+        version = metric.version(signature) if metric else None
+        if metric is None or version is None:
+            return found[0]
+        key = "pair" if metric.compares else "record"
+        for part in version.parts:
+            if tokens and not part.tokens:
+                continue
             try:
                 if damaged is not None:
                     self.store.verify_part(metric.place, part)
