@@ -261,8 +261,8 @@ class Ingest:
     def _note_changes(self, draft: Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
         now: dict[Key, bytes] | None = None
         if not np.array_equal(self._read_hashes(earlier), np.concatenate(draft.hashes)):
-            before = self._read_names(earlier.tables.get("records", ()))
-            now = self._read_names(tables.get("records", ()))
+            before = self._run.read_digests(earlier.tables.get("records", ()))
+            now = self._run.read_digests(tables.get("records", ()))
             changed = sum(key in now and now[key] != digest for key, digest in before.items())
             gone = len(before.keys() - now.keys())
             parts = []
@@ -297,21 +297,13 @@ class Ingest:
                 return True
         return False
 
-    def _read_names(self, parts: Sequence[Part]) -> dict[Key, bytes]:
-        names: dict[Key, bytes] = {}
-        for part in parts:
-            table = self._run.read_part("records", part, ["item", "system", "record"])
-            columns = [table[name].to_pylist() for name in ("item", "system", "record")]
-            names |= {(item, system): digest for item, system, digest in zip(*columns, strict=True)}
-        return names
-
     def _drop_stored_rows(self, draft: Draft) -> set[Key]:
         """Leave only those records in a draft that the folder does not have yet, and return which ones it has with
         other texts."""
         known: dict[Key, bytes] = {}
         for one in self.manifest.inputs:
             if one.path is None:
-                known |= self._read_names(one.tables.get("records", ()))
+                known |= self._run.read_digests(one.tables.get("records", ()))
         changed = set[Key]()
         batches = draft.waiting
         draft.waiting = []

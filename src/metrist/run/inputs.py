@@ -178,14 +178,13 @@ def _read_known(run: Run, one: Input) -> dict[Key, Record | bytes]:
     """What the run has of each record of an input: the record, or its hash where texts are not stored."""
     from metrist.run.tables import read_records_table
 
+    parts = one.tables.get("records", ())
+    if not run.has_texts:
+        return {**run.read_digests(parts)}
     known: dict[Key, Record | bytes] = {}
-    for part in one.tables.get("records", ()):
-        table = run.read_part("records", part)
-        if run.has_texts:
-            known |= {(record.item, record.system): record for record in read_records_table(table)}
-        else:
-            names = (table[name].to_pylist() for name in ("item", "system", "record"))
-            known |= {(item, system): digest for item, system, digest in zip(*names, strict=True)}
+    for part in parts:
+        records = read_records_table(run.read_part("records", part))
+        known |= {(record.item, record.system): record for record in records}
     return known
 
 

@@ -293,6 +293,15 @@ class StoredRun:
         rows = self.view.rows
         return hashes if rows is None else hashes[rows]
 
+    def read_digests(self, parts: Sequence[Part]) -> dict[tuple[str, str], bytes]:
+        """The hash of each record of some parts, by its item and system."""
+        names: dict[tuple[str, str], bytes] = {}
+        for part in parts:
+            table = self.read_part("records", part, ["item", "system", "record"])
+            columns = [table[name].to_pylist() for name in ("item", "system", "record")]
+            names |= {(item, system): digest for item, system, digest in zip(*columns, strict=True)}
+        return names
+
     def _choose_records(self, records: RunRecords, hashes: Hashes) -> NDArray[np.int64] | None:
         """The rows that are records of the run, in order: of rows with one name the first, unless a later row without a
         file takes its place; None: all."""
