@@ -211,7 +211,7 @@ def _write_csv(file: IO[bytes], flat: Flat) -> None:
             # Cells that hold several numbers are JSON, so that one column stays one column.
             nested = {name: _json(row[name]) if row.get(name) else "" for name in ("parts", "stats", "errors", TOKENS)}
             lines.append(csv_line([nested.get(name, row.get(name)) for name in columns]))
-        file.write(encodable("".join(lines)).encode("utf-8"))
+        file.write("".join(lines).encode("utf-8", "backslashreplace"))
 
 
 def _write_parquet(file: IO[bytes], flat: Flat) -> None:
