@@ -218,7 +218,7 @@ def _read_records(store: StorePlace, part: Part) -> pa.Table:
 
 class ClusterPipeline(StoredPipeline):
     """The pipeline of a run whose workers on a Ray cluster read the inputs and write the scores, where they see the
-    folder and nothing speaks against it. Else they are sent the records, as by any executor."""
+    folder and the run stores texts. Else they are sent the records, as by any executor."""
 
     _workers: RayWorkers | None = None
 
@@ -264,10 +264,10 @@ class ClusterPipeline(StoredPipeline):
         if not workers.see_folder():
             return False
         reads: list[list[SliceRead | None]] = [[] for _ in plan]
-        places = [source for source, jobs in enumerate(plan) for _ in jobs]
+        numbers = [source for source, jobs in enumerate(plan) for _ in jobs]
         self._store.has_strays = True
         results = filter(None, workers.perform(job for jobs in plan for job in jobs))
-        for source, (_, read) in zip(places, results, strict=True):
+        for source, (_, read) in zip(numbers, results, strict=True):
             reads[source].append(read)
             if read is None:
                 break
