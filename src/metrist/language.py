@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from metrist.records import Record
 
@@ -95,17 +95,25 @@ _ENGLISH_WITH_A = _ENGLISH | {"a"}
 _SHORT_ENGLISH = _ENGLISH | _TELLING["English"]
 #: English words that none of these languages has.
 _ONLY_ENGLISH = _SHORT_ENGLISH.difference(_SHARED, *_OTHERS.values())
-_TRANSLATION = "translation"
+
 _FOREIGN_LETTER = re.compile(r"[ßäöüéèêàçñãõığşúóíáìòù]")
 
 
 def find_other_language(records: Sequence[Record]) -> str | None:
     """The language of the outputs if many of them are surely not in English, such as `German` or `another language than
     English`; None if not."""
-    judged = [name for record in records[:MAX_RECORDS] if (name := _judge(record)) is not None]
+    records = records[:MAX_RECORDS]
+    judged = [name for record in records if (name := _judge(record)) is not None]
     others = [name for name in judged if name]
     if not judged:
-        return _judge_together(records[:MAX_RECORDS])
+        # Outputs too short to be judged one by one: the language of all together, if most have its function words.
+        texts = [record.output for record in records]
+        words = [frozenset(_WORD.findall(text.lower())) for text in texts]
+        if len(texts) < _MIN_SHORT or sum(map(len, words)) < _MIN_SHORT_WORDS:
+            return None
+        name = _judge_text(" ".join(texts))
+        known = _OTHERS.get(name or "")
+        return name if known and sum(not own.isdisjoint(known) for own in words) > 0.5 * len(words) else None
     if not others or len(others) < min(len(judged), max(3, 0.2 * len(judged))):
         return None
     most = max(set(others), key=others.count)
@@ -123,17 +131,6 @@ def name_other_language(record: Record) -> str | None:
     return _judge(record) or None
 
 
-def _judge_together(records: Sequence[Record]) -> str | None:
-    """The language of outputs that are too short to be judged one by one, if most of them have its function words."""
-    texts = [record.output for record in records]
-    words = [frozenset(_WORD.findall(text.lower())) for text in texts]
-    if len(texts) < _MIN_SHORT or sum(map(len, words)) < _MIN_SHORT_WORDS:
-        return None
-    name = _judge_text(" ".join(texts))
-    known = _OTHERS.get(name or "")
-    return name if known and sum(not own.isdisjoint(known) for own in words) > 0.5 * len(words) else None
-
-
 def _judge(record: Record) -> str | None:
     """The language of an output; empty for English, None where that cannot be told. Where an output does not tell it,
     it is that of its question and source."""
@@ -144,19 +141,12 @@ def _judge(record: Record) -> str | None:
     letters = [] if text.isascii() else [letter for letter in text if letter.isalpha()]
     if len(letters) >= 2 and sum(letter > _LAST_LATIN for letter in letters) > 0.5 * len(letters):
         return "another script than Latin"
-    name = _judge_text(record.output)
-    if name is None and _TRANSLATION not in (record.task or "").lower():
-        name = _judge_context(record)
+    name = _judge_text(text)
+    is_translation = "translation" in (record.task or "").lower()
+    if name is None and not is_translation and _ONLY_ENGLISH.isdisjoint(_WORD.findall(text.lower())):
+        names = {_judge_text(context) for context in (record.instruction, record.source) if context} - {None}
+        name = names.pop() or None if len(names) == 1 else None
     return "another language than English" if name is None and declared is False else name
-
-
-def _judge_context(record: Record) -> str | None:
-    """The language of the question and the source of an output without a word that only English has, if it is another
-    one than English."""
-    if not _ONLY_ENGLISH.isdisjoint(_WORD.findall(record.output[:2000].lower())):
-        return None
-    names = {_judge_text(text) for text in (record.instruction, record.source) if text} - {None}
-    return names.pop() or None if len(names) == 1 else None
 
 
 def _judge_text(text: str) -> str | None:
@@ -172,14 +162,11 @@ def _judge_text(text: str) -> str | None:
     english = measure(_ENGLISH)
     shares = {name: measure(known | _TELLING.get(name, frozenset())) for name, known in _OTHERS.items()}
     name = max(shares, key=shares.__getitem__)
-    if shares[name] >= 0.15 and shares[name] > 2 * english and _is_telling(name, counts):
+    # More words of the language than a few that English and names have, too.
+    is_telling = not _DISTINCT[name].isdisjoint(counts) or len(_OTHERS[name] & counts.keys()) > 2
+    if shares[name] >= 0.15 and shares[name] > 2 * english and is_telling:
         return name
     return "" if measure(_ENGLISH_WITH_A) >= 0.1 else None
-
-
-def _is_telling(name: str, words: Mapping[str, int]) -> bool:
-    """Whether words of a language are more than a few that English and names have, too."""
-    return not _DISTINCT[name].isdisjoint(words) or len(_OTHERS[name] & words.keys()) > 2
 
 
 def _judge_short(words: Sequence[str]) -> str | None:

@@ -179,10 +179,14 @@ class Scores(Sequence[Score]):
         """A block from plain numbers or single scores, whichever a metric finds easier to return."""
         scores = [row if isinstance(row, Score) else Score(value=float(row)) for row in rows]
         names = dict.fromkeys(name for score in scores for name in score.parts)
+        # Outputs without statistics get zeros.
+        width = max((len(score.stats) for score in scores), default=0)
+        empty = (0.0,) * width
+        stats = [score.stats or empty for score in scores]
         return Scores(
             values=np.array([score.value for score in scores], dtype=np.float64),
             parts={n: np.array([s.parts.get(n, math.nan) for s in scores], dtype=np.float64) for n in names},
-            stats=_stack_stats([score.stats for score in scores]),
+            stats=np.array(stats, dtype=np.float64).reshape(len(scores), width),
             errors={i: score.errors for i, score in enumerate(scores) if score.errors},
             explanations=_present(score.explanation for score in scores),
             failures=_present(score.failure for score in scores),
@@ -300,12 +304,6 @@ def take_stats(scores: Scores, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
 
 
 _SPARSE = ("errors", "explanations", "failures", "raws", "tokens", "usages")
-
-
-def _stack_stats(rows: Sequence[tuple[float, ...]]) -> Column:
-    width = max(map(len, rows), default=0)
-    empty = (0.0,) * width
-    return np.array([row or empty for row in rows], dtype=np.float64).reshape(len(rows), width)
 
 
 def _present(values: Iterable[_T | None]) -> dict[int, _T]:

@@ -273,18 +273,20 @@ def list_members(annotation: Any) -> tuple[Any, ...]:
 
 def describe_value(option: SettingField) -> str:
     """Say what a TOML file may have for a setting."""
-    return " or ".join(_describe(member, option.setting) for member in list_members(option.type))
-
-
-def _describe(annotation: Any, setting: Setting) -> str:
-    if choices := list_choices(annotation):
-        return f"one of {', '.join(map(repr, choices))}"
-    if annotation in (int, float):
-        number, limits = "a whole number" if annotation is int else "a number", setting.describe_limits()
-        return f"{number}, {limits}" if limits.startswith("at") else f"{number} {limits}".rstrip()
-    if get_origin(annotation) is Mapping:
-        return "a table of numbers, such as {rougeL = 0.3}" if float in get_args(annotation) else "a table of strings"
-    return {bool: "true or false", tuple: "a list of strings"}.get(get_origin(annotation) or annotation, "a string")
+    texts = list[str]()
+    plain = {bool: "true or false", tuple: "a list of strings"}
+    for kind in list_members(option.type):
+        if choices := list_choices(kind):
+            texts.append(f"one of {', '.join(map(repr, choices))}")
+        elif kind in (int, float):
+            number, limits = "a whole number" if kind is int else "a number", option.setting.describe_limits()
+            texts.append(f"{number}, {limits}" if limits.startswith("at") else f"{number} {limits}".rstrip())
+        elif get_origin(kind) is Mapping:
+            is_numeric = float in get_args(kind)
+            texts.append("a table of numbers, such as {rougeL = 0.3}" if is_numeric else "a table of strings")
+        else:
+            texts.append(plain.get(get_origin(kind) or kind, "a string"))
+    return " or ".join(texts)
 
 
 def _accepts(annotation: Any, setting: Setting, value: Any) -> bool:

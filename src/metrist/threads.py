@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -36,13 +37,13 @@ class _BlasThreads(NamedTuple):
     set: Callable[[int], None]
 
 
+@dataclass(eq=False)
 class _Users:
     """How many calls of `parallel_map` are active, and the BLAS library's number of threads before the first."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = 0
-        self.threads_before = 1
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    count: int = 0
+    threads_before: int = 1
 
 
 _users = _Users()

@@ -19,11 +19,11 @@ from metrist.run.store import Store
 #: `score` in a process of its own, which can be killed. The address comes last.
 SCRIPT = """
 import sys
-from metrist.run import ingest, score, stored_pipeline
+from metrist.run import cluster, score
 from metrist.run.executors import Ray
 source, out, metrics, address = sys.argv[1:]
-ingest.SLICE_BYTES = 1 << 16, 1 << 16
-stored_pipeline.SAVE_SECONDS = 0.0
+cluster.SLICE_BYTES = 1 << 16, 1 << 16
+cluster.SAVE_SECONDS = 0.0
 results = score(source, metrics.split(","), out=out, shard_size=100, executor=Ray(address=address, start_timeout=120))
 print(results.notes)
 """

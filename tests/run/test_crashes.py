@@ -17,7 +17,7 @@ import pytest
 
 from metrist import Metric, Record
 from metrist.errors import RunError
-from metrist.run import compaction, load, score, stored_pipeline
+from metrist.run import load, score, stored_pipeline
 from metrist.run.manifest import LOG
 from metrist.run.prefer import prefer
 from metrist.run.store import Store
@@ -88,7 +88,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(stored_pipeline, "_COSTLY_SECONDS", 0.0)
     monkeypatch.setattr(stored_pipeline, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(stored_pipeline, "_LOGGED_SECONDS", 0.0)
-    monkeypatch.setattr(compaction, "_FEW_PARTS", 1)
+    monkeypatch.setattr(stored_pipeline, "_FEW_PARTS", 1)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # A process dies here, not the machine.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base").mkdir()

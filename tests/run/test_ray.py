@@ -21,6 +21,7 @@ from metrist.metrics.base import Metric
 from metrist.metrics.llm_metric import LLMMetric
 from metrist.metrics.registry import build
 from metrist.run import score
+from metrist.run.cluster import ClusterPipeline
 from metrist.run.executors import Ray
 from metrist.run.ingest import Ingest
 from metrist.scores import Score
@@ -76,7 +77,7 @@ def test_a_run_folder_holds_what_a_serial_run_does(nodes: Nodes, records: Path, 
 def test_workers_read_parquet_and_files_that_cannot_be_cut(
     nodes: Nodes, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.ingest.SLICE_BYTES", (1 << 14, 1 << 14))
+    monkeypatch.setattr("metrist.run.cluster.SLICE_BYTES", (1 << 14, 1 << 14))
     lines = records.read_bytes().splitlines(keepends=True)
     sources = [tmp_path / "a.parquet", tmp_path / "b.jsonl.gz", tmp_path / "c.jsonl"]
     table = pa.Table.from_pylist(list(map(json.loads, lines[:2000])))
@@ -84,13 +85,13 @@ def test_workers_read_parquet_and_files_that_cannot_be_cut(
     sources[1].write_bytes(gzip.compress(b"".join(lines[2000:3000])))
     sources[2].write_bytes(b"".join(lines[3000:]))
     added = list[bool]()
-    add_slices = Ingest.add_slices
+    read_in_workers = ClusterPipeline._read_in_workers
 
-    def note_slices(ingest: Ingest, slices: Any) -> bool:
-        added.append(add_slices(ingest, slices))
+    def note_reading(pipeline: ClusterPipeline, ingest: Ingest) -> bool:
+        added.append(read_in_workers(pipeline, ingest))
         return added[-1]
 
-    monkeypatch.setattr(Ingest, "add_slices", note_slices)
+    monkeypatch.setattr(ClusterPipeline, "_read_in_workers", note_reading)
     score(sources, METRICS.split(","), out=tmp_path / "ray", executor=Ray(address=nodes.address))
     score(sources, METRICS.split(","), out=tmp_path / "serial", executor="serial")
     assert added == [True]

@@ -62,7 +62,7 @@ EXPECTED = values(Serial(), LEXICAL)
 
 
 def list_starts(jobs: Sequence[Any]) -> list[int]:
-    return sorted(job.task.start for job in jobs)
+    return sorted(job.start for job in jobs)
 
 
 def test_results_come_in_order_from_all_nodes(start: Callable[..., FakeRay]) -> None:
@@ -106,8 +106,8 @@ def test_the_task_of_a_dead_worker_goes_to_another_and_none_is_done_twice(start:
     deaths = {5}
 
     def dies(_worker: Any, job: Any) -> bool:
-        is_first = job.task.start in deaths
-        deaths.discard(job.task.start)
+        is_first = job.start in deaths
+        deaths.discard(job.start)
         return is_first
 
     fake, executor = start(dies=dies), Ray()
@@ -133,7 +133,7 @@ def test_a_lost_node_is_done_without(start: Callable[..., FakeRay]) -> None:
 
 
 def test_a_task_that_kills_its_workers_ends_the_run(start: Callable[..., FakeRay]) -> None:
-    fake = start(dies=lambda _worker, job: job.task.start == 7)
+    fake = start(dies=lambda _worker, job: job.start == 7)
     with raises_code(RunError, "worker_died", "4", "8"):
         values(Ray(), LEXICAL)
     assert all(worker.is_dead for worker in fake.workers)
@@ -247,7 +247,7 @@ def test_llm_metrics_stay_in_this_process(start: Callable[..., FakeRay]) -> None
     metrics = [build("rougeL"), Judge(llm=llm)]
     results = list(Ray().map(metrics, tasks(metrics, 6)))
     assert [list(result.outcomes) for result in results] == 6 * [[metric.text for metric in metrics]]
-    assert all(job.task.metrics == ("rougeL",) for job in fake.done)
+    assert all(job.metrics == ("rougeL",) for job in fake.done)
     assert len(llm.requests) == 6
 
 

@@ -26,7 +26,7 @@ from metrist.cli.app import app
 from metrist.errors import RunError
 from metrist.io import remote
 from metrist.io.remote import local_path
-from metrist.run import compaction, remote_store, stored_pipeline
+from metrist.run import remote_store, stored_pipeline
 from metrist.run.estimate import estimate_run
 from metrist.run.inputs import read_inputs
 from metrist.run.manifest import Manifest, format_manifest
@@ -547,7 +547,7 @@ def test_a_run_that_is_killed_at_any_step_goes_on(when: str, bucket: str, monkey
     logs = {"recovering unlisted rows": 1, "recovering listed rows": 2}.get(when)
     monkeypatch.setattr(stored_pipeline, "_COSTLY_SECONDS", 0.0)
     monkeypatch.setattr(stored_pipeline, "_LOGGED_SECONDS", 60.0 if logs else 0.0)
-    monkeypatch.setattr(compaction, "_FEW_PARTS", 99 if when == "scoring" else 1)
+    monkeypatch.setattr(stored_pipeline, "_FEW_PARTS", 99 if when == "scoring" else 1)
     expected = metrist.score(PLAIN_ROWS, [Length()])[Length().text].values.tolist()
     is_killed, step, seen = True, 0, 0
     while is_killed:
@@ -557,7 +557,7 @@ def test_a_run_that_is_killed_at_any_step_goes_on(when: str, bucket: str, monkey
             assert [name for name in list_files(url) if name.startswith("log/")]
         elif when == "compacting":
             with monkeypatch.context() as patch:
-                patch.setattr(compaction, "_FEW_PARTS", 99)
+                patch.setattr(stored_pipeline, "_FEW_PARTS", 99)
                 metrist.score(PLAIN_ROWS, [Length()], out=f"{url}/", shard_size=16, executor="serial")
         is_killed = run_until_killed(step, url, monkeypatch)
         seen = max(seen, check_rows(url))
@@ -614,7 +614,7 @@ def test_a_reader_goes_on_while_parts_are_merged(url: str, monkeypatch: pytest.M
     monkeypatch.setattr(stored_pipeline, "_COSTLY_SECONDS", 0.0)
     monkeypatch.setattr(stored_pipeline, "_LOGGED_SECONDS", 0.0)
     for few in (99, 1):
-        monkeypatch.setattr(compaction, "_FEW_PARTS", few)
+        monkeypatch.setattr(stored_pipeline, "_FEW_PARTS", few)
         metrist.score(ROWS[:10], [Length()], out=f"{url}/", shard_size=3, executor="serial")
         if few == 99:
             before = open_run(url)

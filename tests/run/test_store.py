@@ -27,7 +27,7 @@ from error_codes import raises_code
 from metrist import open_run
 from metrist.errors import RunError
 from metrist.records import hash_units
-from metrist.run import compaction, export, load, score
+from metrist.run import export, load, score, stored_pipeline
 from metrist.run.manifest import Rows, StoredMetric, folder_name, read_log
 from metrist.run.prefer import prefer
 from metrist.run.removal import plan_removal
@@ -219,8 +219,8 @@ def test_small_parts_are_merged_and_of_several_scores_the_last_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
 ) -> None:
     """A part with many rows stays where it is among them."""
-    monkeypatch.setattr(compaction, "SMALL_PART", 4)
-    monkeypatch.setattr(compaction, "_FEW_PARTS", 1)
+    monkeypatch.setattr(stored_pipeline, "SMALL_PART", 4)
+    monkeypatch.setattr(stored_pipeline, "_FEW_PARTS", 1)
     rows = ROWS[:4]
     score(rows, ["length"], out=tmp_path / "run")
     signature = load(tmp_path / "run").signatures["length"]
@@ -242,13 +242,13 @@ def test_small_parts_are_merged_and_of_several_scores_the_last_counts(
 
 
 def test_small_parts_that_a_reader_uses_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_FEW_PARTS", 99)
+    monkeypatch.setattr(stored_pipeline, "_FEW_PARTS", 99)
     rows, folder = ROWS[:4], tmp_path / "run/scores/length"
     for count in range(1, 5):
         score(rows[:count], ["length"], out=tmp_path / "run")
     assert len(list(folder.iterdir())) == 4
     reader = open_run(tmp_path / "run")
-    monkeypatch.setattr(compaction, "_FEW_PARTS", 1)
+    monkeypatch.setattr(stored_pipeline, "_FEW_PARTS", 1)
     score(rows, ["length"], out=tmp_path / "run")
     assert len(list(folder.iterdir())) == 4
     values = reader.query("SELECT value FROM scores ORDER BY value")["value"].to_pylist()

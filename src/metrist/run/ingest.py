@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,26 +23,20 @@ from metrist.io.batches import Batch
 from metrist.io.dedup import FirstKeys
 from metrist.io.hashes import hash_file
 from metrist.io.remote import is_remote
-from metrist.io.slices import cut_file
 from metrist.io.writer import encodable
-from metrist.records import HASH_BYTES, Hashes, RecordColumns, halve_hashes
+from metrist.records import HASH_BYTES, Hashes, halve_hashes
 from metrist.run.manifest import Damaged, Input, Manifest, Part
 from metrist.run.run import Run
-from metrist.run.slices import ReadSlice, SliceRead, StorePlace, hash_names
 from metrist.run.store import Store
-from metrist.run.tables import InputTables, read_hashes, read_records_table
-from metrist.run.tasks import SHARD_SIZE
+from metrist.run.tables import InputTables, read_hashes
 
-#: Bytes of a slice of an input that a worker reads, at least and at most, and slices for each worker.
-SLICE_BYTES = 1 << 20, 1 << 24
-SLICES_PER_WORKER = 8
 #: Reading options that select rows and change no record: an input read with another value is the same input.
 _PASSING_OPTIONS = frozenset({"skip_bad"})
 Key = tuple[str, str]
 
 
 @dataclass(eq=False, kw_only=True)
-class _Draft(InputTables):
+class Draft(InputTables):
     """An input that is being read. `path` is None for rows that have no file."""
 
     name: str | None
@@ -56,20 +51,21 @@ class Ingest:
 
     def __init__(self, store: Store, reader: Reader, *, texts: bool) -> None:
         self._store = store
-        self._reader = reader
+        self.reader = reader
         self.manifest = store.require_texts(store.read_manifest() or Manifest(), texts)
         self.texts = self.manifest.texts
         self._run = Run(store, self.manifest)
         self.notes: list[str] = []
+        self._removal_hint = f"`metrist remove {quote_word(f'{store.name}/')} --unused` deletes the earlier scores"
         number = max((one.number for one in self.manifest.inputs), default=-1) + 1
-        self._drafts = [self._open_draft(n, number + n) for n in range(len(reader.sources))]
+        self.drafts = [self._open_draft(n, number + n) for n in range(len(reader.sources))]
         #: The numbers of the inputs of this command.
-        self.numbers = [draft.number for draft in self._drafts]
+        self.numbers = [draft.number for draft in self.drafts]
 
-    def _open_draft(self, source: int, number: int) -> _Draft:
-        rows = self._reader.sources[source]
-        options = self._reader.source_options(source) if rows.path else {}
-        draft = _Draft(number=number, name=rows.name, path=rows.path, options=json.loads(json.dumps(options)))
+    def _open_draft(self, source: int, number: int) -> Draft:
+        rows = self.reader.sources[source]
+        options = self.reader.source_options(source) if rows.path else {}
+        draft = Draft(number=number, name=rows.name, path=rows.path, options=json.loads(json.dumps(options)))
         if draft.path is not None:
             draft.sha256 = hash_file(draft.path)
             draft.previous = self._find_previous(draft)
@@ -86,23 +82,44 @@ class Ingest:
         return draft
 
     @cached_property
-    def _others(self) -> _OtherRecords:
-        return _OtherRecords(self._run, self._drafts)
+    def _others(self) -> FirstKeys:
+        """The records of other inputs of the run: hashes of their names with those of their contents, and the numbers
+        of the inputs."""
+        others = FirstKeys()
+        own = {draft.number for draft in self.drafts}
+        has_rows = any(draft.path is None for draft in self.drafts)
+        for one, part in self._run.list_parts("records"):
+            if one.number in own or (has_rows and one.path is None):
+                continue
+            table = self._run.read_part("records", part, ["item", "system", "record"])
+            names = hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True))
+            is_known, _ = others.find(names)
+            if not is_known.all():
+                contents = halve_hashes(read_hashes(table["record"]))
+                numbers = np.full(part.rows, one.number, np.uint64)
+                others.add(names[~is_known], contents[~is_known], numbers[~is_known])
+        return others
+
+    def find_conflict(self, names: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
+        """Of records with these hashes of their names, the first whose name another input holds with other texts, and
+        that input."""
+        is_known, (contents, numbers) = self._others.find(names)
+        rows = np.flatnonzero(is_known & (contents != halve_hashes(hashes)))
+        return (int(rows[0]), self._run.find_input(int(numbers[rows[0]]))) if len(rows) else None
 
     @property
     def is_stored(self) -> bool:
         """Whether all inputs are in the run as they are now, and nothing has to be told about them."""
-        return bool(self._drafts) and all(
+        return bool(self.drafts) and all(
             draft.previous and draft.previous.sha256 == draft.sha256 and not draft.previous.notes
-            for draft in self._drafts
+            for draft in self.drafts
         )
 
     def add(self, batch: Batch) -> None:
         """Add rows. A record whose name another input holds with other texts is refused."""
-        draft = self._drafts[batch.source]
+        draft = self.drafts[batch.source]
         names = zip(batch.records.items, batch.records.systems, strict=True)
-        conflict = self._others.find_conflict(hash_names(names), batch.hashes) if self._others else None
-        if conflict:
+        if len(self._others) and (conflict := self.find_conflict(hash_names(names), batch.hashes)):
             row, other = conflict
             raise RunError(
                 self._describe_conflict(draft, batch.records.items[row], batch.records.systems[row], other),
@@ -112,75 +129,21 @@ class Ingest:
         if draft.path is not None and draft.is_full:
             draft.write(self._store, self.texts)
 
-    @property
-    def is_large(self) -> bool:
-        """Whether it is worth while that workers read the inputs. Without texts, they could not score what they
-        read."""
-        return self.texts and sum(source.size or 0 for source in self._reader.sources) > SLICE_BYTES[0]
-
-    def plan_slices(self, workers: int) -> list[list[ReadSlice]]:
-        """How workers can read the inputs, slice by slice; empty where the command has to."""
-        total = sum(source.size or 0 for source in self._reader.sources)
-        size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * max(1, workers))))
-        place = StorePlace.of(self._store)
-        options = self._reader.options
-        is_alone = len(self._drafts) == 1
-        plan = []
-        for source, draft in enumerate(self._drafts):
-            # A single file that cannot be cut is read faster here than by one worker.
-            slices = cut_file(self._reader, source, size, None if is_alone else draft.sha256)
-            if not slices:
-                return []
-            common: dict[str, Any] = {"store": place, "options": options, "number": draft.number, "texts": self.texts}
-            plan.append([ReadSlice(slice=one, is_alone=is_alone, **common) for one in slices])
-        return plan
-
-    def add_slices(self, slices: Sequence[Sequence[SliceRead | None]]) -> bool:
-        """Add the inputs as workers have read them. Where reading the whole might find something else, they are
-        discarded: the command then has to read the inputs, and says what is wrong with them."""
-        found = [[read for read in reads if read] for reads in slices]
-        every = [read for reads in found for read in reads]
-        names = np.sort(np.concatenate([np.empty(0, np.uint64), *(read.names for read in every)]))
-        if (
-            list(map(len, found)) != list(map(len, slices))
-            or (names[1:] == names[:-1]).any()
-            or any(self._others.find_conflict(read.names[: len(read.hashes)], read.hashes) for read in every)
-            or not self._reader.adopt([[read.findings for read in reads] for reads in found])
-        ):
-            tables = [table for read in every for table in read.tables.items()]
-            self._store.discard(f"{name}/{part.file}" for name, parts in tables for part in parts)
-            return False
-        for draft, reads in zip(self._drafts, found, strict=True):
-            for read in reads:
-                draft.hashes.append(read.hashes)
-                draft.records += len(read.hashes)
-                draft.references |= read.references
-                for name, parts in read.tables.items():
-                    draft.tables.setdefault(name, []).extend(parts)
-        return True
-
-    def read_added(self) -> Iterator[tuple[int, Iterator[RecordColumns]]]:
-        """The records of the slices that were added, by the numbers of their sources."""
-        for source, draft in enumerate(self._drafts):
-            tables = (self._run.read_part("records", part) for part in draft.tables.get("records", ()))
-            starts = ((table, start) for table in tables for start in range(0, len(table), SHARD_SIZE))
-            yield source, (read_records_table(table.slice(start, SHARD_SIZE)) for table, start in starts)
-
     def finish(self) -> Manifest:
         """List what was read. What changed is in `notes`."""
         before = len(self._run.view)
-        remarks = tuple(self._reader.remarks) + tuple(self._reader.skipped.describe())
+        remarks = tuple(self.reader.remarks) + tuple(self.reader.skipped.describe())
         if remarks and not self.texts:  # They may quote a row.
-            skipped = [self._reader.skipped.describe_count()] if self._reader.skipped.count else []
+            skipped = [self.reader.skipped.describe_count()] if self.reader.skipped.count else []
             remarks = (*skipped, "remarks on it are not stored in a run without texts")
         entries = list[Input]()
-        for source, draft in enumerate(self._drafts):
+        for source, draft in enumerate(self.drafts):
             changed = self._drop_stored_rows(draft) if draft.path is None else set[Key]()
             draft.write(self._store, self.texts)
             if draft.path is None:
                 entries += self._replace_judgments(draft, changed)
             if draft.tables or draft.previous:
-                entries.append(self._make_entry(draft, self._reader.count_skipped(source), remarks))
+                entries.append(self._make_entry(draft, self.reader.count_skipped(source), remarks))
         manifest = self._store.update(lambda latest: self._add_inputs(latest, entries))
         self._store.has_strays |= not set(self.manifest.list_parts()) <= set(manifest.list_parts())
         run = Run(self._store, manifest)
@@ -193,7 +156,7 @@ class Ingest:
             )
         return manifest
 
-    def _make_entry(self, draft: _Draft, skipped: int, remarks: tuple[str, ...]) -> Input:
+    def _make_entry(self, draft: Draft, skipped: int, remarks: tuple[str, ...]) -> Input:
         tables = {name: tuple(parts) for name, parts in draft.tables.items()}
         if draft.previous is not None:
             self._note_changes(draft, draft.previous, tables)
@@ -203,7 +166,7 @@ class Ingest:
             path=self._place(draft),
             sha256=draft.sha256,
             options=dict(draft.options),
-            columns=dict(self._reader.fields_by_column),
+            columns=dict(self.reader.fields_by_column),
             references=tuple(sorted(draft.references)),
             records=draft.records,
             skipped=skipped,
@@ -263,7 +226,7 @@ class Ingest:
 
     # ---- Earlier inputs
 
-    def _place(self, draft: _Draft) -> str | None:
+    def _place(self, draft: Draft) -> str | None:
         """The path of a file as seen from the run folder, or its URL; the whole path where the run is in a store."""
         if draft.path is None:
             return None
@@ -274,7 +237,7 @@ class Ingest:
             path = os.path.relpath(path, os.path.realpath(self._store.path))
         return Path(path).as_posix()
 
-    def _find_previous(self, draft: _Draft) -> Input | None:
+    def _find_previous(self, draft: Draft) -> Input | None:
         """The input that was read from this file with these options, also where the same file was moved since."""
         moved = None
         path = str(draft.path)
@@ -295,11 +258,11 @@ class Ingest:
         parts = [self._run.read_part("records", part, ["record"]) for part in one.tables.get("records", ())]
         return np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(read_hashes(part["record"]) for part in parts)])
 
-    def _note_changes(self, draft: _Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
+    def _note_changes(self, draft: Draft, earlier: Input, tables: Mapping[str, tuple[Part, ...]]) -> None:
         now: dict[Key, bytes] | None = None
         if not np.array_equal(self._read_hashes(earlier), np.concatenate(draft.hashes)):
-            before = self._read_names(earlier.tables.get("records", ()))
-            now = self._read_names(tables.get("records", ()))
+            before = self._run.read_digests(earlier.tables.get("records", ()))
+            now = self._run.read_digests(tables.get("records", ()))
             changed = sum(key in now and now[key] != digest for key, digest in before.items())
             gone = len(before.keys() - now.keys())
             parts = []
@@ -310,7 +273,7 @@ class Ingest:
                 what = agree(gone, "is no longer in the file and was", "are no longer in the file and were")
                 parts.append(f"{gone:,} {what} set aside")
             if parts:
-                self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._describe_removal()}")
+                self.notes.append(f"{draft.name}: {', '.join(parts)}; {self._removal_hint}")
         if any(self._lacks_judgment(name, earlier.tables, tables, now) for name in _JUDGED):
             self.notes.append(f"{draft.name}: its ratings, preferences and errors replace those read before")
 
@@ -334,24 +297,13 @@ class Ingest:
                 return True
         return False
 
-    def _describe_removal(self) -> str:
-        return f"`metrist remove {quote_word(f'{self._store.name}/')} --unused` deletes the earlier scores"
-
-    def _read_names(self, parts: Sequence[Part]) -> dict[Key, bytes]:
-        names: dict[Key, bytes] = {}
-        for part in parts:
-            table = self._run.read_part("records", part, ["item", "system", "record"])
-            columns = [table[name].to_pylist() for name in ("item", "system", "record")]
-            names |= {(item, system): digest for item, system, digest in zip(*columns, strict=True)}
-        return names
-
-    def _drop_stored_rows(self, draft: _Draft) -> set[Key]:
+    def _drop_stored_rows(self, draft: Draft) -> set[Key]:
         """Leave only those records in a draft that the folder does not have yet, and return which ones it has with
         other texts."""
         known: dict[Key, bytes] = {}
         for one in self.manifest.inputs:
             if one.path is None:
-                known |= self._read_names(one.tables.get("records", ()))
+                known |= self._run.read_digests(one.tables.get("records", ()))
         changed = set[Key]()
         batches = draft.waiting
         draft.waiting = []
@@ -367,10 +319,10 @@ class Ingest:
         if changed:
             count = len(changed)
             outputs = f"{format_count(count, 'output')} changed and {agree(count, 'was', 'were')} scored again"
-            self.notes.append(f"{outputs}; {self._describe_removal()}")
+            self.notes.append(f"{outputs}; {self._removal_hint}")
         return changed
 
-    def _replace_judgments(self, draft: _Draft, changed: set[Key]) -> list[Input]:
+    def _replace_judgments(self, draft: Draft, changed: set[Key]) -> list[Input]:
         """Leave only those judgments in a draft of rows in memory that the folder does not have yet. The earlier inputs
         are returned without those whose place they take and those of outputs that have changed."""
         earlier = {one.number: one for one in self.manifest.inputs if one.path is None}
@@ -402,7 +354,7 @@ class Ingest:
             self.notes.append("rows in memory: their ratings, preferences and errors replace those read before")
         return [one for one in earlier.values() if one not in self.manifest.inputs]
 
-    def _describe_conflict(self, draft: _Draft, item: str, system: str, other: Input) -> str:
+    def _describe_conflict(self, draft: Draft, item: str, system: str, other: Input) -> str:
         where = self._run.describe_input(other)
         removal = f"`metrist remove {quote_word(f'{self._store.name}/')} --input {quote_word(where)}`"
         if draft.path is not None and other.path == self._place(draft):
@@ -450,36 +402,6 @@ def _drop_judgments(table: pa.Table, fields: Sequence[str | None], keys: Collect
     return table.filter(pa.array([key not in keys for key in _list_keys(table, fields)], pa.bool_()))
 
 
-class _OtherRecords:
-    """The records of other inputs of the run, by name."""
-
-    def __init__(self, run: Run, drafts: Sequence[_Draft]) -> None:
-        self._run = run
-        self._firsts = FirstKeys()
-        own = {draft.number for draft in drafts}
-        has_rows = any(draft.path is None for draft in drafts)
-        for one, part in run.list_parts("records"):
-            if one.number in own or (has_rows and one.path is None):
-                continue
-            table = run.read_part("records", part, ["item", "system", "record"])
-            names = hash_names(zip(table["item"].to_pylist(), table["system"].to_pylist(), strict=True))
-            is_known, _ = self._firsts.find(names)
-            if not is_known.all():
-                contents = halve_hashes(read_hashes(table["record"]))
-                numbers = np.full(part.rows, one.number, np.uint64)
-                self._firsts.add(names[~is_known], contents[~is_known], numbers[~is_known])
-
-    def __len__(self) -> int:
-        return len(self._firsts)
-
-    def find_conflict(self, names: NDArray[np.uint64], hashes: Hashes) -> tuple[int, Input] | None:
-        """Of records with these hashes of their names, the first whose name another input holds with other texts, and
-        that input."""
-        is_known, (contents, numbers) = self._firsts.find(names)
-        rows = np.flatnonzero(is_known & (contents != halve_hashes(hashes)))
-        return (int(rows[0]), self._run.find_input(int(numbers[rows[0]]))) if len(rows) else None
-
-
 def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:
     """The reading options that make the same file another input, the same of two ways to say the same: `--output v1` is
     `--output v1=v1`."""
@@ -491,3 +413,14 @@ def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:
         entries = (outputs if isinstance(outputs, str) else ",".join(outputs)).split(",")
         kept["outputs"] = sorted(entry if {"=", "*"} & set(entry) else f"{entry}={entry}" for entry in entries)
     return kept
+
+
+def hash_texts(texts: Iterable[str]) -> NDArray[np.uint64]:
+    """A hash of each text as tables hold it, the same in every process."""
+    encoded = (text.encode("utf-8", "backslashreplace") for text in texts)
+    return np.frombuffer(b"".join(hashlib.blake2b(data, digest_size=8).digest() for data in encoded), np.uint64)
+
+
+def hash_names(names: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
+    """A hash of each item and system."""
+    return hash_texts(map("\0".join, names))

@@ -6,20 +6,20 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from metrist.errors import InputError, MetristError, RunError, agree, format_count, format_path, quote_word
+from metrist.errors import MetristError, RunError, agree, format_count, format_path, quote_word
 from metrist.io import ParsedRow, Reader, read_records
-from metrist.io.batches import BATCH_RECORDS, Batch, drop_repeated
+from metrist.io.batches import drop_repeated
 from metrist.io.hashes import hash_file
 from metrist.io.reader import RowProgress
 from metrist.io.row_model import Location, StoredChoice, StoredError, StoredScore
 from metrist.io.rows import RowSource
 from metrist.io.writer import encodable
 from metrist.ratings import Error, Preference, Rating
-from metrist.records import Record, RecordColumns, hash_units
+from metrist.records import Record, hash_units
 
 if TYPE_CHECKING:
     from metrist.run.manifest import Input
@@ -178,14 +178,13 @@ def _read_known(run: Run, one: Input) -> dict[Key, Record | bytes]:
     """What the run has of each record of an input: the record, or its hash where texts are not stored."""
     from metrist.run.tables import read_records_table
 
+    parts = one.tables.get("records", ())
+    if not run.has_texts:
+        return {**run.read_digests(parts)}
     known: dict[Key, Record | bytes] = {}
-    for part in one.tables.get("records", ()):
-        table = run.read_part("records", part)
-        if run.has_texts:
-            known |= {(record.item, record.system): record for record in read_records_table(table)}
-        else:
-            names = (table[name].to_pylist() for name in ("item", "system", "record"))
-            known |= {(item, system): digest for item, system, digest in zip(*names, strict=True)}
+    for part in parts:
+        records = read_records_table(run.read_part("records", part))
+        known |= {(record.item, record.system): record for record in records}
     return known
 
 
@@ -377,80 +376,3 @@ def _read_judgments(run: Run, one: Input) -> dict[int, dict[str, Any]]:
                 facts["columns"] = json.loads(row["columns"])
             facts.setdefault("rows", []).append(StoredScore(item=row["item"], system=row["system"], metric="", value=0))
     return judged
-
-
-@dataclass(eq=False, kw_only=True)
-class ScoredInput(Reader):
-    """The input of a run without a folder, with the texts that were scored.
-
-    `batches` reads the input and, where it is in memory, keeps its records, because the caller may change frames and
-    lists. From then on the records are those, and judgments come from rows whose texts are still the same. A file
-    is read again, unless it has changed since.
-    """
-
-    input: Reader
-    _records: list[RecordColumns] | None = field(default=None, init=False)
-    _stamps: dict[str, tuple[int, int] | None] = field(init=False)
-    _changed: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self._stamps = {source.path: _stamp(source.path) for source in self.sources if source.path is not None}
-
-    @property
-    def remarks(self) -> list[str]:
-        count = agree(
-            self._changed, "a row has changed since it was", f"{self._changed:,} rows have changed since they were"
-        )
-        changed = f"{count} scored: the texts are those of then"
-        return [*self.input.remarks, *([changed] if self._changed else [])]
-
-    def __iter__(self) -> Iterator[Record]:
-        self._check_files()
-        return chain.from_iterable(self._records) if self._records is not None else iter(self.input)
-
-    def batches(self, size: int = BATCH_RECORDS, *, judgments: bool = True) -> Iterator[Batch]:
-        self._check_files()
-        records = list[RecordColumns]()
-        for batch in self.input.batches(size, judgments=judgments):
-            records.append(batch.records)
-            yield batch
-        self._records = None if self.names or not self.is_repeatable else records
-
-    def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
-        self._check_files()
-        if self._records is None:
-            yield from self.input.entries(progress)
-            return
-        records = {(record.item, record.system): record for record in chain.from_iterable(self._records)}
-        for number, (key, record) in enumerate(records.items(), 1):
-            yield ParsedRow(location=Location(None, number), keys=(key,), records=(record,), new=(record,))
-        self._changed = 0
-        rows = self.input.entries(progress)
-        while True:
-            try:
-                entry = next(rows, None)
-            except InputError:  # The input can no longer be read, but its texts are known.
-                self._changed += 1
-                return
-            if entry is None:
-                return
-            if all(records.get((record.item, record.system)) == record for record in entry.records):
-                yield replace(entry, records=(), new=())
-            else:
-                self._changed += 1
-
-    def _check_files(self) -> None:
-        for path, stamp in self._stamps.items():
-            if _stamp(path) != stamp:
-                raise RunError(
-                    f"{path} has changed since it was scored: pass the records that were scored", code="changed"
-                )
-
-
-def _stamp(path: str) -> tuple[int, int] | None:
-    """A cheap fingerprint that changes when the file is written again; None if it is gone."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns

@@ -103,15 +103,13 @@ class StoredMetric(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """The file with the choices of a comparator, seen from the run folder."""
         return f"{EXPORTS}/{self.folder}.jsonl"
 
+    def version(self, signature: str) -> Version | None:
+        return next((version for version in self.versions if version.signature == signature), None)
+
     @property
     def finished(self) -> Version | None:
         """The latest version that was finished."""
         return next((version for version in reversed(self.versions) if version.finished), None)
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether a later run by another version of the metric began and did not finish."""
-        return bool(self.versions) and self.finished is not None and not self.versions[-1].finished
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

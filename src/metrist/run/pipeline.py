@@ -63,6 +63,7 @@ class Pipeline:
         progress: Progress | bool | None = None,
         reader: Reader | None = None,
         total: int | None = None,
+        phases: Sequence[Sequence[Metric]] | None = None,
     ) -> None:
         if shard_size is not None and shard_size < 1:
             raise RunError(f"shard_size must be at least 1, got {shard_size}", code="invalid_value")
@@ -92,13 +93,10 @@ class Pipeline:
         self._scores_per_record = 1
         #: Metrics that go over the input together, in the order in which they do, and the executor of each group.
         self._phases = list[tuple[Sequence[Metric], Executor]]()
-        for phase in self._order_metrics():
+        for phase in phases or [metrics]:
             chosen, notes = choose_executor(executor, phase, runtime)
             self._phases.append((phase, chosen))
             self.notes += [note for note in notes if note not in self.notes]
-
-    def _order_metrics(self) -> list[Sequence[Metric]]:
-        return [self._metrics]
 
     def _warn(self, start: int, records: Sequence[Record], source: int | None = None) -> None:
         """Note which metrics are not made for an input, which its first records show."""

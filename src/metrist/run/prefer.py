@@ -231,10 +231,27 @@ class PreferenceResults:
         return build_comparator_table(self.summaries(draws, seed, confidence), self.agreement(draws, seed, confidence))
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One plain row per pair and comparator, in that order, as in a file of preferences."""
+        """One plain row per pair and comparator, in that order, as in a file of preferences. Of the optional fields, a
+        row has those that are not empty."""
         for number, (item, first, second) in enumerate(self.keys):
-            for text, judgments in self.judgments.items():
-                yield {"item": item, "systems": [first, second], **judgment_row(text, judgments[number])}
+            for comparator, judgments in self.judgments.items():
+                judgment = judgments[number]
+                optional = {
+                    "flipped": judgment.flipped,
+                    "shown": list(judgment.shown) or None,
+                    "raws": list(judgment.raws) or None,
+                    "failure_kind": None if judgment.failure is None else judgment.failure.kind,
+                    "incomplete": judgment.incomplete or None,
+                }
+                yield {
+                    "item": item,
+                    "systems": [first, second],
+                    "comparator": comparator,
+                    "choice": judgment.preference,
+                    "explanation": judgment.explanation,
+                    "failure": judgment.failure,
+                    **{name: value for name, value in optional.items() if value is not None},
+                }
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a .jsonl file (.gz, .xz, .zst), whole or not at all."""
@@ -398,24 +415,6 @@ def _build_comparators(comparators: MetricList) -> tuple[Comparator, ...]:
     return tuple(built.values())
 
 
-def judgment_row(comparator: str, judgment: Judgment) -> dict[str, Any]:
-    """A judgment as files of preferences have it, without the optional fields that are empty."""
-    optional = {
-        "flipped": judgment.flipped,
-        "shown": list(judgment.shown) or None,
-        "raws": list(judgment.raws) or None,
-        "failure_kind": None if judgment.failure is None else judgment.failure.kind,
-        "incomplete": judgment.incomplete or None,
-    }
-    return {
-        "comparator": comparator,
-        "choice": judgment.preference,
-        "explanation": judgment.explanation,
-        "failure": judgment.failure,
-        **{name: value for name, value in optional.items() if value is not None},
-    }
-
-
 # ---- Pairs ----
 
 
@@ -464,11 +463,11 @@ def pair_records(
     )
 
 
+@dataclass(eq=False)
 class MajorityVote:
     """What people chose by one aspect."""
 
-    def __init__(self) -> None:
-        self._by_pair: dict[Key, Counter[Choice]] = {}
+    _by_pair: dict[Key, Counter[Choice]] = field(default_factory=dict)
 
     def add(self, preference: Preference) -> None:
         key = (preference.item, preference.first, preference.second)

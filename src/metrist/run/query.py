@@ -14,7 +14,7 @@ import weakref
 from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -106,16 +106,8 @@ def open_database(run: StoredRun, *, memory_limit: str = MEMORY_LIMIT) -> duckdb
 
 def scan_table(run: StoredRun, folder: str) -> str | None:
     """What reads a table of a run, in SQL; None if it has no rows."""
-    parts = [part for _, part in run.list_parts(folder)]
-    return f"read_parquet({_list_paths(run, folder, parts)})" if parts else None
-
-
-def _read_numbered(run: StoredRun, folder: str, parts: Sequence[Part]) -> str:
-    return f"read_parquet({_list_paths(run, folder, parts)}, filename = true, file_row_number = true)"
-
-
-def _list_paths(run: StoredRun, folder: str, parts: Sequence[Part]) -> str:
-    return f"[{', '.join(quote_text(_find_part(run, folder, part)) for part in parts)}]"
+    paths = [quote_text(_find_part(run, folder, part)) for _, part in run.list_parts(folder)]
+    return f"read_parquet([{', '.join(paths)}])" if paths else None
 
 
 def number_rows(run: StoredRun, folder: str) -> str | None:
@@ -129,7 +121,7 @@ def number_rows(run: StoredRun, folder: str) -> str | None:
     numbers = ", ".join(f"({path}, {start})" for path, start in zip(paths, starts, strict=False))
     return (
         f"SELECT p.start + r.file_row_number AS row_number, r.* EXCLUDE (filename, file_row_number) "
-        f"FROM {_read_numbered(run, folder, parts)} r "
+        f"FROM read_parquet([{', '.join(paths)}], filename = true, file_row_number = true) r "
         f"JOIN (VALUES {numbers}) p(path, start) ON r.filename = p.path"
     )
 
@@ -233,14 +225,15 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     )
 
 
+@dataclass(eq=False)
 class _Views:
     """Creates the views of a run."""
 
-    def __init__(self, run: StoredRun, connection: duckdb.DuckDBPyConnection) -> None:
-        self.run, self.connection = run, connection
-        #: Metrics whose scores are not of exactly the records.
-        self.differing: list[StoredMetric] = []
-        self._tables = 0
+    run: StoredRun
+    connection: duckdb.DuckDBPyConnection
+    #: Metrics whose scores are not of exactly the records.
+    differing: list[StoredMetric] = field(default_factory=list)
+    _tables: int = 0
 
     @cached_property
     def _record_hashes(self) -> Hashes:
@@ -255,18 +248,20 @@ class _Views:
         for name, schema in schemas.items():
             if name in names:
                 parts = [part for _, part in run.list_parts(name)]
-                self._create_view(name, self._select(name, parts, schema))
+                self.connection.execute(f"CREATE VIEW {name} AS {self._select(name, parts, schema)}")
         if not {"records", "scores", "wide"}.isdisjoint(names):
             parts, kept = [part for _, part in run.list_parts("records")], run.kept_rows
             # Other rows are in another input, too.
             repeated = "" if kept is None else self._list_dropped("records", parts, kept)
-            self._create_view("records", self._select("records", parts, tables.RECORDS, repeated))
+            select = self._select("records", parts, tables.RECORDS, repeated)
+            self.connection.execute(f"CREATE VIEW records AS {select}")
         if not {"scores", "wide"}.isdisjoint(names):
             self._create_scores()
         if "pairs" in names:
             comparators = [metric for metric in run.manifest.metrics if metric.finished and metric.compares]
-            selects = [self._select_metric(metric, self._examine(metric)) for metric in comparators]
-            self._create_view("pairs", " UNION ALL ".join(selects) or self._select("", [], tables.JUDGMENTS))
+            selects = [self._select_metric(metric) for metric in comparators]
+            pairs = " UNION ALL ".join(selects) or self._select("", [], tables.JUDGMENTS)
+            self.connection.execute(f"CREATE VIEW pairs AS {pairs}")
 
     def _create_scores(self) -> None:
         """Create `scores` and `wide`."""
@@ -276,24 +271,21 @@ class _Views:
         selects = []
         records = self.connection.execute(f"{select_sums} records").fetchall()
         for metric in finished:
-            select = self._select_metric(metric, "")
+            select = self._select_metric(metric, is_exact=True)
             if self.connection.execute(f"{select_sums} ({select})").fetchall() != records:
                 self.differing.append(metric)
-                select = self._select_metric(metric, self._examine(metric))
+                select = self._select_metric(metric)
             selects.append(select)
         scores = " UNION ALL ".join(selects) or self._select("", [], tables.SCORES)
         # The grouping tells DuckDB that no record is there twice: it leaves out the join where no name is asked for.
         names = "SELECT record, any_value(item) AS item, any_value(system) AS system FROM records GROUP BY record"
-        self._create_view(
-            "scores", f"SELECT r.item, r.system, s.* FROM ({scores}) s LEFT JOIN ({names}) r USING (record)"
+        self.connection.execute(
+            f"CREATE VIEW scores AS SELECT r.item, r.system, s.* FROM ({scores}) s LEFT JOIN ({names}) r USING (record)"
         )
         columns = map(quote_name, name_columns([metric.label for metric in finished]))
         values = "".join(f", m{n}.value AS {column}" for n, column in enumerate(columns))
         joins = "".join(f" LEFT JOIN ({select}) m{n} USING (record)" for n, select in enumerate(selects))
-        self._create_view("wide", f"SELECT r.record, r.item, r.system{values} FROM records r{joins}")
-
-    def _create_view(self, name: str, select: str) -> None:
-        self.connection.execute(f"CREATE VIEW {name} AS {select}")
+        self.connection.execute(f"CREATE VIEW wide AS SELECT r.record, r.item, r.system{values} FROM records r{joins}")
 
     def _select(
         self, folder: str, parts: Sequence[Part], schema: pa.Schema, left_out: str = "", label: str = ""
@@ -307,32 +299,29 @@ class _Views:
         columns = [f"p.{quote_name(name)}" for name in names]
         if label:
             columns[0] = f"{quote_text(label)} AS {quote_name(names[0])}"
-        source = _read_numbered(self.run, folder, parts)
+        paths = ", ".join(quote_text(_find_part(self.run, folder, part)) for part in parts)
+        source = f"read_parquet([{paths}], filename = true, file_row_number = true)"
         if left_out:
             source = f"{source} p ANTI JOIN {left_out} l ON p.filename = l.path AND p.file_row_number = l.position"
         return f"SELECT {', '.join(columns)} FROM {source}{'' if left_out else ' p'}"
 
-    def _select_metric(self, metric: StoredMetric, left_out: str) -> str:
+    def _select_metric(self, metric: StoredMetric, *, is_exact: bool = False) -> str:
+        """SQL that reads what a finished metric or comparator gave. Unless it is exactly that of the records, rows are
+        left out that do not count, because there are others or the record is gone."""
         assert metric.finished is not None
+        parts, left_out = metric.finished.parts, ""
+        if parts and not is_exact:
+            key = "pair" if metric.compares else "record"
+            columns = [key, "failure_kind", "incomplete"]
+            blocks = [self.run.read_part(metric.place, part, columns).replace_schema_metadata() for part in parts]
+            table = pa.concat_tables(blocks, promote_options="default")
+            hashes = tables.read_hashes(table[key])
+            rows = find_rows(hashes if metric.compares else self._record_hashes, hashes, find_unsettled(table))
+            kept = np.zeros(len(hashes), np.bool_)
+            kept[rows[rows >= 0]] = True
+            left_out = "" if kept.all() else self._list_dropped(metric.place, parts, kept)
         schema = tables.JUDGMENTS if metric.compares else tables.SCORES
-        return self._select(metric.place, metric.finished.parts, schema, left_out, metric.label)
-
-    def _examine(self, metric: StoredMetric) -> str:
-        """The name of a table of a metric's rows that do not count, because there are others or the record is gone;
-        empty if there are none."""
-        assert metric.finished is not None
-        parts = metric.finished.parts
-        key = "pair" if metric.compares else "record"
-        if not parts:
-            return ""
-        columns = [key, "failure_kind", "incomplete"]
-        blocks = [self.run.read_part(metric.place, part, columns).replace_schema_metadata() for part in parts]
-        table = pa.concat_tables(blocks, promote_options="default")
-        hashes = tables.read_hashes(table[key])
-        rows = find_rows(hashes if metric.compares else self._record_hashes, hashes, find_unsettled(table))
-        kept = np.zeros(len(hashes), np.bool_)
-        kept[rows[rows >= 0]] = True
-        return "" if kept.all() else self._list_dropped(metric.place, parts, kept)
+        return self._select(metric.place, parts, schema, left_out, metric.label)
 
     def _list_dropped(self, folder: str, parts: Sequence[Part], kept: NDArray[np.bool_]) -> str:
         """The name of a table of the rows of some parts that are not kept."""

@@ -1,8 +1,8 @@
 """The executor for Ray: workers on the nodes of a cluster. Ray is imported when a run needs it.
 
 Workers are actors, each of which performs one job at a time: slices of a run folder that they read and write
-themselves (`metrist.run.slices`), or tasks whose records and results are sent. The command calls them and waits for the
-calls by `ray.wait`. What Ray has beyond that was tried with Ray 2.60 on two nodes, and does not do:
+themselves (`metrist.run.cluster`), or tasks whose records and results are sent. The command calls them and waits for
+the calls by `ray.wait`. What Ray has beyond that was tried with Ray 2.60 on two nodes, and does not do:
 
 - Restarts and retries of actors, when a node was killed and none took its place: with `max_task_retries=3` the call of
   its actor used up the retries within 6 s, before Ray took the node for dead, and failed; with -1 it waited for room
@@ -26,15 +26,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from metrist._version import __version__
 from metrist.errors import MetristError, MissingExtra, RunError, did_you_mean, format_count
 from metrist.metrics.base import Metric, calls_llm, is_resident, iterate_nested
-from metrist.run.tasks import Serial, Task, TaskResult, attempt, describe_range, perform
-
-if TYPE_CHECKING:
-    from metrist.run.slices import StorePlace
+from metrist.run.tasks import Serial, Task, TaskResult, attempt, perform
 
 #: Jobs per worker that are under way or finished and not yet yielded. More than one, since results may have to come in
 #: order: a slow job must not stop the workers that finish theirs.
@@ -54,6 +51,12 @@ _TORCH_EXTRAS = ("neural", "analyst", "train")
 #: Variables for a Ray that metrist starts or joins, where the user set none. By default Ray reports its usage to
 #: its makers. It also hides GPUs from workers that ask for none, which `_Actor` does itself.
 _VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+class SharedFolder(Protocol):
+    """A run folder that workers may see; as a text, its address."""
+
+    def is_visible(self) -> bool: ...
 
 
 class Node(NamedTuple):
@@ -106,19 +109,6 @@ def find_resources(metric: Metric, nodes: Sequence[Node], device: str = "auto") 
 
 
 @dataclass(frozen=True, slots=True)
-class _TaskJob:
-    """A task as a job: something that runs with the metrics which a worker holds and, as text, names its records."""
-
-    task: Task
-
-    def __str__(self) -> str:
-        return describe_range(self.task)
-
-    def run(self, metrics: Mapping[str, Metric]) -> TaskResult:
-        return perform(metrics, self.task)
-
-
-@dataclass(frozen=True, slots=True)
 class Ray:
     """Performs tasks on a Ray cluster.
 
@@ -151,7 +141,7 @@ class Ray:
 
 
 @contextmanager
-def open_workers(executor: Ray, metrics: Sequence[Metric], folder: StorePlace | None = None) -> Iterator[RayWorkers]:
+def open_workers(executor: Ray, metrics: Sequence[Metric], folder: SharedFolder | None = None) -> Iterator[RayWorkers]:
     """Workers for a run with these metrics. The cluster is joined when they are first needed."""
     known = {name for metric in metrics for name in (metric.text, metric.label)}
     for name in executor.resources:
@@ -198,7 +188,7 @@ class _PendingJob:
 class RayWorkers:
     """Workers of one kind at a time: `perform` starts them, and others where it needs other resources."""
 
-    def __init__(self, executor: Ray, folder: StorePlace | None) -> None:
+    def __init__(self, executor: Ray, folder: SharedFolder | None) -> None:
         self._executor, self._folder = executor, folder
         self._ray: Any = None
         self._is_new = False
@@ -269,10 +259,10 @@ class RayWorkers:
         here = {metric.text: metric for metric in metrics if calls_llm(metric)}
         waiting: deque[Task] = deque()
 
-        def jobs() -> Iterator[_TaskJob]:
+        def jobs() -> Iterator[Task]:
             for task in work:
                 waiting.append(task)
-                yield _TaskJob(replace(task, metrics=tuple(text for text in task.metrics if text not in here)))
+                yield replace(task, metrics=tuple(text for text in task.metrics if text not in here))
 
         for _, result in filter(None, self.perform(jobs(), sent, needs)):
             task = waiting.popleft()
@@ -289,7 +279,8 @@ class RayWorkers:
         in_order: bool = True,
     ) -> Iterator[tuple[Any, Any] | None]:
         """Jobs with their results, in order or as they come, and None at least every `WAIT_SECONDS` in between, so that
-        the caller can do what is due. Workers hold the metrics."""
+        the caller can do what is due. A job has a method `run` for the metrics, which workers hold, and as a text it
+        names its records."""
         remaining = iter(jobs)
         entries: deque[_PendingJob] = deque()
         todo: deque[_PendingJob] = deque()
@@ -484,7 +475,7 @@ class _Actor:
         self._data = b""
         self._metrics: dict[str, Metric] = {}
 
-    def start(self, folder: StorePlace | None) -> tuple[str, bool]:
+    def start(self, folder: SharedFolder | None) -> tuple[str, bool]:
         """The version of metrist, and whether this node sees the run folder."""
         return __version__, folder is not None and folder.is_visible()
 

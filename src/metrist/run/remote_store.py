@@ -193,9 +193,6 @@ class _RangeFile(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._position
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = start + offset
@@ -458,17 +455,15 @@ class Lease:
 def describe_process() -> dict[str, Any]:
     """Facts that identify this process. A process number is unique only until the machine restarts, and within one
     container."""
+    boot = namespace = None
+    with suppress(OSError, ValueError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    with suppress(OSError, ValueError):
+        namespace = os.readlink("/proc/self/ns/pid")
     return {
         "owner": uuid.uuid4().hex,
         "host": socket.gethostname(),
-        "boot": _read_or_none(lambda: Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()),
-        "pid_namespace": _read_or_none(lambda: os.readlink("/proc/self/ns/pid")),
+        "boot": boot,
+        "pid_namespace": namespace,
         "pid": os.getpid(),
     }
-
-
-def _read_or_none(read: Callable[[], str]) -> str | None:
-    try:
-        return read()
-    except (OSError, ValueError):
-        return None

@@ -19,7 +19,6 @@ from metrist.records import Hashes
 from metrist.run import tables
 from metrist.run.manifest import MANIFEST, StoredMetric
 from metrist.run.query import name_columns, run_query
-from metrist.run.store import is_run_folder
 from metrist.run.stored_run import StoredRun, open_store
 from metrist.run.stored_scores import ScoreReader, StoredScores
 from metrist.scores import Scores
@@ -33,7 +32,7 @@ def is_run(path: Any) -> bool:
             return store is not None and store.read_bytes(MANIFEST) is not None
         except MetristError:  # The reader of the URL reports the error.
             return False
-    return isinstance(path, str | os.PathLike) and is_run_folder(Path(path))
+    return isinstance(path, str | os.PathLike) and (Path(path) / MANIFEST).is_file()
 
 
 @checks_types
@@ -108,31 +107,29 @@ class Run(StoredRun):
             )
         names = _choose_columns("scores", _SCORES, columns)
         schema = pa.schema([_SCORES.field(name) for name in names])
+        stored = pa.schema([field for field in tables.SCORES if field.name in (*names, "record")])
         blocks, hashes = [schema.empty_table()], self.read_hashes()
         for metric in finished:
-            if metric.label in wanted:
-                blocks.append(self._read_metric(metric, hashes, schema))
+            if metric.label not in wanted or metric.finished is None:
+                continue
+            parts = [stored.empty_table()]
+            for part in metric.finished.parts:
+                table = self.read_part(metric.place, part, stored.names).replace_schema_metadata()
+                parts.append(pa.concat_tables([stored.empty_table(), table], promote_options="default"))
+            table = pa.concat_tables(parts)
+            positions = ScoreReader(self, metric, hashes).positions
+            scored: Any = slice(None)
+            if positions is not None:  # In the order of the records.
+                scored = np.flatnonzero(positions >= 0)
+                table = tables.take(table, positions[scored])
+            cells: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
+            cells["metric"] = tables.repeat_value(metric.label, len(table))
+            if "item" in names:
+                cells["item"] = _decode_names(take_names(self.view.items, scored))
+            if "system" in names:
+                cells["system"] = _decode_names(take_names(self.view.systems, scored))
+            blocks.append(pa.table([cells[name] for name in names], schema=schema))
         return pa.concat_tables(blocks)
-
-    def _read_metric(self, metric: StoredMetric, hashes: Hashes, schema: pa.Schema) -> pa.Table:
-        """The scores by a metric in the order of the records, with the columns of a schema."""
-        stored = pa.schema([field for field in tables.SCORES if field.name in (*schema.names, "record")])
-        parts = [stored.empty_table()]
-        for part in metric.finished.parts if metric.finished else ():
-            table = self.read_part(metric.place, part, stored.names).replace_schema_metadata()
-            parts.append(pa.concat_tables([stored.empty_table(), table], promote_options="default"))
-        table = pa.concat_tables(parts)
-        positions = ScoreReader(self, metric, hashes).positions
-        scored: Any = slice(None)
-        if positions is not None:
-            scored = np.flatnonzero(positions >= 0)
-            table = tables.take(table, positions[scored])
-        columns = {
-            "item": lambda: _decode_names(take_names(self.view.items, scored)),
-            "system": lambda: _decode_names(take_names(self.view.systems, scored)),
-            "metric": lambda: _decode_names(NameColumn(np.zeros(len(table), np.int32), (metric.label,))),
-        }
-        return pa.table([columns[n]() if n in columns else table[n] for n in schema.names], schema=schema)
 
     def wide(self) -> pa.Table:
         """One row per record: hash, item, system, and a column with the value of each metric. Metrics whose labels

@@ -94,12 +94,11 @@ def _errors_array(errors: Mapping[int, Sequence[Error]], size: int) -> pa.Array:
         return pa.nulls(size, kind)
     rows: list[list[dict[str, Any]] | None] = [None] * size
     for row, listed in errors.items():
-        rows[row] = [_make_encodable(split_fields(error)) for error in listed]
+        rows[row] = [
+            {name: encodable(value) if isinstance(value, str) else value for name, value in split_fields(error).items()}
+            for error in listed
+        ]
     return pa.array(rows, kind)
-
-
-def _make_encodable(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: encodable(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 def _score_originals(scores: Scores) -> dict[int, str]:
@@ -181,37 +180,33 @@ def find_rows(wanted: Hashes, hashes: Hashes, unsettled: NDArray[np.int64]) -> N
 def read_scores_table(table: pa.Table) -> Scores:
     """The scores of a table; columns that it lacks are empty. Raises `Damaged` for what no run has written."""
     try:
-        return _read_scores(table)
+        names = set(table.column_names)
+        values = table["value"].to_numpy()
+        sparse: dict[str, dict[int, Any]] = {field: dict(list_present(table, name)) for field, name in SPARSE.items()}
+        for field in ("tokens", "usages"):
+            sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
+        errors = {row: tuple(Error(**error) for error in listed) for row, listed in list_present(table, "errors")}
+        for row, text in list_present(table, "original"):
+            original = json.loads(text)
+            if "errors" in original:
+                errors[row] = tuple(Error(**error) for error in original["errors"])
+            for field, name in SPARSE.items():
+                if name in original:
+                    sparse[field][row] = original[name]
+        incomplete = np.flatnonzero(table["incomplete"].to_numpy()) if "incomplete" in names else ()
+        return Scores(
+            values=np.asarray(values, np.float64),
+            parts=read_parts(table["parts"]) if "parts" in names else {},
+            stats=read_statistics(table["statistics"], values) if "statistics" in names else np.empty((0, 0)),
+            errors=errors,
+            failures=read_failures(table),
+            incomplete=frozenset(map(int, incomplete)),
+            **sparse,
+        )
     except MemoryError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException) as error:
         raise Damaged(f"its rows cannot be read: {error}") from None
-
-
-def _read_scores(table: pa.Table) -> Scores:
-    names = set(table.column_names)
-    values = table["value"].to_numpy()
-    sparse: dict[str, dict[int, Any]] = {field: dict(list_present(table, name)) for field, name in SPARSE.items()}
-    for field in ("tokens", "usages"):
-        sparse[field] = {row: json.loads(text) for row, text in sparse[field].items()}
-    errors = {row: tuple(Error(**error) for error in listed) for row, listed in list_present(table, "errors")}
-    for row, text in list_present(table, "original"):
-        original = json.loads(text)
-        if "errors" in original:
-            errors[row] = tuple(Error(**error) for error in original["errors"])
-        for field, name in SPARSE.items():
-            if name in original:
-                sparse[field][row] = original[name]
-    incomplete = np.flatnonzero(table["incomplete"].to_numpy()) if "incomplete" in names else ()
-    return Scores(
-        values=np.asarray(values, np.float64),
-        parts=read_parts(table["parts"]) if "parts" in names else {},
-        stats=read_statistics(table["statistics"], values) if "statistics" in names else np.empty((0, 0)),
-        errors=errors,
-        failures=read_failures(table),
-        incomplete=frozenset(map(int, incomplete)),
-        **sparse,
-    )
 
 
 def read_parts(column: pa.ChunkedArray) -> dict[str, NDArray[Any]]:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field, replace
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from metrist.errors import RunError
-from metrist.io import read_records
-from metrist.io.reader import check_keywords
+from metrist.errors import InputError, RunError, agree
+from metrist.io import ParsedRow, Reader, read_records
+from metrist.io.batches import BATCH_RECORDS, Batch
+from metrist.io.reader import RowProgress, check_keywords
 from metrist.io.remote import is_remote, local_path, put_file
+from metrist.io.row_model import Location
 from metrist.io.writer import check_distinct
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import MetricList, build_all
-from metrist.records import records_from_lists
+from metrist.records import Record, RecordColumns, records_from_lists
 from metrist.report.progress import Progress, shows_progress
 from metrist.report.scores import describe_total_failure
 from metrist.run.flat_file import check_replaceable, check_writable, flat_suffix
-from metrist.run.inputs import ScoredInput
 from metrist.run.pipeline import Pipeline
+from metrist.run.ray import Ray
 from metrist.run.results import NothingScored, Results
 from metrist.run.tasks import Executor
 from metrist.runtime import Runtime
@@ -202,6 +206,11 @@ def open_pipeline(
     """The pipeline into memory, or into the store."""
     if store is None:
         return Pipeline(metrics, runtime, **options)
+    executor = options.get("executor")
+    if isinstance(executor, Ray) or (isinstance(executor, str) and executor.partition(":")[0] == "ray"):
+        from metrist.run.cluster import ClusterPipeline
+
+        return ClusterPipeline(metrics, runtime, store, texts=texts, **options)
     from metrist.run.stored_pipeline import StoredPipeline
 
     return StoredPipeline(metrics, runtime, store, texts=texts, **options)
@@ -233,3 +242,80 @@ def resolve_destination(
     store = open_store(out if is_url else path)
     store.check()
     return None, store
+
+
+@dataclass(eq=False, kw_only=True)
+class ScoredInput(Reader):
+    """The input of a run without a folder, with the texts that were scored.
+
+    `batches` reads the input and, where it is in memory, keeps its records, because the caller may change frames and
+    lists. From then on the records are those, and judgments come from rows whose texts are still the same. A file
+    is read again, unless it has changed since.
+    """
+
+    input: Reader
+    _records: list[RecordColumns] | None = field(default=None, init=False)
+    _stamps: dict[str, tuple[int, int] | None] = field(init=False)
+    _changed: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._stamps = {source.path: _stamp(source.path) for source in self.sources if source.path is not None}
+
+    @property
+    def remarks(self) -> list[str]:
+        count = agree(
+            self._changed, "a row has changed since it was", f"{self._changed:,} rows have changed since they were"
+        )
+        changed = f"{count} scored: the texts are those of then"
+        return [*self.input.remarks, *([changed] if self._changed else [])]
+
+    def __iter__(self) -> Iterator[Record]:
+        self._check_files()
+        return chain.from_iterable(self._records) if self._records is not None else iter(self.input)
+
+    def batches(self, size: int = BATCH_RECORDS, *, judgments: bool = True) -> Iterator[Batch]:
+        self._check_files()
+        records = list[RecordColumns]()
+        for batch in self.input.batches(size, judgments=judgments):
+            records.append(batch.records)
+            yield batch
+        self._records = None if self.names or not self.is_repeatable else records
+
+    def entries(self, progress: RowProgress | None = None) -> Iterator[ParsedRow]:
+        self._check_files()
+        if self._records is None:
+            yield from self.input.entries(progress)
+            return
+        records = {(record.item, record.system): record for record in chain.from_iterable(self._records)}
+        for number, (key, record) in enumerate(records.items(), 1):
+            yield ParsedRow(location=Location(None, number), keys=(key,), records=(record,), new=(record,))
+        self._changed = 0
+        rows = self.input.entries(progress)
+        while True:
+            try:
+                entry = next(rows, None)
+            except InputError:  # The input can no longer be read, but its texts are known.
+                self._changed += 1
+                return
+            if entry is None:
+                return
+            if all(records.get((record.item, record.system)) == record for record in entry.records):
+                yield replace(entry, records=(), new=())
+            else:
+                self._changed += 1
+
+    def _check_files(self) -> None:
+        for path, stamp in self._stamps.items():
+            if _stamp(path) != stamp:
+                raise RunError(
+                    f"{path} has changed since it was scored: pass the records that were scored", code="changed"
+                )
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    """A cheap fingerprint that changes when the file is written again; None if it is gone."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns

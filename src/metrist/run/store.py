@@ -75,10 +75,6 @@ _LOCK, WRITERS = ".lock", ".writers"
 _ATTEMPTS = 100
 
 
-def is_run_folder(path: Path) -> bool:
-    return path.is_dir() and (path / MANIFEST).is_file()
-
-
 class Store:
     """A run folder on this machine. Opening it writes nothing."""
 
@@ -483,11 +479,12 @@ class Store:
         key = "pair" if results.metric.compares else "record"
         keys, known = results.table[key].combine_chunks(), set[str]()
         metric = manifest.metric(results.metric.text)
-        versions = [version for version in metric.versions if version.signature == results.signature] if metric else []
-        for part in (part for version in versions for part in version.parts if part.tokens == results.tokens):
-            with suppress(Damaged):
-                table = self.read_part(results.metric.place, part)
-                known |= set(format_rows(table.filter(pc.is_in(table[key], keys))))
+        version = metric.version(results.signature) if metric else None
+        for part in version.parts if version else ():
+            if part.tokens == results.tokens:
+                with suppress(Damaged):
+                    table = self.read_part(results.metric.place, part)
+                    known |= set(format_rows(table.filter(pc.is_in(table[key], keys))))
         is_new = list[bool]()
         for row in format_rows(results.table):
             is_new.append(row not in known)
@@ -532,18 +529,18 @@ class Store:
         """List these parts of a metric no longer, but others in the place of the first."""
         gone = set(parts)
 
-        def replace_parts(listed: Sequence[Part]) -> tuple[Part, ...]:
-            # Another process may have merged some of them already.
-            if gone.isdisjoint(listed) or (added and not gone.issubset(listed)):
-                return tuple(listed)
-            first = next(n for n, part in enumerate(listed) if part in gone)
-            return (*listed[:first], *added, *(part for part in listed[first:] if part not in gone))
-
         def change(manifest: Manifest) -> Manifest:
             metric = manifest.metric(text)
             if metric is None:
                 return manifest
-            versions = [msgspec.structs.replace(v, parts=replace_parts(v.parts)) for v in metric.versions]
+            versions = list[Version]()
+            for version in metric.versions:
+                listed = version.parts
+                # Another process may have merged some of them already.
+                if not gone.isdisjoint(listed) and (not added or gone.issubset(listed)):
+                    first = next(n for n, part in enumerate(listed) if part in gone)
+                    listed = (*listed[:first], *added, *(part for part in listed[first:] if part not in gone))
+                versions.append(msgspec.structs.replace(version, parts=listed))
             return manifest.replace_metric(msgspec.structs.replace(metric, versions=tuple(versions)))
 
         self.update(change)

@@ -11,9 +11,9 @@ import gc
 import shlex
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
 from time import monotonic
 from typing import Any
@@ -27,11 +27,9 @@ from metrist.errors import RunError
 from metrist.io import Reader
 from metrist.metrics.base import Metric, calls_llm
 from metrist.records import HASH_BYTES, Hashes, RecordColumns, Unit, hash_units
-from metrist.run.compaction import SAVE_ROWS, SMALL_PART, drop_superseded_rows, merge_small_parts
-from metrist.run.ingest import SLICES_PER_WORKER, Ingest
-from metrist.run.manifest import Manifest, Part, Rows, StoredMetric, folder_name
+from metrist.run.ingest import Ingest
+from metrist.run.manifest import Damaged, Manifest, Part, Rows, StoredMetric, Version, folder_name
 from metrist.run.pipeline import MetricCost, Pipeline
-from metrist.run.ray import Ray, RayWorkers, Resources, open_workers
 from metrist.run.run import Run
 from metrist.run.score_tables import (
     HashIndex,
@@ -41,14 +39,14 @@ from metrist.run.score_tables import (
     read_judgments_table,
     scores_table,
 )
-from metrist.run.slices import ScoreSlice, SliceRead, StorePlace
 from metrist.run.store import Store
 from metrist.run.stored_scores import ScoreReader, StoredScores
-from metrist.run.tables import PART_ROWS, read_hashes, read_records_table, release_memory
+from metrist.run.tables import read_hashes, read_records_table, release_memory
 from metrist.run.tasks import (
     SHARD_SIZE,
     SHARD_SIZE_WITH_MODEL,
     Block,
+    Executor,
     NeedsCheck,
     SliceSize,
     Task,
@@ -67,10 +65,13 @@ _SAVE_SHARE = 0.05
 #: Results that took so many seconds are logged at once, and need not be in a part soon.
 _COSTLY_SECONDS = 0.1
 _LOGGED_SECONDS = 60.0
+#: Parts of a metric with fewer rows than this are small; merged ones have about `SAVE_ROWS` rows.
+SMALL_PART = 1 << 13
+SAVE_ROWS = 1 << 18
+#: Small parts of a metric are merged if there are more than so many.
+_FEW_PARTS = 4
 #: Records of the first task of metrics that are not from the catalog.
 _FIRST_RECORDS = 16
-#: Rows of the first slice that a worker with a model scores.
-_FIRST_ROWS = 8
 
 
 @dataclass(eq=False)
@@ -98,7 +99,8 @@ class StoredPipeline(Pipeline):
     def __init__(
         self, metrics: Sequence[Metric], runtime: Runtime, store: Store, *, texts: bool = True, **options: Any
     ) -> None:
-        super().__init__(metrics, runtime, **options)
+        by_cost = ([metric for metric in metrics if MetricCost.of(metric) is cost] for cost in MetricCost)
+        super().__init__(metrics, runtime, phases=[phase for phase in by_cost if phase], **options)
         self._store, self._texts = store, texts
         # Answers of LLMs may be requested again, all or those that failed: stored scores are then computed again.
         asking = {metric.text for metric in metrics if calls_llm(metric)}
@@ -116,58 +118,43 @@ class StoredPipeline(Pipeline):
         self._kept: list[tuple[Sequence[Unit], Hashes]] | None = None
         self._own_inputs: list[int] = []
         self._own_hashes: list[Hashes] = []
-        self._workers: RayWorkers | None = None
-
-    def _order_metrics(self) -> list[Sequence[Metric]]:
-        by_kind = ([metric for metric in self._metrics if MetricCost.of(metric) is kind] for kind in MetricCost)
-        return [phase for phase in by_kind if phase]
 
     def run(self, units: Reader | Iterable[Unit]) -> dict[str, Any]:
         """The scores of all records of the folder, or the judgments of the input's pairs, by the metric's text."""
-        with self._store.write(), self._open_workers(units) as self._workers:
-            if isinstance(units, Reader):
-                self._ingest(units)
-            else:
-                shards = [shard for _, shard in read_shards(self._metrics, units, SHARD_SIZE)]
-                self._own_hashes = list(map(hash_units, shards))
-                self._kept = list(zip(shards, self._own_hashes, strict=True))
-                self._count = sum(map(len, self._own_hashes))
-                manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
-                self._run = Run(self._store, manifest)
-                self._texts = manifest.texts
-            self._total = self._count
-            self._open_metrics()
-            for metrics, executor in self._phases:
-                self._begin_phase(metrics)
-                try:
-                    if self._workers and (groups := self._group_metrics(metrics, self._workers)) is not None:
-                        self._score_slices(groups, self._workers)
-                    else:
-                        for result in self._execute(metrics, self._workers or executor, self._plan(metrics)):
-                            self._take(result)
-                except BaseException:
-                    self._pending.clear()
-                    with suppress(RunError):  # The first error is the one to report.
-                        self._save(is_last=True)
-                    raise
-                self._save(is_last=True)
-                for metric in metrics:
-                    self._finish(metric)
+        with self._store.write():
+            self._score_units(units)
         return self._collect_pairs() if not isinstance(units, Reader) else self._collect()
 
-    @contextmanager
-    def _open_workers(self, units: Reader | Iterable[Unit]) -> Iterator[RayWorkers | None]:
-        """Workers that read slices of the run and write parts, where the executor has such."""
-        executor = next((executor for _, executor in self._phases if isinstance(executor, Ray)), None)
-        if executor is None or not isinstance(units, Reader):
-            yield None
-            return
-        try:
-            with open_workers(executor, self._metrics, StorePlace.of(self._store)) as workers:
-                yield workers
-        finally:
-            self.notes += executor.notes
-            executor.notes.clear()
+    def _score_units(self, units: Reader | Iterable[Unit]) -> None:
+        """Store records and what the metrics give them, while this process is a writer of the folder."""
+        if isinstance(units, Reader):
+            self._ingest(units)
+        else:
+            shards = [shard for _, shard in read_shards(self._metrics, units, SHARD_SIZE)]
+            self._own_hashes = list(map(hash_units, shards))
+            self._kept = list(zip(shards, self._own_hashes, strict=True))
+            self._count = sum(map(len, self._own_hashes))
+            manifest = self._store.update(lambda latest: self._store.require_texts(latest, self._texts))
+            self._run = Run(self._store, manifest)
+            self._texts = manifest.texts
+        self._total = self._count
+        self._open_metrics()
+        for metrics, executor in self._phases:
+            self._begin_phase(metrics)
+            try:
+                self._score_phase(metrics, executor)
+            except BaseException:
+                self._pending.clear()
+                with suppress(RunError):  # The first error is the one to report.
+                    self._save(is_last=True)
+                raise
+            self._save(is_last=True)
+            for metric in metrics:
+                self._finish(metric)
+
+    def _score_phase(self, metrics: Sequence[Metric], executor: Executor) -> None:
+        for result in self._execute(metrics, executor, self._plan(metrics)):
+            self._take(result)
 
     # ---- Reading
 
@@ -177,7 +164,7 @@ class StoredPipeline(Pipeline):
         self._texts = ingest.texts
         if ingest.is_stored:
             manifest = ingest.manifest
-        elif self._workers and self._read_slices(ingest, self._workers):
+        elif self._read_in_workers(ingest):
             manifest = ingest.finish()
         else:
             needs = NeedsCheck(self._metrics)
@@ -219,6 +206,10 @@ class StoredPipeline(Pipeline):
             inputs = groupby(self._read_records(), key=itemgetter(0))
             self._check_needs((number, (records for _, (records, _) in blocks)) for number, blocks in inputs)
 
+    def _read_in_workers(self, ingest: Ingest) -> bool:  # noqa: ARG002
+        """Have workers read the inputs; False if this process has to."""
+        return False
+
     def _check_needs(self, inputs: Iterable[tuple[int, Iterable[Sequence[Any]]]]) -> None:
         """Look at stored records, by the numbers of their inputs, as if they were read now."""
         needs = NeedsCheck(self._metrics)
@@ -229,28 +220,6 @@ class StoredPipeline(Pipeline):
                 if needs.add(records):
                     break
         needs.finish()
-
-    def _read_slices(self, ingest: Ingest, workers: RayWorkers) -> bool:
-        """Have workers read the inputs; False if the command has to."""
-        if not ingest.is_large:
-            return False
-        workers.start(Resources())  # They start while the inputs are cut.
-        plan = ingest.plan_slices(workers.count())
-        if not plan or not workers.see_folder():
-            return False
-        sources = [source for source, jobs in enumerate(plan) for _ in jobs]
-        reads: list[list[SliceRead | None]] = [[] for _ in plan]
-        self._store.has_strays = True
-        results = filter(None, workers.perform(job for jobs in plan for job in jobs))
-        for source, (_, read) in zip(sources, results, strict=True):
-            reads[source].append(read)
-            if read is None:
-                break
-        if not ingest.add_slices(reads):
-            return False
-        self._own_inputs = ingest.numbers
-        self._check_needs(ingest.read_added())
-        return True
 
     def _read_records(self) -> Iterator[tuple[int, tuple[Sequence[Unit], Hashes]]]:
         """The records of this command with their hashes: as they were read, from the store, or from the inputs."""
@@ -359,86 +328,6 @@ class StoredPipeline(Pipeline):
             yield rows[start : start + len(rest)], rest
             start += len(rest)
 
-    # ---- Scoring by workers that write parts
-
-    def _group_metrics(
-        self, metrics: Sequence[Metric], workers: RayWorkers
-    ) -> list[tuple[Resources, list[Metric]]] | None:
-        """The metrics with what a worker needs for them; None where workers cannot read the records and write the
-        scores, so that both are sent. LLMs are asked from here."""
-        if self._kept is not None or not self._texts or MetricCost.of(metrics[0]) is MetricCost.llm:
-            return None
-        hashes = (read_hashes(table["record"]) for _, _, table in self._read_own_parts(["record"]))
-        indexes = [self._writers[metric.text].index for metric in metrics]
-        if not any((index.find(own) < 0).any() for own in hashes for index in indexes):
-            self._report(self._count * len(metrics), self._count * len(metrics))
-            return []
-        groups = workers.group_metrics(metrics, self._runtime.device)
-        if workers.see_folder(groups[0][0]):
-            return groups
-        note = f"workers do not see {self._store.name} and were sent the records: a shared folder or a URL is faster"
-        self.notes += [note] if note not in self.notes else []
-        return None
-
-    def _score_slices(self, groups: Sequence[tuple[Resources, Sequence[Metric]]], workers: RayWorkers) -> None:
-        """Have workers score slices of the stored records, and list the parts that they write, as they come."""
-        self._store.has_strays = True
-        for needs, metrics in groups:
-            self._begin_phase(metrics)
-            kind = MetricCost.of(metrics[0])
-            if self._shard_size or kind is MetricCost.program:
-                size = SliceSize(rows=self._shard_size or SHARD_SIZE)
-            elif kind is MetricCost.model:
-                size = SliceSize(rows=_FIRST_ROWS, limit=PART_ROWS)
-            else:
-                share = self._count // (SLICES_PER_WORKER * max(1, workers.count(needs)))
-                size = SliceSize(rows=2 * SMALL_PART, limit=max(2 * SMALL_PART, min(share, PART_ROWS)))
-            rows, listed = list[Rows](), 0.0
-            starts: dict[str, dict[Part, int]] = {metric.text: {} for metric in metrics}
-            try:
-                for done in workers.perform(self._plan_slices(metrics, size), metrics, needs, in_order=False):
-                    if done:
-                        job, results = done
-                        size.measure(len(job), sum(result.seconds for result in results))
-                        for result in results:
-                            text = result.rows.metric.text
-                            self._writers[text].usages |= result.usages
-                            starts[text][result.rows.part] = job.start
-                            rows.append(result.rows)
-                        self._report(len(job) * len(results))
-                    if rows and monotonic() - listed >= SAVE_SECONDS:
-                        self._store.add_results(rows)
-                        rows, listed = [], monotonic()
-            finally:
-                self._store.add_results(rows)
-            for text, places in starts.items():
-                # In the order of the records, so that nothing has to be sorted when they are read.
-                parts = list(places)
-                ordered = sorted(places, key=places.__getitem__)
-                if parts != ordered:
-                    self._store.drop_parts(text, parts, ordered)
-
-    def _plan_slices(self, metrics: Sequence[Metric], size: SliceSize) -> Iterator[ScoreSlice]:
-        place = StorePlace.of(self._store)
-        is_first = self._find_first()
-        done = 0
-        for _, part, table in self._read_own_parts(["record", "item"]):
-            first = None if is_first is None else is_first[done : done + part.rows]
-            for texts, rows in self._find_missing(metrics, read_hashes(table["record"]), first):
-                writers = [self._writers[text] for text in texts]
-                for chosen in size.cut(rows, table["item"].to_numpy()):
-                    yield ScoreSlice(
-                        start=done + int(chosen[0]),
-                        store=place,
-                        part=part,
-                        rows=chosen,
-                        results=[Rows(metric=writer.metric, signature=writer.signature) for writer in writers],
-                        shard_size=self._shard_size or SHARD_SIZE,
-                        tokens=self._tokens,
-                        runtime=self._runtime,
-                    )
-            done += part.rows
-
     # ---- Storing
 
     def _take(self, result: TaskResult) -> None:
@@ -474,12 +363,11 @@ class StoredPipeline(Pipeline):
         """Put results into parts: all of them, or those of metrics that have many or have waited long."""
         now = monotonic()
         seconds = max(SAVE_SECONDS, _SAVE_SHARE * (now - self._began))
-
-        def is_due(writer: _MetricWriter) -> bool:
+        ready = list[_MetricWriter]()
+        for writer in self._writers.values():
             waits = now - (writer.since or now) >= seconds or now - (writer.logged_since or now) >= _LOGGED_SECONDS
-            return is_last or writer.rows >= SAVE_ROWS or waits
-
-        ready = [writer for writer in self._writers.values() if writer.rows and is_due(writer)]
+            if writer.rows and (is_last or writer.rows >= SAVE_ROWS or waits):
+                ready.append(writer)
         if not ready:
             return
         rows = []
@@ -515,7 +403,7 @@ class StoredPipeline(Pipeline):
         writer = self._writers[metric.text]
         manifest = self._store.read_manifest() or Manifest()
         stored = manifest.metric(metric.text) or writer.metric
-        version = next((v for v in stored.versions if v.signature == writer.signature), None)
+        version = stored.version(writer.signature)
         has_all = set(self._own_inputs) == {one.number for one in manifest.inputs}
         earlier = version.notes if version and not has_all else ()
         notes = tuple(dict.fromkeys([*earlier, *self._misuse.get(metric.text, ())]))
@@ -525,11 +413,11 @@ class StoredPipeline(Pipeline):
         is_alone = self._store.is_alone()
         scored = sum(part.rows for part in version.parts) if version else 0
         if version and is_alone and (writer.metric.compares or scored > sum(one.records for one in manifest.inputs)):
-            drop_superseded_rows(self._store, writer.metric, version)
+            _drop_superseded_rows(self._store, writer.metric, version)
             stored = (self._store.read_manifest() or manifest).metric(metric.text) or stored
-            version = next((v for v in stored.versions if v.signature == writer.signature), None)
+            version = stored.version(writer.signature)
         if version and is_alone:
-            merge_small_parts(self._store, writer.metric, version)
+            _merge_small_parts(self._store, writer.metric, version)
         older = sum(part.rows for v in stored.versions if v.signature != writer.signature for part in v.parts)
         if older and before and before.signature != writer.signature:
             what = "1 score by another version was" if older == 1 else f"{older:,} scores by other versions were"
@@ -584,3 +472,53 @@ class StoredPipeline(Pipeline):
                 replace(judgment, usage=usages.get(wanted[n].tobytes())) for n, judgment in enumerate(judgments)
             ]
         return blocks
+
+
+# ---- Compaction of the parts of a finished metric ----
+
+
+def _drop_superseded_rows(store: Store, metric: StoredMetric, version: Version) -> None:
+    """Write parts again without rows that others supersede: those of records that were scored again, or by two
+    processes at once."""
+    key = "pair" if metric.compares else "record"
+    for tokens in (False, True):
+        parts = [part for part in version.parts if part.tokens is tokens]
+        try:
+            tables = [store.read_part(metric.place, part, [key, "failure_kind", "incomplete"]) for part in parts]
+        except Damaged:
+            return
+        if not tables:
+            continue
+        table = pa.concat_tables(tables, promote_options="default")
+        hashes = read_hashes(table[key])
+        kept = find_rows(hashes, hashes, find_unsettled(table)) == np.arange(len(hashes))
+        start = 0
+        for part in parts:
+            kept_in_part = kept[start : start + part.rows]
+            start += part.rows
+            if not kept_in_part.all():
+                rest = store.read_part(metric.place, part).filter(pa.array(kept_in_part))
+                facts = store.read_facts(metric.place, part)
+                added = [store.write_part(metric.place, rest, facts, tokens=tokens)] if len(rest) else []
+                store.drop_parts(metric.text, [part], added)
+
+
+def _merge_small_parts(store: Store, metric: StoredMetric, version: Version) -> None:
+    """Merge neighbouring small parts if there are more than a few: of several rows of a record the last one counts."""
+    if sum(part.rows < SMALL_PART for part in version.parts) <= _FEW_PARTS:
+        return
+    ends = dict(zip(version.parts, accumulate(part.rows for part in version.parts), strict=True))
+    groups = groupby(version.parts, key=lambda part: (part.rows < SMALL_PART, part.tokens, ends[part] // SAVE_ROWS))
+    for (is_small, tokens, _), group in groups:
+        parts = list(group)
+        if not is_small or len(parts) < 2:
+            continue
+        try:
+            facts = [store.read_facts(metric.place, part) for part in parts]
+            tables = [store.read_part(metric.place, part).replace_schema_metadata() for part in parts]
+        except Damaged:  # Another process may have merged them.
+            continue
+        total: dict[str, Any] = {name: sum(fact.get(name, 0) for fact in facts) for name in ("seconds", "records")}
+        total["signature"] = version.signature
+        merged = pa.concat_tables(tables, promote_options="default")
+        store.drop_parts(metric.text, parts, [store.write_part(metric.place, merged, total, tokens=tokens)])

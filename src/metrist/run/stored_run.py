@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, wraps
 from itertools import chain
 from pathlib import Path
@@ -103,56 +103,52 @@ class RecentColumns:
     """What was read last, up to `KEPT_BYTES`, and at least one entry. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._kept = dict[Any, Any]()
+        #: Arrays, or mappings of arrays, with their sizes.
+        self._kept = dict[Any, tuple[Any, int]]()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RecentColumns, ()
 
     def get(self, key: Any, size: int, read: Callable[[], Any]) -> Any:
-        """An array, or a mapping of arrays, of about `size` bytes: the kept one, or what is read now."""
+        """An array, or a mapping of arrays, of about `size` bytes: the kept one, or what is read now. Nobody may write
+        into it."""
         with self._lock:
-            found = self._kept.pop(key, None)
-            if found is None:
-                self._forget(size)  # Before others take its place in memory.
-            else:
-                self._kept[key] = found
-                return found
-        found = read()
-        self.add(key, found)
-        return found
-
-    def add(self, key: Any, columns: Any) -> None:
-        """Keep what was just read. Nobody may write into it."""
-        for column in columns.values() if isinstance(columns, dict) else [columns]:
-            column.setflags(write=False)
+            kept = self._kept.pop(key, None)
+            if kept is not None:
+                self._kept[key] = kept  # As the newest.
+                return kept[0]
+            self._make_room(size)  # Before others take its place in memory.
+        columns = read()
+        arrays = list(columns.values()) if isinstance(columns, dict) else [columns]
+        for array in arrays:
+            array.setflags(write=False)
+        size = sum(array.nbytes for array in arrays)
         with self._lock:
-            self._forget(_count_bytes(columns))
-            self._kept[key] = columns
+            self._make_room(size)
+            self._kept[key] = columns, size
+        return columns
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes can be kept without forgetting others."""
         with self._lock:
-            return sum(map(_count_bytes, self._kept.values())) + size <= KEPT_BYTES
+            return sum(used for _, used in self._kept.values()) + size <= KEPT_BYTES
 
-    def _forget(self, size: int) -> None:
+    def _make_room(self, size: int) -> None:
         """Forget the oldest, so that there is room for so many bytes."""
-        used = sum(map(_count_bytes, self._kept.values()))
+        used = sum(used for _, used in self._kept.values())
         while self._kept and used + size > KEPT_BYTES:
-            used -= _count_bytes(self._kept.pop(next(iter(self._kept))))
+            used -= self._kept.pop(next(iter(self._kept)))[1]
             tables.release_memory()
 
 
-def _count_bytes(columns: Any) -> int:
-    return sum(column.nbytes for column in (columns.values() if isinstance(columns, dict) else [columns]))
-
-
+@dataclass(eq=False, repr=False)
 class StoredRun:
     """What all readers of a run share."""
 
-    def __init__(self, store: Store, manifest: Manifest) -> None:
-        self.store, self.manifest = store, manifest
-        self.recent = RecentColumns()
+    store: Store
+    manifest: Manifest
+    recent: RecentColumns = field(default_factory=RecentColumns, init=False)
 
     @classmethod
     def open(cls, store: Store) -> Self:
@@ -242,7 +238,9 @@ class StoredRun:
         """The names of all records."""
         names = ("item", "system")
         columns: dict[str, list[pa.Array]] = {name: [] for name in names}
-        hashes, inputs, originals = list[Hashes](), list[NDArray[np.int32]](), dict[int, list[Any]]()
+        hashes = [np.empty((0, HASH_BYTES), np.uint8)]
+        inputs = [np.empty(0, np.int32)]
+        originals: dict[int, list[Any]] = {}
         count, several = 0, self._has_several_inputs
         # Hashes tell which records several inputs share.
         key = ["record"] if several else []
@@ -251,33 +249,20 @@ class StoredRun:
                 columns[name] += table[name].chunks
             hashes += [read_hashes(table["record"])] if key else []
             inputs.append(np.full(len(table), one.number, np.int32))
-            if "original" in table.column_names and table["original"].null_count < len(table):
-                originals |= {
-                    count + row: json.loads(text) for row, text in enumerate(table["original"].to_pylist()) if text
-                }
+            originals |= {count + row: json.loads(text) for row, text in tables.list_present(table, "original")}
             count += len(table)
         encoded = {name: read_names(columns.pop(name)) for name in names}
-        for number, name in enumerate(("item", "system")):
+        for number, name in enumerate(names):
             if any(original[number] != encoded[name][row] for row, original in originals.items()):
                 texts = list(encoded[name])
                 for row, original in originals.items():
                     texts[row] = original[number]
                 encoded[name] = encode_names(texts)
-        records = RunRecords(
-            items=encoded["item"],
-            systems=encoded["system"],
-            inputs=np.concatenate([np.empty(0, np.int32), *inputs]),
-        )
-        all_hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *hashes])
-        rows = self._choose_records(records, all_hashes) if several else None
+        records = RunRecords(items=encoded["item"], systems=encoded["system"], inputs=np.concatenate(inputs))
+        rows = self._choose_records(records, np.concatenate(hashes)) if several else None
         if rows is not None:
-            records = RunRecords(
-                items=take_names(records.items, rows),
-                systems=take_names(records.systems, rows),
-                inputs=records.inputs[rows],
-                rows=rows,
-                notes=records.notes,
-            )
+            items, systems = take_names(records.items, rows), take_names(records.systems, rows)
+            records = replace(records, items=items, systems=systems, inputs=records.inputs[rows], rows=rows)
         if several:
             check = SourceCheck()
             check.add(records.items, self._read_sources(rows))
@@ -307,6 +292,15 @@ class StoredRun:
         hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
         rows = self.view.rows
         return hashes if rows is None else hashes[rows]
+
+    def read_digests(self, parts: Sequence[Part]) -> dict[tuple[str, str], bytes]:
+        """The hash of each record of some parts, by its item and system."""
+        names: dict[tuple[str, str], bytes] = {}
+        for part in parts:
+            table = self.read_part("records", part, ["item", "system", "record"])
+            columns = [table[name].to_pylist() for name in ("item", "system", "record")]
+            names |= {(item, system): digest for item, system, digest in zip(*columns, strict=True)}
+        return names
 
     def _choose_records(self, records: RunRecords, hashes: Hashes) -> NDArray[np.int64] | None:
         """The rows that are records of the run, in order: of rows with one name the first, unless a later row without a
@@ -363,10 +357,13 @@ class StoredRun:
         found = [np.empty((0, HASH_BYTES), np.uint8)]
         has_success = False
         metric = self.manifest.metric(text)
-        versions = [version for version in metric.versions if version.signature == signature] if metric else []
-        for part in (part for version in versions for part in version.parts if part.tokens or not tokens):
-            assert metric is not None
-            key = "pair" if metric.compares else "record"
+        version = metric.version(signature) if metric else None
+        if metric is None or version is None:
+            return found[0]
+        key = "pair" if metric.compares else "record"
+        for part in version.parts:
+            if tokens and not part.tokens:
+                continue
             try:
                 if damaged is not None:
                     self.store.verify_part(metric.place, part)
@@ -409,7 +406,7 @@ class StoredRun:
             f"{metric.label}: these are the scores of an earlier run; a later one, by another version of the metric, "
             "was not finished: run `metrist score` again"
             for metric in metrics
-            if metric.is_outdated
+            if metric.finished and not metric.versions[-1].finished
         ]
 
     # ---- Inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,8 @@ class ScoreReader:
         if version is None:
             raise RunError(f"{metric.label} is not finished: run the same `metrist score` again", code="unfinished")
         self.metric, self._run, self._parts = metric, run, version.parts
+        #: The run as messages name it.
+        self.name = run.name
         self._rows = sum(part.rows for part in version.parts)
         #: What only some scores carry.
         self._sparse: dict[str, dict[int, Any]] = {}
@@ -54,18 +56,16 @@ class ScoreReader:
         #: For each record the row of its score, -1 if there is none; None: all rows are in order.
         self.size = len(hashes)
         self.positions = self._find_positions(hashes)
+        #: The positions of scores that a resumed run computes again.
+        self.incomplete = frozenset(self._arrange_sparse(self._incomplete))
+        self._pending = Failure(FailureKind.pending, f"{metric.text} has not scored this output yet")
         #: The columns that have values, of each part.
         self.filled = [run.find_filled(metric.place, part) for part in version.parts]
         #: The part that was read last with all that scores carry, or its statistics alone, and its number.
         self._last_block: tuple[int, Scores] | None = None
         self._last_statistics: tuple[int, NDArray[Any]] | None = None
         #: Blocks from which single scores were taken.
-        self._blocks: dict[int, Scores] = {}
-
-    @property
-    def name(self) -> str:
-        """The run as messages name it."""
-        return self._run.name
+        self.blocks: dict[int, Scores] = {}
 
     def _read(
         self, columns: Sequence[str], chosen: Sequence[bool] | None = None, encoded: Sequence[str] = ()
@@ -97,7 +97,8 @@ class ScoreReader:
             hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
             positions = find_rows(wanted, hashes, np.concatenate(unsettled))
         if reads_values:
-            self._run.recent.add((self.metric.place, "values"), _arrange(np.concatenate(values), positions, np.nan))
+            read = partial(_arrange, np.concatenate(values), positions, np.nan)
+            self._run.recent.get((self.metric.place, "values"), 8 * self.size, read)
         return positions
 
     @property
@@ -179,16 +180,6 @@ class ScoreReader:
         parts = {name: block.parts.get(name, np.full(len(block), np.nan)) for name in self.part_names}
         return replace(block, parts=parts, stats=score_tables.widen_rows(block.stats, self.width))
 
-    def recall_block(self, number: int) -> Scores:
-        """A block of `_BLOCK_ROWS` scores, one of those that were read last or a new one."""
-        block = self._blocks.pop(number, None)
-        if block is None:
-            block = self.read_block(number * _BLOCK_ROWS, min((number + 1) * _BLOCK_ROWS, self.size))
-        self._blocks[number] = block
-        if len(self._blocks) > _KEPT_BLOCKS:
-            self._blocks.pop(next(iter(self._blocks)), None)
-        return block
-
     def _read_part_scores(self, number: int) -> Scores:
         """The scores in one part, which are mostly asked for one after another."""
         last = self._last_block
@@ -198,11 +189,6 @@ class ScoreReader:
             table = self._run.read_part(self.metric.place, self._parts[number], wanted, _PART_NAMES)
             self._last_block = last = number, score_tables.read_scores_table(table)
         return last[1]
-
-    @property
-    def has_statistics(self) -> bool:
-        """Whether scores have other statistics than their values."""
-        return any("statistics" in filled for filled in self.filled)
 
     @cached_property
     @refuses_damage
@@ -219,14 +205,23 @@ class ScoreReader:
     @refuses_damage
     def read_statistics(self, rows: slice | NDArray[np.intp] = slice(None)) -> NDArray[Any]:
         """These rows of statistics, whole numbers in a narrow type."""
-        if not self.has_statistics:
+        if not any("statistics" in filled for filled in self.filled):
             return plain_stats(self.read_values()[rows])
         if isinstance(rows, slice) and self.positions is None:
             start, stop, step = rows.indices(self.size)
             if step == 1 and stop - start < self.size:
                 return self._read_range(start, stop)
-        size, read = self.size * self.width, self._read_all_statistics
-        statistics: NDArray[Any] = self._run.recent.get((self.metric.place, "statistics"), size, read)
+
+        def read() -> NDArray[Any]:
+            joined: NDArray[Any] = np.zeros((self._rows, self.width), np.uint8)
+            for first, table in self._read(["value", "statistics"]):
+                block = _read_statistics(table, self.width)
+                joined = joined.astype(np.result_type(joined.dtype, block.dtype), copy=False)
+                joined[first : first + len(block)] = block
+            return _arrange(joined, self.positions, 0)
+
+        key = (self.metric.place, "statistics")
+        statistics: NDArray[Any] = self._run.recent.get(key, self.size * self.width, read)
         return statistics[rows]
 
     def _read_range(self, start: int, stop: int) -> NDArray[Any]:
@@ -239,20 +234,11 @@ class ScoreReader:
                 if last is None or last[0] != number:
                     self._last_statistics = last = None
                     table = self._run.read_part(self.metric.place, part, ["value", "statistics"])
-                    last = number, score_tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
-                    self._last_statistics = last
+                    self._last_statistics = last = number, _read_statistics(table, self.width)
                     tables.release_memory()
                 blocks.append(last[1][max(start - first, 0) : stop - first])
             first += part.rows
         return np.concatenate(blocks)
-
-    def _read_all_statistics(self) -> NDArray[Any]:
-        joined: NDArray[Any] = np.zeros((self._rows, self.width), np.uint8)
-        for start, table in self._read(["value", "statistics"]):
-            block = score_tables.widen_rows(narrow_numbers(_read_statistics(table)), self.width)
-            joined = joined.astype(np.result_type(joined.dtype, block.dtype), copy=False)
-            joined[start : start + len(block)] = block
-        return _arrange(joined, self.positions, 0)
 
     @refuses_damage
     def read_failures(self) -> dict[int, Failure]:
@@ -261,10 +247,6 @@ class ScoreReader:
         for start, table in self._read(["failure", "failure_kind", "original"], self._has_failures):
             failures |= {start + row: failure for row, failure in score_tables.read_failures(table).items()}
         return self._arrange_sparse(failures) | dict.fromkeys(self.missing.tolist(), self._pending)
-
-    @property
-    def _pending(self) -> Failure:
-        return Failure(FailureKind.pending, f"{self.metric.text} has not scored this output yet")
 
     @refuses_damage
     def read_sparse(self, name: str) -> dict[int, Any]:
@@ -277,11 +259,6 @@ class ScoreReader:
                 found |= {start + row: value for row, value in values.items()}
             self._sparse[name] = self._arrange_sparse(found)
         return self._sparse[name]
-
-    @property
-    def incomplete(self) -> frozenset[int]:
-        """The positions of scores that a resumed run computes again."""
-        return frozenset(self._arrange_sparse(self._incomplete))
 
 
 def _arrange(column: NDArray[Any], positions: NDArray[np.int64] | None, fill: float) -> NDArray[Any]:
@@ -302,14 +279,17 @@ class StoredScores(Scores):
     reader: ScoreReader
 
     def __init__(self, reader: ScoreReader, usages: Mapping[int, Any] | None = None) -> None:
-        values: dict[str, Any] = {name: LazyMapping(reader, name) for name in _SPARSE}
-        values |= {
-            "reader": reader,
-            "parts": LazyParts(reader),
-            "failures": reader.read_failures(),
-            "incomplete": reader.incomplete,
-            **({} if usages is None else {"usages": usages}),
-        }
+        values: dict[str, Any] = {"reader": reader}
+        for name, column in _SPARSE.items():
+            is_filled = any(column in filled for filled in reader.filled)
+            # Rows that have one may all be of records that are gone.
+            has_any = None if is_filled and reader.positions is not None else is_filled
+            values[name] = LazyMapping(partial(reader.read_sparse, name), has_any=has_any)
+        values["parts"] = LazyMapping(reader.read_parts, lambda: reader.part_names)
+        values["failures"] = reader.read_failures()
+        values["incomplete"] = reader.incomplete
+        if usages is not None:
+            values["usages"] = usages
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -342,7 +322,14 @@ class StoredScores(Scores):
         if isinstance(index, slice):
             return super().__getitem__(index)
         number, row = divmod(range(len(self))[index], _BLOCK_ROWS)
-        return self._choose_usages(self.reader.recall_block(number), number * _BLOCK_ROWS)[row]
+        start, blocks = number * _BLOCK_ROWS, self.reader.blocks
+        block = blocks.pop(number, None)
+        if block is None:
+            block = self.reader.read_block(start, min(start + _BLOCK_ROWS, len(self)))
+        blocks[number] = block
+        if len(blocks) > _KEPT_BLOCKS:
+            blocks.pop(next(iter(blocks)), None)
+        return self._choose_usages(block, start)[row]
 
     def _choose_usages(self, block: Scores, start: int) -> Scores:
         """The block from a position on, with the usages of this process where it has its own."""
@@ -358,47 +345,37 @@ class StoredScores(Scores):
         return partial(Scores, **{field.name: getattr(self, field.name) for field in fields(Scores)}), ()
 
 
-class LazyMapping(Mapping[int, Any]):
-    """What only some scores carry, by position, read when it is first asked for."""
+class LazyMapping(Mapping[Any, Any]):
+    """A mapping that is read when it is first asked for: what only some scores carry, by position, or parts by name.
 
-    def __init__(self, reader: ScoreReader, name: str) -> None:
-        self._reader, self._name = reader, name
+    `read_keys` reads less than `read` does. `has_any` says whether there is an entry, where that is known before.
+    """
 
-    def __getitem__(self, position: int) -> Any:
-        return self._reader.read_sparse(self._name)[position]
+    def __init__(
+        self,
+        read: Callable[[], Mapping[Any, Any]],
+        read_keys: Callable[[], Collection[Any]] | None = None,
+        has_any: bool | None = None,
+    ) -> None:
+        self._read, self._read_keys, self._has_any = read, read_keys or read, has_any
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._reader.read_sparse(self._name))
+    def __getitem__(self, key: Any) -> Any:
+        return self._read()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._read_keys())
 
     def __len__(self) -> int:
-        return len(self._reader.read_sparse(self._name))
+        return len(self._read_keys())
 
     def __bool__(self) -> bool:
-        is_filled = any(_SPARSE[self._name] in filled for filled in self._reader.filled)
-        return is_filled and (self._reader.positions is None or len(self) > 0)
+        return len(self) > 0 if self._has_any is None else self._has_any
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
 
-class LazyParts(Mapping[str, Any]):
-    """The parts of scores by name, read when they are first asked for."""
-
-    def __init__(self, reader: ScoreReader) -> None:
-        self._reader = reader
-
-    def __getitem__(self, name: str) -> NDArray[np.float64]:
-        return self._reader.read_parts()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._reader.part_names)
-
-    def __len__(self) -> int:
-        return len(self._reader.part_names)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
-
-
-def _read_statistics(table: pa.Table) -> NDArray[np.float64]:
-    return score_tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))
+def _read_statistics(table: pa.Table, width: int | None = None) -> NDArray[Any]:
+    """The rows of statistics; with a `width`, so many columns in a narrow type."""
+    rows = score_tables.read_statistics(table["statistics"], tables.read_numbers(table["value"]))
+    return rows if width is None else score_tables.widen_rows(narrow_numbers(rows), width)

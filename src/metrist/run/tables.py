@@ -168,13 +168,7 @@ def list_array(values: Sequence[Sequence[str]], escape: bool = True) -> pa.Array
 
 
 def is_unicode(*texts: str | None) -> bool:
-    try:
-        for text in texts:
-            if text:
-                text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+    return all(encodable(text) == text for text in texts if text)
 
 
 def make_hash_array(hashes: Hashes) -> pa.Array:
@@ -287,7 +281,11 @@ def _record_columns(records: RecordColumns, *, escape: bool) -> dict[str, pa.Arr
 
 def read_records_table(table: pa.Table) -> RecordColumns:
     texts = {field: _read_texts(table[name]) for name, field in COLUMN_NAMES.items()}
-    references = _read_lists(table["references"])
+    references: list[tuple[str, ...]] = []
+    for chunk in table["references"].chunks:
+        values = _read_texts(pa.chunked_array([chunk.flatten()]))
+        ends = (chunk.offsets.to_numpy() - chunk.offsets[0].as_py()).tolist() if len(chunk) else [0]
+        references += [tuple(values[start:end]) for start, end in pairwise(ends)]
     for row, text in list_present(table, "original"):
         *original, listed = json.loads(text)
         references[row] = tuple(listed)
@@ -306,15 +304,6 @@ def _read_texts(column: pa.ChunkedArray) -> list[Any]:
     # Several times faster than `to_pylist`.
     texts: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return texts
-
-
-def _read_lists(column: pa.ChunkedArray) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for chunk in column.chunks:
-        texts = _read_texts(pa.chunked_array([chunk.flatten()]))
-        ends = (chunk.offsets.to_numpy() - chunk.offsets[0].as_py()).tolist() if len(chunk) else [0]
-        rows += [tuple(texts[start:end]) for start, end in pairwise(ends)]
-    return rows
 
 
 def list_present(table: pa.Table, name: str) -> list[tuple[int, Any]]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -64,6 +65,15 @@ class Task:
     metrics: tuple[str, ...]
     tokens: bool = False
     runtime: Runtime | None = None
+
+    def __str__(self) -> str:
+        """The records as messages name them."""
+        first, last = self.start + 1, self.start + len(self.units)
+        return f"records {first:,} to {last:,} ({describe_record(self.units[0])} to {describe_record(self.units[-1])})"
+
+    def run(self, metrics: Mapping[str, Metric]) -> TaskResult:
+        """Perform the task as a job of a cluster, whose workers hold the metrics."""
+        return perform(metrics, self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -180,12 +190,6 @@ def describe_missing(metric: Metric, unit: Unit, *, named: bool = False) -> str 
                 place = describe_record(record) if named else "the record"
                 return f"{metric.text} needs {need}, but {place} has none"
     return None
-
-
-def describe_range(task: Task) -> str:
-    """The records of a task as messages name them."""
-    first, last = task.start + 1, task.start + len(task.units)
-    return f"records {first:,} to {last:,} ({describe_record(task.units[0])} to {describe_record(task.units[-1])})"
 
 
 def describe_record(unit: Unit) -> str:
@@ -305,7 +309,7 @@ def read_shards(
 def cut_pairs(pairs: Iterable[Any], size: int) -> Iterator[list[Pair]]:
     """Consecutive pairs. Those of an item stay together, since they share outputs."""
     shard, text = list[Pair](), 0
-    for _, group in groupby(pairs, key=_item):
+    for _, group in groupby(pairs, key=attrgetter("first.item")):
         block = list(group)
         shard += block
         text += count_characters(block)
@@ -338,21 +342,16 @@ def list_records(unit: Unit) -> tuple[Record, ...]:
     return (unit.first, unit.second) if isinstance(unit, Pair) else (unit,)
 
 
-def _item(unit: Unit) -> str:
-    return list_records(unit)[0].item
-
-
 def count_characters(units: Sequence[Unit]) -> int:
     """The characters of all texts that metrics see."""
-    if not isinstance(units, RecordColumns):
-        return sum(_count_characters(record) for unit in units for record in list_records(unit))
-    total = sum(map(len, chain(units.outputs, chain.from_iterable(units.references))))
-    return total + sum(map(len, filter(None, (*units.sources, *units.instructions))))
-
-
-def _count_characters(record: Record) -> int:
-    texts = (record.output, *record.references, record.source or "", record.instruction or "")
-    return sum(map(len, texts))
+    if isinstance(units, RecordColumns):
+        total = sum(map(len, chain(units.outputs, chain.from_iterable(units.references))))
+        return total + sum(map(len, filter(None, (*units.sources, *units.instructions))))
+    total = 0
+    for record in chain.from_iterable(map(list_records, units)):
+        total += len(record.output) + sum(map(len, record.references))
+        total += len(record.source or "") + len(record.instruction or "")
+    return total
 
 
 class NeedsCheck:
@@ -399,6 +398,7 @@ class NeedsCheck:
         raise NeedsError(f"{describe_missing(metric, first, named=True)}{others}{hint}")
 
 
+@dataclass(eq=False)
 class TaskSize:
     """Decides how many units the next task holds, so that it takes about `TASK_SECONDS`.
 
@@ -407,10 +407,10 @@ class TaskSize:
     may have, they say nothing about the seconds of the others.
     """
 
-    def __init__(self, *, references: bool = True) -> None:
-        self._references = references
-        self._seconds_per_character = self._last_rate = 0.0
-        self._limit = 0
+    references: bool = True
+    _seconds_per_character: float = field(default=0.0, init=False)
+    _last_rate: float = field(default=0.0, init=False)
+    _limit: int = field(default=0, init=False)
 
     def measure(self, units: Sequence[Unit], seconds: float) -> None:
         rate = seconds / self._count(units)[-1]
@@ -422,7 +422,7 @@ class TaskSize:
     def cut(self, units: Sequence[Unit]) -> int:
         """How many of these units, the next to be scored, go into one task. Where it can, a task ends with an item, so
         that no source is read again for the next one. The pairs of an item always stay together."""
-        items = [_item(unit) for unit in units]
+        items = [list_records(unit)[0].item for unit in units]
         characters = self._count(units)
         if not self._limit:  # Nothing is known yet: the first item, or as much of it as is not extreme.
             end = _find_end(items, 1)
@@ -454,7 +454,7 @@ class TaskSize:
             total += 1
             for record in list_records(unit):
                 total += len(record.output)
-                for text in (record.source, record.instruction, *(record.references if self._references else ())):
+                for text in (record.source, record.instruction, *(record.references if self.references else ())):
                     if text and (record.item, text) not in seen:
                         seen.add((record.item, text))
                         total += len(text)

@@ -77,16 +77,14 @@ class OutputFacts:
     errors: list[Error] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class OutputTexts:
     """What a run says about the outputs with these items and systems. `remarks` are about the files that were read."""
 
-    def __init__(
-        self, run: StoredRun, items: Sequence[str], systems: Sequence[str], remarks: Sequence[str] = ()
-    ) -> None:
-        self.run = run
-        self.items = items
-        self.systems = systems
-        self.remarks = list(remarks)
+    run: StoredRun
+    items: Sequence[str]
+    systems: Sequence[str]
+    remarks: list[str] = field(default_factory=list)
 
     @classmethod
     def open(

@@ -31,7 +31,7 @@ from metrist.io.writer import atomic_write
 from metrist.models.devices import Options, import_torch
 from metrist.models.loading import load_reward
 from metrist.models.protocols import RewardScorer
-from metrist.run.worker_pool import WorkerDied, WorkerPool, send_event
+from metrist.run.executors import WorkerDied, WorkerPool, send_event
 from metrist.settings import as_arguments
 from metrist.studies.heap.jobs import RESULTS, CriterionScores, Result, SplitName, TrainingRequest
 from metrist.train.answer_pairs import score_pairs

@@ -24,9 +24,9 @@ from metrist.errors import MetristError
 from metrist.io.slices import WholeFile
 from metrist.metrics.base import Metric
 from metrist.run import score
+from metrist.run.cluster import ReadSlice, ScoreSlice
 from metrist.run.executors import Ray, Resources
 from metrist.run.run import Run
-from metrist.run.slices import ReadSlice, ScoreSlice
 from metrist.run.store import Store
 from metrist.run.tasks import SliceSize
 from metrist.scores import Score, Scores
@@ -39,7 +39,7 @@ METRICS = ["rougeL", "chrf"]
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     """A cluster of two nodes; inputs are read in slices of about 1,000 bytes."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-    monkeypatch.setattr("metrist.run.ingest.SLICE_BYTES", (1000, 1000))
+    monkeypatch.setattr("metrist.run.cluster.SLICE_BYTES", (1000, 1000))
     cluster = FakeRay()
     monkeypatch.setitem(sys.modules, "ray", cluster)
     return cluster
@@ -394,7 +394,7 @@ def test_parts_are_listed_without_waiting_for_the_next_result(
     fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each slice waits until all that was scored before it is listed."""
-    monkeypatch.setattr("metrist.run.stored_pipeline.SAVE_SECONDS", 0.2)
+    monkeypatch.setattr("metrist.run.cluster.SAVE_SECONDS", 0.2)
     fake.cpus, fake.gpus = (1.0,), (0.0,)
     source, out = write(tmp_path / "in.jsonl", make_rows(40)), tmp_path / "ray"
     listed = list[int]()
@@ -417,7 +417,7 @@ def test_parts_are_listed_without_waiting_for_slower_slices(
     fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first slice waits until others are listed; in the end the parts are in the order of the records."""
-    monkeypatch.setattr("metrist.run.stored_pipeline.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("metrist.run.cluster.SAVE_SECONDS", 0.0)
     source, out = write(tmp_path / "in.jsonl", make_rows(40)), tmp_path / "ray"
 
     def wait_for_others(_worker: Any, job: Any) -> bool:
@@ -505,7 +505,7 @@ class Model(Metric):
 def test_models_have_workers_of_their_own_and_small_slices(
     fake: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metrist.run.ingest.SLICE_BYTES", (10_000, 10_000))
+    monkeypatch.setattr("metrist.run.cluster.SLICE_BYTES", (10_000, 10_000))
     fake.cpus = (2.0, 2.0)
     source = write(tmp_path / "in.jsonl", make_rows(300))
     results = score(source, ["chrf", Model()], out=tmp_path / "ray", executor=Ray())
