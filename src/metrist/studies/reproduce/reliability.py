@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 
 from metrist.errors import RunError, SpecError, format_count
-from metrist.evaluate.epsilons import check_epsilons
 from metrist.evaluate.meta.analyses.systems import metrics_on_scale, system_levels
 from metrist.evaluate.meta.dataset import (
     JudgedDataset,
@@ -31,7 +30,7 @@ from metrist.evaluate.meta.evaluate import evaluate
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.lengths import SHORT_BELOW
 from metrist.evaluate.meta.results import Figure, MetaEvaluation
-from metrist.evaluate.plans import MetaPlan
+from metrist.evaluate.plans import MetaPlan, check_epsilons
 from metrist.evaluate.selection import holds_results
 from metrist.metrics.base import PART
 from metrist.report.tables import Column, Count, Number, Share, Table, name_columns
