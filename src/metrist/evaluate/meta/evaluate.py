@@ -30,10 +30,10 @@ from metrist.evaluate.meta.estimates import CALIBRATED, AspectData, check_groups
 from metrist.evaluate.meta.figures import SOFT, RatingAspect, check_test, soft_ties
 from metrist.evaluate.meta.join import describe_case, join
 from metrist.evaluate.meta.notes import direction_notes, opposition_notes, plan_notes, reversal_notes
-from metrist.evaluate.meta.preference_golds import derive_ratings
 from metrist.evaluate.meta.preferences import (
     PreferenceAspect,
     check_preferences,
+    derive_ratings,
     preference_aspects,
     split_gold,
 )
