@@ -30,7 +30,7 @@ from metrist.evaluate.meta.estimates import (
     resample_together,
 )
 from metrist.evaluate.meta.notes import data_notes, few_notes, system_notes
-from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, Tests
+from metrist.evaluate.meta.results import HUMANS, MEAN, NO_TESTS, Figure, Tests
 from metrist.evaluate.plans import MetaPlan
 from metrist.spec import parse
 from metrist.stats import Codes, Floats, ties
@@ -114,8 +114,8 @@ class RatingAspect:
             figures.append(_metric_figure(data, panel, number, interval))
             report(len(data.metrics) + number + 1)
         figures = [_mark_against(data, part, figure) for figure in rank_figures(plan, figures, tests)]
-        if self._has_ceiling():
-            raters = [measure_slice(data, scorer, part, measure) for scorer in self._raters()]
+        if scorers := self._raters():
+            raters = [measure_slice(data, scorer, part, measure) for scorer in scorers]
             values = resample_together(data, raters, part.outputs)
             figures.append(_human_figure(data, measure, part.name, values, part.outputs))
         return figures, tests
@@ -140,10 +140,10 @@ class RatingAspect:
             own = [figure for figure in figures if figure.metric == metric.name]
             baselines = [sample.baselines() for sample in samples]
             averages.append(figure_of_mean(own, mean, data, outputs, rated, baselines, slice=name))
-        if self._has_ceiling():
+        if scorers := self._raters():
             raters = [
                 average_values(resample_together(data, samples_to_average(data, rater, slices, measure), outputs))
-                for rater in self._raters()
+                for rater in scorers
             ]
             averages.append(_human_figure(data, measure, name, raters, outputs))
         return averages
@@ -159,13 +159,12 @@ class RatingAspect:
             *data.dataset.notes,
         ]
 
-    def _has_ceiling(self) -> bool:
-        """Whether raters can be compared with each other: they are named, and the gold is made of all of them."""
-        return self.data.plan.gold in GOLDS and self.data.dataset.ratings[self.data.aspect].are_named()
-
     def _raters(self) -> list[Scorer]:
-        """Each rater as if it were a metric, with the gold of the others."""
-        scorers = []
+        """Each rater as if it were a metric, with the gold of the others; none if raters cannot be compared with each
+        other: they are not named, or the gold is not made of all of them."""
+        scorers: list[Scorer] = []
+        if self.data.plan.gold not in GOLDS or not self.data.dataset.ratings[self.data.aspect].are_named():
+            return scorers
         for rater in self.data.left_out:
             human, values = np.full((2, len(self.data.dataset)), np.nan)
             human[rater.outputs], values[rater.outputs] = rater.sample.human, rater.sample.metric
@@ -328,6 +327,49 @@ def _soft_figure(data: AspectData, part: Slice, number: int, name: str) -> Figur
     )
 
 
+# ---- The mean of each metric over the aspects
+
+
+def average_aspects(
+    aspects: Sequence[RatingAspect], measures: Sequence[str], figures: Sequence[Figure]
+) -> list[Figure]:
+    """Average each metric over the aspects, on each slice and on the mean over a column's slices, whose figures are
+    given. Intervals come from common resamples of the outputs of all aspects. An aspect without the slice, or
+    without a value there, is left out and counted."""
+    if len(aspects) < 2:
+        raise RunError("`mean_over='aspect'` needs two aspects: name more with `aspects`", code="too_little_data")
+    data = aspects[0].data
+    averages = []
+    for measure in [measure for measure in measures if not soft_ties(measure)]:
+        for name in dict.fromkeys(figure.slice for figure in figures if figure.measure == measure):
+            for metric in data.metrics:
+                samples, outputs = _collect_samples(aspects, metric.name, measure, name)
+                values = iter(resample_together(data, [sample for own in samples for sample in own], outputs))
+                mean = average_values([average_values([next(values) for _ in own]) for own in samples])
+                baselines = [mean_of_known(np.array([sample.baselines() for sample in own]).T) for own in samples]
+                same = [f for f in figures if (f.metric, f.measure, f.slice) == (metric.name, measure, name)]
+                rated = sum(figure.n / figure.coverage for figure in same if figure.coverage > 0)
+                averages.append(figure_of_mean(same, mean, data, outputs, rated, baselines, aspect=MEAN))
+    return averages
+
+
+def _collect_samples(
+    aspects: Sequence[RatingAspect], metric: str, measure: str, name: str
+) -> tuple[list[list[MeasuredSample]], Codes]:
+    """Return each aspect's samples of a metric on a slice, or on all slices of a column, and the outputs of all."""
+    samples, members = [], []
+    for aspect in aspects:
+        data = aspect.data
+        scorer = next(make_scorer(data, own) for own in data.metrics if own.name == metric)
+        by_column = [part for part in aspect.slices() if name == f"{part.column}: {data.plan.average} mean"]
+        parts = by_column or [part for part in aspect.slices() if part.name == name]
+        members += [part.outputs for part in parts]
+        if parts:
+            averaged = samples_to_average(data, scorer, parts, measure)
+            samples.append(averaged if by_column else [measure_slice(data, scorer, parts[0], measure)])
+    return samples, np.unique(np.concatenate(members))
+
+
 # ---- Tests of every pair of metrics of one table, and ranks by them
 #
 # auto          exchange what is resampled where exchanged rows add up (macro averages over the very items or systems,
@@ -391,10 +433,46 @@ def check_test(plan: MetaPlan, name: str) -> None:
 
 def compare_metrics(data: AspectData, panel: SlicePanel, values: Floats) -> Tests:
     """Test all pairs of metrics that have a value."""
+    plan = data.plan
     pairs = [pair for pair in combinations(range(len(values)), 2) if not np.isnan(values[list(pair)]).any()]
-    results = _test_pairs(data, panel, pairs) if pairs and data.plan.draws else UNTESTED
+    settings = (panel.measures, panel.panel, pairs, panel.grouping, plan.group_average)
+    match _choose_test(plan, panel) if pairs and plan.draws else "none":
+        case "none":
+            results = UNTESTED
+        case "sign":
+            results = _test_signs(data, panel, pairs)
+        case "williams":
+            results = _test_williams(plan, panel, pairs)
+        case "bootstrap":
+            gaps = bootstrap_gaps(*settings, over=plan.resample, draws=plan.draws, rng=plan.rng())
+            how = f"paired bootstrap of {plan.resample_name} (Student's t)"
+            results = PairResults(how, np.array([gap.value for gap in gaps]), bootstrap_p_values(gaps, plan.draws))
+        case kind:
+            adds_up = kind == "exchange" or _is_linear(panel)
+            draws = plan.exchange_draws if adds_up else plan.draws
+            tests = permutation_tests(*settings, exchange=plan.resample, draws=draws, rng=plan.rng(), alpha=plan.alpha)
+            p, how = np.array([test.p for test in tests]), f"permutation of {plan.resample_name}"
+            if kind == "exchange":
+                p, how = exchange_p_values(tests), f"permutation of whole {plan.resample} (normal tails)"
+            results = PairResults(how, np.array([test.difference for test in tests]), p, draws=draws)
     names = [metric.name for metric in data.metrics]
-    return make_tests(data.plan, (data.aspect, panel.measure, panel.slice.name), names, values, pairs, results)
+    return make_tests(plan, (data.aspect, panel.measure, panel.slice.name), names, values, pairs, results)
+
+
+def _choose_test(plan: MetaPlan, panel: SlicePanel) -> str:
+    if panel.panel.weight is not None and plan.test != "none":
+        if plan.test not in ("auto", "bootstrap"):
+            raise RunError(
+                f"`test='{plan.test}'` has no form for sampling weights: use `test='bootstrap'` or `weighted=False`",
+                code="conflict",
+            )
+        return "bootstrap"
+    whole_groups = isinstance(panel.grouping, str) and panel.grouping == _UNITS.get(plan.resample)
+    if plan.test in ("auto", "permutation") and whole_groups and plan.group_average == "macro":
+        return "exchange"
+    if plan.test == "auto":
+        return "permutation" if _is_linear(panel) else "bootstrap"
+    return plan.test
 
 
 def make_tests(
@@ -450,48 +528,6 @@ def rank_figures(plan: MetaPlan, figures: Sequence[Figure], tests: Tests) -> lis
     return [
         replace(figure, rank=int(rank), mark=mark) for figure, rank, mark in zip(figures, ranks, signs, strict=True)
     ]
-
-
-def _test_pairs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResults:
-    plan = data.plan
-    settings = (panel.measures, panel.panel, pairs, panel.grouping, plan.group_average)
-    match _test_kind(plan, panel):
-        case "none":
-            return UNTESTED
-        case "sign":
-            return _test_signs(data, panel, pairs)
-        case "williams":
-            return _test_williams(plan, panel, pairs)
-        case "bootstrap":
-            gaps = bootstrap_gaps(*settings, over=plan.resample, draws=plan.draws, rng=plan.rng())
-            how = f"paired bootstrap of {plan.resample_name} (Student's t)"
-            return PairResults(how, np.array([gap.value for gap in gaps]), bootstrap_p_values(gaps, plan.draws))
-        case kind:
-            adds_up = kind == "exchange" or _is_linear(panel)
-            draws = plan.exchange_draws if adds_up else plan.draws
-            tests = permutation_tests(*settings, exchange=plan.resample, draws=draws, rng=plan.rng(), alpha=plan.alpha)
-            differences = np.array([test.difference for test in tests])
-            if kind == "exchange":
-                how = f"permutation of whole {plan.resample} (normal tails)"
-                return PairResults(how, differences, exchange_p_values(tests), draws=draws)
-            how = f"permutation of {plan.resample_name}"
-            return PairResults(how, differences, np.array([test.p for test in tests]), draws=draws)
-
-
-def _test_kind(plan: MetaPlan, panel: SlicePanel) -> str:
-    if panel.panel.weight is not None and plan.test != "none":
-        if plan.test not in ("auto", "bootstrap"):
-            raise RunError(
-                f"`test='{plan.test}'` has no form for sampling weights: use `test='bootstrap'` or `weighted=False`",
-                code="conflict",
-            )
-        return "bootstrap"
-    whole_groups = isinstance(panel.grouping, str) and panel.grouping == _UNITS.get(plan.resample)
-    if plan.test in ("auto", "permutation") and whole_groups and plan.group_average == "macro":
-        return "exchange"
-    if plan.test == "auto":
-        return "permutation" if _is_linear(panel) else "bootstrap"
-    return plan.test
 
 
 def _is_linear(panel: SlicePanel) -> bool:

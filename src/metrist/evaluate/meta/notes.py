@@ -23,11 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from metrist.errors import agree, format_count
-from metrist.evaluate.meta.dataset import MetricScores, Slice
+from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, Slice
 from metrist.evaluate.meta.estimates import CALIBRATED, AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, MEAN, NO_TESTS, Figure, MetaEvaluation, Tests
 from metrist.evaluate.plans import MetaPlan
+from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.report.tables import Number, PValue, Table, format_number, name_columns
 from metrist.stats.estimation import FEW_UNITS
 from metrist.stats.significance import wins
@@ -132,6 +133,21 @@ def _draws_notes(plan: MetaPlan, tests: Sequence[Tests]) -> list[str]:
             f"Near {plan.alpha:g}: {_list(close, ' pairs')}. Another seed could decide otherwise: use more draws."
         )
     return notes
+
+
+def weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
+    """Say that outputs or pairs count by their sampling weights."""
+    if plan.preferences:
+        weights = [choices.weight for choices in dataset.preferences.values() if choices.weight is not None]
+    else:
+        weights = [] if dataset.weight is None else [dataset.weight]
+    if not weights:
+        return []
+    ratio = max(float(weight.max() / weight.min()) for weight in weights)
+    what = "Pairs" if plan.preferences else "Outputs"
+    return [
+        f"{what} count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other; `weighted=False`: all alike."
+    ]
 
 
 def opposition_notes(
