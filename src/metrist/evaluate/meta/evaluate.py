@@ -155,7 +155,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         metrics = rated[0].metrics
         golds, outputs = {data.aspect: data.gold for data in rated}, {data.aspect: data.outputs for data in rated}
         aspects = [RatingAspect(data) for data in rated]
-        epsilon_column = rated[0].epsilon_column
+        epsilon_column = next((part.column for part in rated[0].epsilon_slices), "")
     figures: list[Figure] = []
     tests: list[Tests] = []
     notes: list[str] = []

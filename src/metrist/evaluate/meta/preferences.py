@@ -39,11 +39,10 @@ from metrist.evaluate.meta.dataset import (
     make_slices,
     select_outputs,
 )
-from metrist.evaluate.meta.estimates import mean_of_known
+from metrist.evaluate.meta.estimates import ChosenSlices, limit_slices, mean_of_known
 from metrist.evaluate.meta.figures import UNTESTED, PairResults, average_figure, make_tests, rank_figures
 from metrist.evaluate.meta.notes import few_units_notes
 from metrist.evaluate.meta.results import Figure, Tests
-from metrist.evaluate.meta.slices import ChosenSlices, limit_slices
 from metrist.evaluate.plans import MetaPlan
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats import preferences as tables
