@@ -352,7 +352,7 @@ def bootstrap(
     intervals: dict[int, BootstrapInterval] = {}
     sets = [(metric,) for metric in range(len(panel.metrics))]
     for batch, plain, resampled in _resample_batches(measures, panel, sets, grouping, average, over, draws, rng):
-        units = _units(batch.panel, over)
+        units = count_units(batch.panel.item, batch.panel.system, over)
         for column, metric in enumerate(batch.metrics):
             value, own = float(plain[column].values[0]), resampled[:, column]
             low, high = interval(own, confidence, units, value)
@@ -382,7 +382,7 @@ def bootstrap_gaps(
     """Return the difference between the metrics of each pair; both use the same draws."""
     gaps: dict[int, Gap] = {}
     for batch, plain, resampled in _resample_batches(measures, panel, pairs, grouping, average, over, draws, rng):
-        units = _units(batch.panel, over)
+        units = count_units(batch.panel.item, batch.panel.system, over)
         values = np.array([float(estimated.values[0]) for estimated in plain])
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
             observed = values[[first]] - values[[second]]
@@ -452,14 +452,14 @@ def _resample_batches(
         yield batch, plain, np.concatenate(chunks)
 
 
-def _units(panel: ScorePanel, over: Over) -> int:
-    """Count what is resampled; of both, the fewer."""
-    items, systems = number_groups(panel.item)[0], number_groups(panel.system)[0]
+def count_units(item: Codes, system: Codes, over: Over) -> int:
+    """Count what is resampled of some outputs; of both items and systems, the fewer."""
+    items, systems = number_groups(item)[0], number_groups(system)[0]
     return {"items": items, "systems": systems, "both": min(items, systems)}[over]
 
 
 #: With fewer extreme draws, counting them gives no useful p-value.
-_MIN_EXTREME = 10
+MIN_EXTREME = 10
 #: With fewer units, p-values and intervals from resamples are rough.
 FEW_UNITS = 20
 
@@ -482,5 +482,5 @@ def bootstrap_p_values(gaps: Sequence[Gap], draws: int) -> Floats:
         # The variance between resamples of n units is (n - 1) / n of that between samples.
         widened = gap.standard_error * math.sqrt(gap.units / (gap.units - 1))
         tail = 2 * student_t_tail(abs(gap.value) / widened, gap.units - 1)
-        p[number] = max(tail, gap.p) if gap.p > _MIN_EXTREME / (draws + 1) else tail
+        p[number] = max(tail, gap.p) if gap.p > MIN_EXTREME / (draws + 1) else tail
     return p

@@ -20,7 +20,7 @@ from metrist import kernels
 from metrist.errors import SpecError, did_you_mean
 from metrist.kernels.columns import Places, group_numbers, segment_sums
 from metrist.spec import Spec, parse
-from metrist.stats import Floats
+from metrist.stats import Floats, Pool
 
 Marks = NDArray[np.bool_]
 
@@ -162,8 +162,6 @@ def _two_passes(columns: tuple[Floats, Floats], weights: Floats, starts: Places,
 # resamples would show more ties and higher accuracies than the data they were drawn from, especially in small groups.
 
 
-Pool = Callable[[Floats], Floats]
-
 #: The position of the pairs that both sides tie.
 _BOTH = 4
 #: Outputs, times draws, whose pairs are counted at a time: more would need several times the memory of their columns.
@@ -284,6 +282,12 @@ def divide(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
     """Divide sums by counts; NaN if the count is 0."""
     quotient: Floats = np.divide(sums, counts, out=np.full(np.shape(sums), np.nan), where=counts > 0)
     return quotient
+
+
+def mean_of_known(values: Floats) -> Floats:
+    """Return the mean over the last axis of the values that are not NaN; NaN if there are none."""
+    known = ~np.isnan(values)
+    return divide(np.where(known, values, 0.0).sum(axis=-1), known.sum(axis=-1))
 
 
 # ---- Measures by name

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.stats import Codes, Floats, resampling
-from metrist.stats.estimation import estimate
+from metrist.stats import Codes, Floats, Pool, resampling
+from metrist.stats.estimation import MIN_EXTREME, estimate
 from metrist.stats.measures import Measure
 from metrist.stats.resampling import (
     Over,
@@ -174,7 +174,7 @@ def _standardised(panel: ScorePanel) -> ScorePanel:
 
 def exchange_rows(
     rows: Floats,
-    pool: resampling.Pool,
+    pool: Pool,
     pairs: Pairs,
     *,
     draws: int,
@@ -199,7 +199,7 @@ def exchange_rows(
     ]
 
 
-def _pearson_rows(panel: ScorePanel, unit_of: Codes, units: int) -> tuple[Floats, resampling.Pool]:
+def _pearson_rows(panel: ScorePanel, unit_of: Codes, units: int) -> tuple[Floats, Pool]:
     """Return sums (metrics, units, 3) of z, z squared and z times the human value, and how they are pooled."""
     human, values = panel.human - panel.human.mean(), np.array(panel.metrics)
     columns = np.stack([values, values**2, values * human], axis=-1)
@@ -319,10 +319,6 @@ def _start_test(
     return _SequentialTest(twice, float(first[0] - second[0]), float(rounding_slack(first, second)[0]))
 
 
-#: With fewer extreme draws, counting them gives no useful p-value.
-_MIN_EXTREME = 10
-
-
 def exchange_p_values(tests: Sequence[PermutationTest]) -> Floats:
     """Return two-sided p-values of exchanges of rows that add up.
 
@@ -332,7 +328,7 @@ def exchange_p_values(tests: Sequence[PermutationTest]) -> Floats:
     """
     p = np.array([test.p for test in tests], dtype=np.float64)
     for number, test in enumerate(tests):
-        most = _MIN_EXTREME / (test.draws + 1)
+        most = MIN_EXTREME / (test.draws + 1)
         # Keep the counted p if the pair was not tested (NaN) or has no spread.
         if test.p <= most and test.spread > 0:
             tail = 2 * normal_tail(abs(test.difference) / test.spread)

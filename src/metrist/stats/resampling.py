@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.stats import Floats
+from metrist.stats import Floats, Pool
 from metrist.threads import parallel_map, thread_count
 
-Pool = Callable[[Floats], Floats]
 Alternative = Literal["two-sided", "greater", "less"]
 Test = Literal["bootstrap", "randomisation"]
 

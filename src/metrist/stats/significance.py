@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.stats import Floats
+from metrist.stats.measures import mean_of_known
 from metrist.stats.resampling import Over
 
 # ---- Upper tails of Student's t, the fair coin and the normal
@@ -36,6 +37,16 @@ def student_t_tail(t: float, freedom: float) -> float:
     square = t * t
     both = beta_share(freedom / 2, 0.5, freedom / (freedom + square), square / (freedom + square))
     return both / 2 if t >= 0 else 1 - both / 2
+
+
+def student_t_quantile(tail: float, freedom: float) -> float:
+    """Return the value that Student's t exceeds with this probability, less than a half, by bisection."""
+    low, high = 0.0, 1.0
+    while student_t_tail(high, freedom) > tail:
+        low, high = high, high * 2
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if student_t_tail(middle, freedom) > tail else (low, middle)
+    return high
 
 
 def coin_tail(heads: int, tosses: int) -> float:
@@ -276,11 +287,7 @@ def ranks(values: Floats) -> Floats:
 
 def average_ranks(values: Floats) -> Floats:
     """Return the mean rank of each metric (columns) over the slices (rows) where it has a value; NaN without any."""
-    per_slice = ranks(values)
-    ranked = ~np.isnan(per_slice)
-    with np.errstate(invalid="ignore"):
-        means: Floats = np.where(ranked, per_slice, 0.0).sum(axis=0) / ranked.sum(axis=0)
-    return means
+    return mean_of_known(ranks(values).T)
 
 
 def marks(

@@ -38,9 +38,9 @@ from metrist.evaluate.meta.thresholds import (
 from metrist.evaluate.plans import EPSILON_OVER, GROUPS, MetaPlan
 from metrist.evaluate.selection import list_some
 from metrist.stats import Codes, Floats, resampling, ties
-from metrist.stats.estimation import Estimator, draw_resamples, estimate
+from metrist.stats.estimation import Estimator, count_units, draw_resamples, estimate
 from metrist.stats.gold import LeftOut, leave_one_out
-from metrist.stats.measures import Measure, measure
+from metrist.stats.measures import Measure, mean_of_known, measure
 from metrist.stats.resampling import explain_missing_interval, interval
 from metrist.stats.samples import Average, CorpusStats, Grouping, Sample, ScorePanel, number_groups
 from metrist.stats.significance import best_first
@@ -148,6 +148,11 @@ class AspectData:
     @cached_property
     def _thresholds(self) -> dict[tuple[str, str], Thresholds]:
         return {}
+
+    def count_units(self, outputs: Codes) -> int:
+        """Count the resampled units of these outputs; if both items and systems are resampled, the fewer."""
+        items, systems = (take_outputs(side.codes, outputs) for side in (self.dataset.items, self.dataset.systems))
+        return count_units(items, systems, self.plan.resample)
 
     def is_calibrated(self, name: str) -> bool:
         """Whether this measure, under the plan's grouping, needs a tie threshold."""
@@ -459,7 +464,7 @@ class ResampledValue:
 
     def interval(self, data: AspectData, outputs: Codes) -> tuple[float, float]:
         """Return the interval, if these outputs were resampled."""
-        plan, units = data.plan, count_units(data, outputs)
+        plan, units = data.plan, data.count_units(outputs)
         low, high = interval(self.draws, plan.confidence, units, self.value)
         if math.isnan(self.optimism):
             return low, high
@@ -472,7 +477,7 @@ class ResampledValue:
         if math.isnan(self.value):
             return ""
         plan = data.plan
-        return explain_missing_interval(self.draws, plan.confidence, count_units(data, outputs), plan.resample)
+        return explain_missing_interval(self.draws, plan.confidence, data.count_units(outputs), plan.resample)
 
 
 def resample_together(data: AspectData, measured: Sequence[MeasuredSample], outputs: Codes) -> list[ResampledValue]:
@@ -508,19 +513,3 @@ def average_values(values: Sequence[ResampledValue]) -> ResampledValue:
         optimism=mean_of_known(np.array([value.optimism for value in defined])).item(),
         n=sum(value.n for value in values),
     )
-
-
-def mean_of_known(values: Floats) -> Floats:
-    """Return the mean over the last axis of the values that are not NaN; NaN if there are none."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=-1)
-    sums = np.where(known, values, 0.0).sum(axis=-1)
-    means: Floats = np.divide(sums, count, out=np.full(np.shape(count), np.nan), where=count > 0)
-    return means
-
-
-def count_units(data: AspectData, outputs: Codes) -> int:
-    """Count the resampled units of these outputs; if both items and systems are resampled, the fewer."""
-    items, _ = number_groups(take_outputs(data.dataset.items.codes, outputs))
-    systems, _ = number_groups(take_outputs(data.dataset.systems.codes, outputs))
-    return {"items": items, "systems": systems, "both": min(items, systems)}[data.plan.resample]

@@ -22,9 +22,7 @@ from metrist.evaluate.meta.estimates import (
     Scorer,
     SlicePanel,
     average_values,
-    count_units,
     make_scorer,
-    mean_of_known,
     measure_pool,
     measure_slice,
     resample_together,
@@ -44,6 +42,7 @@ from metrist.stats.estimation import (
     system_scores,
 )
 from metrist.stats.gold import GOLDS
+from metrist.stats.measures import mean_of_known
 from metrist.stats.permutation import TieCount, exchange_p_values, permutation_tests, soft_pairwise_accuracy
 from metrist.stats.resampling import Alternative
 from metrist.stats.samples import Pairs, Sample, batch_by_outputs, take_grouping
@@ -253,7 +252,7 @@ def _metric_figure(data: AspectData, panel: SlicePanel, number: int, estimated: 
             low,
             high,
             optimism=sample.optimism(data.plan),
-            units=count_units(data, sample.selected.outputs),
+            units=data.count_units(sample.selected.outputs),
             confidence=data.plan.confidence,
         )
     chance, all_ties = sample.baselines()

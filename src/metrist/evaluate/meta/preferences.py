@@ -39,18 +39,18 @@ from metrist.evaluate.meta.dataset import (
     make_slices,
     select_outputs,
 )
-from metrist.evaluate.meta.estimates import ChosenSlices, limit_slices, mean_of_known
+from metrist.evaluate.meta.estimates import ChosenSlices, limit_slices
 from metrist.evaluate.meta.figures import UNTESTED, PairResults, average_figure, make_tests, rank_figures
 from metrist.evaluate.meta.notes import few_units_notes
 from metrist.evaluate.meta.results import Figure, Tests
 from metrist.evaluate.plans import MetaPlan
-from metrist.stats import Codes, Floats, Mask
+from metrist.stats import Codes, Floats, Mask, Pool
 from metrist.stats import preferences as tables
 from metrist.stats.gold import UNKNOWN, Ratings
-from metrist.stats.measures import MEASURES, divide
+from metrist.stats.measures import MEASURES, divide, mean_of_known
 from metrist.stats.permutation import exchange_p_values, exchange_rows
 from metrist.stats.preferences import Preferences, bradley_terry, shares_won
-from metrist.stats.resampling import Pool, bootstrap_scores, explain_missing_interval, interval, pool_rows
+from metrist.stats.resampling import bootstrap_scores, explain_missing_interval, interval, pool_rows
 from metrist.stats.significance import best_first, coin_tail
 
 _TESTS = ("auto", "permutation", "none")

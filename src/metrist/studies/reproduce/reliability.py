@@ -25,7 +25,6 @@ from metrist.evaluate.meta.dataset import (
     filter_outputs,
     select_sample,
 )
-from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.evaluate import evaluate
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.lengths import SHORT_BELOW
@@ -39,7 +38,7 @@ from metrist.stats import Codes, Floats
 from metrist.stats.agreement import agreement
 from metrist.stats.estimation import estimate
 from metrist.stats.gold import UNKNOWN, majorities
-from metrist.stats.measures import accuracy_at
+from metrist.stats.measures import accuracy_at, mean_of_known
 from metrist.stats.ties import tie_share
 
 #: For which outputs a metric has one threshold.

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from metrist.evaluate.meta.dataset import check_names
-from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.io.writer import atomic_write
 from metrist.report.figures import PlotValue
 from metrist.report.meta_figures import AgreementBar, LevelColumn, draw_agreement, draw_levels
 from metrist.report.svg import TEXT_WIDTH, Drawing
 from metrist.report.tables import escape_markdown, format_number
+from metrist.stats.measures import mean_of_known
 from metrist.studies.reproduce.reliability import EVERY, LONG, SHORT, ReliabilityStudy
 
 _HEADINGS = {SHORT: "short answers", LONG: "long answers"}

@@ -22,7 +22,6 @@ from metrist.evaluate.meta.dataset import (
     resolve_column,
     system_means,
 )
-from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.results import MetaEvaluation
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
@@ -31,7 +30,7 @@ from metrist.report.tables import Change, Count, Estimate, Number, Share, Table,
 from metrist.run import score
 from metrist.stats import Codes, Floats
 from metrist.stats.gold import majorities, mean_by_code, sum_by_code
-from metrist.stats.measures import divide
+from metrist.stats.measures import divide, mean_of_known
 from metrist.stats.resampling import bootstrap_scores, interval, pooled_interval
 from metrist.stats.significance import ranks
 
