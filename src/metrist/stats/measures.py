@@ -82,7 +82,11 @@ def group_sums(columns: Floats, weights: Floats, starts: Places, at: Places | No
     """
     group = group_numbers(starts)
     room = _MANTISSA - _SPARE - np.frexp(np.diff(starts).astype(np.float64))[1][:, None]
-    shift = room - np.frexp(_peaks(np.abs(columns), starts))[1]
+    filled = np.flatnonzero(np.diff(starts))
+    peaks = np.zeros((len(starts) - 1, columns.shape[1]))
+    if len(filled):
+        peaks[filled] = np.maximum.reduceat(np.abs(columns), starts[:-1][filled], axis=0)
+    shift = room - np.frexp(peaks)[1]
     coarse = np.rint(np.ldexp(columns, shift[group]))
     remainder = columns - np.ldexp(coarse, -shift[group])
     fine = np.rint(np.ldexp(remainder, (shift + room)[group]))
@@ -107,14 +111,6 @@ def _whole_sums(columns: Floats, weights: Floats, starts: Places, at: Places | N
     for group, (start, end) in enumerate(pairwise(starts)):
         np.matmul(weights[:, start:end], columns[start:end], out=sums[:, group])
     return sums
-
-
-def _peaks(columns: Floats, starts: Places) -> Floats:
-    filled = np.flatnonzero(np.diff(starts))
-    peaks = np.zeros((len(starts) - 1, columns.shape[1]))
-    if len(filled):
-        peaks[filled] = np.maximum.reduceat(columns, starts[:-1][filled], axis=0)
-    return peaks
 
 
 def _scaled(values: Floats) -> tuple[Floats, int]:

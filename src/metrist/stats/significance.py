@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -201,8 +201,11 @@ def clusters(values: Floats, p: Floats, alpha: float = 0.05, differences: Floats
     beaten = wins(values, p, alpha, differences)
     numbers = np.zeros(len(values), dtype=np.intp)
     members: list[int] = []
-    current = 1
-    for metric in _walk(values, beaten):
+    current, waiting = 1, best_first(values)
+    while waiting:
+        # If each pair shares other outputs, metrics may beat each other in a circle: there the best value comes next.
+        metric = next((metric for metric in waiting if not beaten[waiting, metric].any()), waiting[0])
+        waiting.remove(metric)
         if beaten[members, metric].any():
             current, members = current + 1, []
         members.append(metric)
@@ -257,17 +260,6 @@ def _drop_redundant(groups: list[list[int]], size: int) -> list[list[int]]:
             times[block] -= 1
             kept.remove(group)
     return kept
-
-
-def _walk(values: Floats, beaten: NDArray[np.bool_]) -> Iterator[int]:
-    """Yield metrics from the best value down, but none before those that beat it. Three metrics may beat each other in
-    a circle, if each pair shares other outputs: there the best value goes first."""
-    waiting = best_first(values)
-    while waiting:
-        free = (metric for metric in waiting if not beaten[waiting, metric].any())
-        following = next(free, waiting[0])
-        waiting.remove(following)
-        yield following
 
 
 def best_first(values: Floats) -> list[int]:

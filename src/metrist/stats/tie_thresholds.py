@@ -109,7 +109,12 @@ class _ThresholdSearch:
     # ---- Narrowing down
 
     def _narrow(self) -> Iterator[_GapRange]:
-        ladder = _ladder(self._pairing)
+        # Gaps to try: 0, the greatest, and those of random pairs. They guide the search and do not change its result.
+        # A gap that occurs twice may be that of very many pairs, so the number just below it is included too.
+        some = some_gaps(self._pairing, min(_RUNGS, count_gaps(self._pairing) // 64))
+        gaps, times = np.unique(some, return_counts=True)
+        repeated = np.nextafter(gaps[(times > 1) & (gaps > 0)], 0.0)
+        ladder = np.unique(np.concatenate([[0.0, greatest_gap(self._pairing)], gaps, repeated]))
         known = self._try(ladder, np.unique(np.linspace(0, len(ladder) - 1, _FIRST_RUNGS).astype(np.intp)))
         while True:
             right = self._untied + known.won - known.lost
@@ -256,17 +261,6 @@ def _from_bits(bits: int) -> float:
     return float(np.int64(bits).view(np.float64))
 
 
-def _ladder(paired: Pairing) -> Floats:
-    """Return gaps to try: 0, the greatest, and those of random pairs. They guide the search and do not change its
-    result.
-
-    A gap that occurs twice may be that of very many pairs, so the number just below it is included too.
-    """
-    gaps, times = np.unique(some_gaps(paired, min(_RUNGS, count_gaps(paired) // 64)), return_counts=True)
-    repeated = gaps[(times > 1) & (gaps > 0)]
-    return np.unique(np.concatenate([[0.0, greatest_gap(paired)], gaps, np.nextafter(repeated, 0.0)]))
-
-
 # ---- Accuracy as a function of ε
 
 
@@ -391,18 +385,17 @@ class ThresholdChoice:
             within = np.ones((len(between), len(self.sample)))
         if within is None:
             return _choose_by_sorting(paired, between) if paired.pairs.sum() <= MAX_PAIRS else None
-        return self._search(within, between, paired) if len(self.sample) <= MAX_OUTPUTS else None
-
-    def _search(self, within: Floats, between: Floats, all_pairs: Pairing) -> Floats:
+        if len(self.sample) > MAX_OUTPUTS:
+            return None
         times = np.broadcast_to(between, (len(within), between.shape[1])).astype(np.int64)
         # A draw may leave a group without a pair, so groups are identified by one of their outputs.
         group_of = np.zeros(len(self.sample), np.intp)
-        group_of[all_pairs.order] = np.repeat(np.arange(len(all_pairs.pairs)), np.diff(all_pairs.ranked.starts))
+        group_of[order] = np.repeat(np.arange(len(paired.pairs)), np.diff(starts))
         epsilons = np.empty(len(within))
         for draw, weights in enumerate(within):
-            paired = self.pairing(weights)
-            drawn = times[draw, group_of[paired.order[paired.ranked.starts[:-1]]]]
-            epsilons[draw] = best_threshold(replace(paired, units=paired.units * drawn)).epsilon
+            redrawn = self.pairing(weights)
+            drawn = times[draw, group_of[redrawn.order[redrawn.ranked.starts[:-1]]]]
+            epsilons[draw] = best_threshold(replace(redrawn, units=redrawn.units * drawn)).epsilon
         return epsilons
 
 

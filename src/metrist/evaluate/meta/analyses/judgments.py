@@ -33,7 +33,7 @@ from metrist.stats.error_spans import UNSTATED, ErrorColumns, compare_marks, err
 from metrist.stats.gold import UNKNOWN, Ratings
 from metrist.stats.preferences import (
     CHOICES,
-    bootstrap_strengths,
+    bootstrap_standings,
     bradley_terry,
     orient_choices,
     win_rates,
@@ -165,7 +165,7 @@ def _strength_table(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Tabl
     except RunError as error:
         notes.append(str(error))
     else:
-        resampled = bootstrap_strengths(preferences, plan.draws, plan.rng())
+        resampled, _ = bootstrap_standings(preferences, plan.draws, plan.rng())
         items = len(np.unique(preferences.item))
         strengths = [
             Estimate(float(strength), *interval(resampled[:, i], plan.confidence, items, float(strength)), 2)
