@@ -66,10 +66,6 @@ class _Known(NamedTuple):
     lost: Counts
     pairs: Counts
 
-    def merge(self, other: _Known) -> _Known:
-        order = np.argsort(np.concatenate([self.at, other.at]), kind="stable")
-        return _Known(*(np.concatenate([a, b])[order] for a, b in zip(self, other, strict=True)))
-
 
 @dataclass(frozen=True, slots=True)
 class _GapRange:
@@ -128,7 +124,9 @@ class _ThresholdSearch:
             remaining = int(np.diff(known.pairs)[hopeful].sum())
             if not len(middles) or remaining <= _MIN_DENSITY * len(middles) * len(self._pairing.ranked.scores):
                 return self._stretches(known, hopeful)
-            known = known.merge(self._try(ladder, middles))
+            tried = self._try(ladder, middles)
+            order = np.argsort(np.concatenate([known.at, tried.at]), kind="stable")
+            known = _Known(*(np.concatenate(columns)[order] for columns in zip(known, tried, strict=True)))
 
     def _try(self, ladder: Floats, at: NDArray[np.intp]) -> _Known:
         # The counts of many groups are added up for a few thresholds at a time.
@@ -182,17 +180,14 @@ class _ThresholdSearch:
             self._refine(histogram, pairs, selected[:widest_gap])
             self._refine(histogram, pairs, selected[widest_gap:])
         else:
-            self._halve(inner)
-
-    def _halve(self, stretch: _GapRange) -> None:
-        """Split a stretch that is too narrow for buckets between its floating-point numbers."""
-        # Round up, so that the last number is tried too.
-        middle = _from_bits((_as_bits(stretch.low) + _as_bits(stretch.high) + 1) // 2)
-        right = int(self._pairing.at(middle).right[0] @ self._pairing.units)
-        self._offer(np.array([middle]), np.array([right]))
-        if middle < stretch.high:
-            self._exhaust(replace(stretch, high=middle))
-            self._exhaust(replace(stretch, low=middle, right=right))
+            # It is too narrow for buckets: halve it between its floating-point numbers. Round up, so that the last
+            # number is tried too.
+            middle = _from_bits((_as_bits(inner.low) + _as_bits(inner.high) + 1) // 2)
+            right = int(self._pairing.at(middle).right[0] @ self._pairing.units)
+            self._offer(np.array([middle]), np.array([right]))
+            if middle < inner.high:
+                self._exhaust(replace(inner, high=middle))
+                self._exhaust(replace(inner, low=middle, right=right))
 
     def _sort(self, histogram: _Buckets, selected: NDArray[np.intp], inner: _GapRange, limit: int) -> bool:
         """Return whether the gaps of these buckets were few enough; all of them have then been tried."""

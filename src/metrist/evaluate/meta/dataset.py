@@ -20,7 +20,7 @@ from metrist.evaluate.plans import LENGTH_UNITS
 from metrist.evaluate.selection import list_some
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import GOLDS, Ratings, mean_by_code, rater_gold
-from metrist.stats.samples import GROUPINGS, CorpusStats, Grouping, Sample
+from metrist.stats.samples import CorpusStats, Sample
 
 #: Derived columns: the number of characters of a text, or of another unit in `output_length:words`. `--slice` cuts
 #: them into classes.
@@ -528,11 +528,6 @@ def system_means(dataset: JudgedDataset, values: Floats, outputs: Codes) -> Floa
 
 
 # ---- Groups: one of the built-in groupings, or any column
-
-
-def resolve_grouping(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Grouping | Codes:
-    """Return the name of a built-in grouping, or a code per output of the sample."""
-    return group if group in GROUPINGS else group_codes(dataset, group, selected)
 
 
 def group_codes(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Codes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from metrist.evaluate.meta.dataset import (
     group_codes,
     make_slices,
     resolve_column,
-    resolve_grouping,
     select_outputs,
     select_sample,
     system_means,
@@ -35,14 +34,14 @@ from metrist.evaluate.meta.thresholds import (
     join_thresholds,
     pair_average,
 )
-from metrist.evaluate.plans import EPSILON_OVER, GROUPS, MetaPlan
+from metrist.evaluate.plans import EPSILON_OVER, MetaPlan
 from metrist.evaluate.selection import list_some
 from metrist.stats import Codes, Floats, resampling, ties
 from metrist.stats.estimation import Estimator, count_units, draw_resamples, estimate
 from metrist.stats.gold import LeftOut, leave_one_out
 from metrist.stats.measures import Measure, mean_of_known, measure
 from metrist.stats.resampling import explain_missing_interval, interval
-from metrist.stats.samples import Average, CorpusStats, Grouping, Sample, ScorePanel, number_groups
+from metrist.stats.samples import GROUPINGS, Average, CorpusStats, Grouping, Sample, ScorePanel, number_groups
 from metrist.stats.significance import best_first
 from metrist.stats.tie_thresholds import calibrated_interval
 
@@ -89,6 +88,8 @@ class AspectData:
     gold: Floats
     outputs: Codes
     metrics: tuple[MetricScores, ...]
+    #: Those that were needed so far, by scorer and slice.
+    _thresholds: dict[tuple[str, str], Thresholds] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def parts(self) -> Codes:
@@ -144,10 +145,6 @@ class AspectData:
         """Each rater together with the gold of the others."""
         items, systems = self.dataset.items.codes, self.dataset.systems.codes
         return leave_one_out(self.dataset.ratings[self.aspect], items, systems, self.plan.gold)
-
-    @cached_property
-    def _thresholds(self) -> dict[tuple[str, str], Thresholds]:
-        return {}
 
     def count_units(self, outputs: Codes) -> int:
         """Count the resampled units of these outputs; if both items and systems are resampled, the fewer."""
@@ -248,13 +245,14 @@ class AspectData:
 
     def grouping(self, selected: SelectedSample, group: str | Codes) -> Grouping | Codes:
         """Return the grouping of these outputs; codes refine the plan's grouping and keep outputs apart."""
+        name = self.plan.group
         if isinstance(group, str):
-            return resolve_grouping(self.dataset, group, selected)
-        own = group_codes(self.dataset, self.plan.group, selected)
+            return name if name in GROUPINGS else group_codes(self.dataset, name, selected)
+        own = group_codes(self.dataset, name, selected)
         pairs, refined = np.unique(np.stack([own, group[selected.outputs]]), axis=1, return_inverse=True)
         # Keep the built-in grouping where the codes split nothing, so that whole items can be resampled.
-        if self.plan.group in GROUPS and pairs.shape[1] == len(np.unique(own)):
-            return resolve_grouping(self.dataset, self.plan.group, selected)
+        if name in GROUPINGS and pairs.shape[1] == len(np.unique(own)):
+            return name
         codes: Codes = refined.reshape(-1)
         return codes
 

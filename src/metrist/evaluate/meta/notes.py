@@ -433,7 +433,14 @@ def _name_equals(evaluation: MetaEvaluation, best: Figure, group: FigureGroup) -
         quick = [best, *filter(_is_reliable, equals)]
         seconds = [evaluation.seconds_per_output(figure.metric) for figure in quick]
         fastest = best if np.isnan(seconds).all() else quick[int(np.nanargmin(seconds))]
-        if savings := _describe_savings(evaluation, fastest, best):
+        less, more = evaluation.seconds_per_output(fastest.metric), evaluation.seconds_per_output(best.metric)
+        if fastest is not best and less > 0 and more >= 2 * less:  # Also false where a time is unknown.
+            ratio = more / less
+            digits = 10 ** max(0, math.floor(math.log10(ratio)) - 1)
+            savings = f"1/{round(ratio / digits) * digits:g} of its time"
+            saved = evaluation.money_per_output(best.metric) - evaluation.money_per_output(fastest.metric)
+            if saved > 0:
+                savings += f" and {saved:.2g} less per output"
             sentences = f" {fastest.metric} ({format_number(fastest.value, 3)}) is on a par with it at {savings}."
         else:
             names = [f"{figure.metric} ({format_number(figure.value, 3)})" for figure in equals]
@@ -442,15 +449,3 @@ def _name_equals(evaluation: MetaEvaluation, best: Figure, group: FigureGroup) -
         others = "all others that could be tested" if len(known) < len(compared) else "all others"
         sentences = f" It is significantly better than {others}."
     return sentences + "".join(f" However, {name} is better on the outputs that both scored." for name in better)
-
-
-def _describe_savings(evaluation: MetaEvaluation, fastest: Figure, best: Figure) -> str:
-    """Return, for example, `1/1000 of its time`; empty if the time is unknown or not less than half."""
-    less, more = evaluation.seconds_per_output(fastest.metric), evaluation.seconds_per_output(best.metric)
-    if fastest is best or math.isnan(less + more) or less <= 0 or more < 2 * less:
-        return ""
-    ratio = more / less
-    digits = 10 ** max(0, math.floor(math.log10(ratio)) - 1)
-    time = f"1/{round(ratio / digits) * digits:g} of its time"
-    saved = evaluation.money_per_output(best.metric) - evaluation.money_per_output(fastest.metric)
-    return f"{time} and {saved:.2g} less per output" if saved > 0 else time
