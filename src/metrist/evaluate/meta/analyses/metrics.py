@@ -14,7 +14,6 @@ import numpy as np
 from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import (
     ALL,
-    MetricScores,
     Slice,
     group_codes,
     make_slices,
@@ -200,7 +199,10 @@ def tie_table(evaluation: MetaEvaluation, aspect: str) -> Table:
     humans = [_tie_share(data.gold[part.outputs], data.parts[part.outputs], untied) for part in slices]
     rows: list[list[Any]] = [["(humans)", *2 * _mean_and_deviation(humans), Number(0.0, 4)]]
     for metric in data.metrics:
-        epsilons = [_thresholds(data, metric, part) for part in slices]
+        epsilons = [untied] * len(slices)
+        if CALIBRATED in evaluation.plan.measures and data.is_calibrated(CALIBRATED):
+            chosen = [data.thresholds(metric.name, data.gold, metric.signed(), part) for part in slices]
+            epsilons = [thresholds.epsilon for thresholds in chosen]
         shares = [
             [
                 _tie_share(metric.values[part.outputs], data.parts[part.outputs], own)
@@ -222,13 +224,6 @@ def tie_table(evaluation: MetaEvaluation, aspect: str) -> Table:
             *epsilon_notes(data),
         ],
     )
-
-
-def _thresholds(data: AspectData, metric: MetricScores, part: Slice) -> Floats:
-    """Return the threshold of each part of the data for the metric on a slice; 0 if it has none."""
-    if CALIBRATED not in data.plan.measures or not data.is_calibrated(CALIBRATED):
-        return np.zeros(1 + data.parts.max())
-    return data.thresholds(metric.name, data.gold, metric.signed(), part).epsilon
 
 
 def _tie_share(values: Floats, parts: Codes, epsilons: Floats) -> float:

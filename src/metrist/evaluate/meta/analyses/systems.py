@@ -8,7 +8,8 @@ answers share words (Task 1615).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -155,39 +156,29 @@ def rating_tables(evaluation: MetaEvaluation) -> list[Table]:
     return [Table(title=title, columns=head, rows=rows, notes=notes)]
 
 
-def _rating_rows(evaluation: MetaEvaluation, aspect: str) -> list[list[Any]]:
+def _rating_rows(evaluation: MetaEvaluation, aspect: str) -> Iterator[list[Any]]:
     dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
     ratings = dataset.ratings[aspect]
     low, high = float(ratings.value.min()), float(ratings.value.max())
     agreed = majorities(ratings)
-    metrics = evaluation.metrics()
     judges = metrics_on_scale(evaluation, outputs, (low, high)) if low < high else ()
     # Ratings of an aspect where lower is better are stored negated.
     sign = -1.0 if aspect in dataset.reversed_aspects else 1.0
     rescaled = evaluation.plan.gold != "z" and low < high
-    rows: list[list[Any]] = []
     for part in make_slices(dataset, evaluation.plan.slices, outputs):
         rated = part.outputs[np.isfinite(gold[part.outputs])]
         mean, *limits = _mean_over_items(evaluation, gold, rated)
         lower, upper = sorted(limit * sign for limit in limits)
-        rows.append(
-            [
-                part.name,
-                "humans",
-                Count(len(rated)),
-                Estimate(mean * sign, lower, upper),
-                Number((mean - low) / (high - low) if rescaled else math.nan, 3),
-                Share(float(mean_of_known(agreed[rated]))),
-            ]
-        )
-        for name in metrics:
-            values = dataset.scores[name].values
-            scored = rated[np.isfinite(values[rated])]
-            estimate = _mean_over_items(evaluation, values, scored)
-            on_scale = estimate[0] * (-1 if dataset.scores[name].higher_is_better is False else 1)
-            level = (on_scale - low) / (high - low) if name in judges and rescaled else math.nan
-            rows.append([part.name, name, Count(len(scored)), Estimate(*estimate), Number(level, 3), ""])
-    return rows
+        estimate = Estimate(mean * sign, lower, upper)
+        level = Number((mean - low) / (high - low) if rescaled else math.nan, 3)
+        yield [part.name, "humans", Count(len(rated)), estimate, level, Share(float(mean_of_known(agreed[rated])))]
+        for name in evaluation.metrics():
+            scores = dataset.scores[name]
+            scored = rated[np.isfinite(scores.values[rated])]
+            mean, lower, upper = _mean_over_items(evaluation, scores.values, scored)
+            on_scale = mean * (-1 if scores.higher_is_better is False else 1)
+            level = Number((on_scale - low) / (high - low) if name in judges and rescaled else math.nan, 3)
+            yield [part.name, name, Count(len(scored)), Estimate(mean, lower, upper), level, ""]
 
 
 def _mean_over_items(evaluation: MetaEvaluation, values: Floats, outputs: Codes) -> tuple[float, float, float]:
@@ -354,18 +345,24 @@ def _worst_score(scores: MetricScores) -> float:
 def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
     """For each task whose references are a closed set, and each metric that needs only references."""
     sets = evaluation.dataset.label_sets
-    texts = [(name, evaluation.dataset.scores[name].text or name) for name in evaluation.metrics()]
-    metrics = [metric for name, text in texts if (metric := _build_metric(name, text)) is not None]
+    metrics = []
+    for name in evaluation.metrics():
+        text = evaluation.dataset.scores[name].text or name
+        with suppress(MetristError):  # An unknown metric, or a part of one.
+            metric = build(text, allow_import=False)
+            # Reading scores must not send requests that cost money.
+            is_free = not metric.asks_llm and metric.extra != "llm"
+            if is_free and set(metric.needs) <= {"references"} and metric.higher_is_better:
+                metrics.append(metric.named(name if name != text else None))
     if not sets:
         raise RunError("no task has a closed set of answers: at most 20 distinct references, each of two items or more")
     if not metrics:
         raise RunError("no metric can score the answers: expected one that needs only references", code="invalid_value")
     rows: list[list[Any]] = []
-    for task, labels in sets.items():
-        for metric in metrics:
-            space = score_labels(labels, metric)
-            numbers = (space.right, space.wrong, space.highest_wrong)
-            rows.append([task, Count(len(labels)), metric.label, *map(Number, numbers), Number(space.inflation, 2)])
+    for (task, labels), metric in product(sets.items(), metrics):
+        space = score_labels(labels, metric)
+        numbers = (space.right, space.wrong, space.highest_wrong)
+        rows.append([task, Count(len(labels)), metric.label, *map(Number, numbers), Number(space.inflation, 2)])
     figures = ("right answer", "wrong, mean", "wrong, most", "inflation")
     head = [*name_columns("task", right=["answers"]), *name_columns("metric", right=figures)]
     notes = ["inflation: the score of a system that is always wrong, as a share of one that is always right."]
@@ -398,15 +395,3 @@ def score_labels(labels: Mapping[str, int], metric: Metric) -> LabelSpace:
     right = float(np.average(np.diagonal(scores), weights=share))
     wrong = float(np.average(np.where(is_right, 0.0, scores).sum(axis=0) / (len(answers) - 1), weights=share))
     return LabelSpace(right, wrong, float(scores[~is_right].max()), wrong / right if right else math.nan)
-
-
-def _build_metric(name: str, text: str) -> Metric | None:
-    try:
-        metric = build(text, allow_import=False)
-    except MetristError:  # an unknown metric, or a part of one
-        return None
-    # Reading scores must not send requests that cost money.
-    if metric.asks_llm or metric.extra == "llm":
-        return None
-    suitable = set(metric.needs) <= {"references"} and metric.higher_is_better
-    return metric.named(name if name != text else None) if suitable else None
