@@ -330,7 +330,12 @@ def _find_problem(counts: Floats, names: Sequence[str]) -> str:
     if not wins.any():
         return "every preference is a tie" if ties.any() else "there are no preferences"
     if not _is_connected(wins | ties):
-        groups = _groups(wins | ties)
+        # The strongly connected components.
+        closure = wins | ties | np.eye(len(wins), dtype=np.bool_)
+        for _ in range(len(wins).bit_length()):
+            closure = (closure.astype(np.float32) @ closure.astype(np.float32)) > 0
+        mutual = closure & closure.T
+        groups = [np.flatnonzero(row).tolist() for i, row in enumerate(mutual) if np.argmax(row) == i]
         listed = ["{" + ", ".join(names[i] if names else str(i) for i in group) + "}" for group in groups]
         hint = "; rank one group at a time, or add votes" if len(groups) < len(wins) else "; add votes"
         return (
@@ -351,15 +356,6 @@ def _is_connected(reaches: NDArray[np.bool_]) -> bool:
                 return False
             reached = further
     return True
-
-
-def _groups(reaches: NDArray[np.bool_]) -> list[list[int]]:
-    """Return the strongly connected components."""
-    closure = reaches | np.eye(len(reaches), dtype=np.bool_)
-    for _ in range(len(reaches).bit_length()):
-        closure = (closure.astype(np.float32) @ closure.astype(np.float32)) > 0
-    mutual = closure & closure.T
-    return [np.flatnonzero(row).tolist() for i, row in enumerate(mutual) if np.argmax(row) == i]
 
 
 def _has_loop_of_wins(wins: NDArray[np.bool_], ties: NDArray[np.bool_]) -> bool:
