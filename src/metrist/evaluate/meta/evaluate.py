@@ -16,7 +16,6 @@ import numpy as np
 from metrist.errors import RunError, SpecError, did_you_mean
 from metrist.evaluate.meta.dataset import (
     JudgedDataset,
-    MetricScores,
     check_names,
     compute_gold,
     filter_outputs,
@@ -25,7 +24,7 @@ from metrist.evaluate.meta.dataset import (
     select_outputs,
     system_means,
 )
-from metrist.evaluate.meta.estimates import CALIBRATED, AspectData, check_groups
+from metrist.evaluate.meta.estimates import CALIBRATED, check_groups
 from metrist.evaluate.meta.figures import SOFT, RatingAspect, average_aspects, check_test, soft_ties
 from metrist.evaluate.meta.join import describe_case, join
 from metrist.evaluate.meta.notes import (
@@ -141,21 +140,14 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         raise RunError(
             "`epsilon` is the threshold of `measures='acc_eq'` between outputs, which is not measured", code="conflict"
         )
-    golds: dict[str, Floats] = {}
-    outputs: dict[str, Codes] = {}
-    metrics: Sequence[MetricScores] = tuple(dataset.scores.values())
+    rated: list[RatingAspect] = []
     aspects: Sequence[RatingAspect | PreferenceAspect]
-    epsilon_column = ""
     if plan.preferences:
         check_preferences(plan)
         names = preference_aspects(dataset, plan.aspects)
         aspects = [PreferenceAspect.of(dataset, plan, aspect) for aspect in names]
     else:
-        rated = _prepare_aspects(dataset, plan)
-        metrics = rated[0].metrics
-        golds, outputs = {data.aspect: data.gold for data in rated}, {data.aspect: data.outputs for data in rated}
-        aspects = [RatingAspect(data) for data in rated]
-        epsilon_column = next((part.column for part in rated[0].epsilon_slices), "")
+        aspects = rated = _prepare_aspects(dataset, plan)
     figures: list[Figure] = []
     tests: list[Tests] = []
     notes: list[str] = []
@@ -164,8 +156,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         figures, tests = figures + aspect_figures, tests + aspect_tests
         notes += aspect.notes(aspect_figures)
     if plan.mean_over:
-        rated_aspects = [aspect for aspect in aspects if isinstance(aspect, RatingAspect)]
-        figures += average_aspects(rated_aspects, plan.measures, figures)
+        figures += average_aspects(rated, plan.measures, figures)
     if not plan.preferences and not any(figure.n for figure in figures):
         known = dataset.items.names
         items = " and ".join(repr(name) for name in known[:: max(1, len(known) - 1)][:2])
@@ -173,6 +164,8 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
             "no output has both a rating and a score: do the files use the same names for items and systems? "
             f"Items are named like {items}; `item_key` builds them from fields{describe_case(dataset.systems.names)}"
         )
+    metrics = rated[0].metrics if rated else tuple(dataset.scores.values())
+    epsilon_column = next((part.column for part in rated[0].epsilon_slices), "") if rated else ""
     notes = [
         *weight_notes(dataset, plan),
         *opposition_notes(figures, metrics, dataset.reversed_aspects),
@@ -187,8 +180,8 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         plan=plan,
         figures=tuple(figures),
         tests=tuple(tests),
-        golds=golds,
-        outputs=outputs,
+        golds={data.aspect: data.gold for data in rated},
+        outputs={data.aspect: data.outputs for data in rated},
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -210,7 +203,7 @@ def _evaluate_aspect(
     """Return the figures of each measure on each slice, then the means over the slices of each column."""
     figures: list[Figure] = []
     tests: list[Tests] = []
-    slices = aspect.slices()
+    slices = aspect.slices
 
     def report(measure: str, number: int, steps: int = 0) -> None:
         if progress:
@@ -251,7 +244,7 @@ def needs_no_metric(dataset: JudgedDataset, analyses: Sequence[str]) -> bool:
     return not dataset.scores and not dataset.choices and bool(analyses) and set(analyses) <= set(RATERS_ONLY)
 
 
-def _prepare_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[AspectData]:
+def _prepare_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[RatingAspect]:
     """Check the settings against the data, and return what the figures of each rated aspect share."""
     _check_measures(dataset, plan)
     known = list(dataset.scores)
@@ -271,7 +264,7 @@ def _prepare_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[AspectData]
     for aspect in check_names("aspect", plan.aspects, rated) if plan.aspects else rated:
         gold = compute_gold(dataset, aspect, plan.gold)
         outputs = _participating_outputs(dataset, plan, gold)
-        data = AspectData(
+        data = RatingAspect(
             dataset=resample_whole_groups(dataset, plan.group, outputs),
             plan=plan,
             aspect=aspect,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast, get_args
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast, get_args
 import numpy as np
 
 from metrist.errors import RunError, SpecError
-from metrist.evaluate.meta.dataset import Slice, group_codes, select_sample
+from metrist.evaluate.meta.dataset import MetricScores, Slice, group_codes, select_sample
 from metrist.evaluate.meta.estimates import (
     CALIBRATED,
     AspectData,
@@ -70,33 +70,23 @@ def soft_ties(text: str) -> TieCount | None:
     raise SpecError(f"{text}: expected ties='mid' or ties='strict', got {spec.settings['ties']!r}")
 
 
-@dataclass(frozen=True)
-class RatingAspect:
+class RatingAspect(AspectData):
     """Evaluates metrics by the ratings of one aspect (see `preferences.PreferenceAspect` for preferences)."""
-
-    data: AspectData
-
-    @property
-    def aspect(self) -> str:
-        return self.data.aspect
 
     @property
     def steps(self) -> int:
         """The steps of a slice that are reported: of each metric the tie threshold, if it has one, and the figure."""
-        return 2 * len(self.data.metrics)
-
-    def slices(self) -> list[Slice]:
-        return self.data.slices
+        return 2 * len(self.metrics)
 
     def evaluate_slice(
         self, part: Slice, measure: str, report: Callable[[int], None]
     ) -> tuple[list[Figure], Tests | None]:
         """Return the figures of all metrics on one slice, ranked, the human ceiling, and the tests. `report` is called
         with the steps done."""
-        data, plan = self.data, self.data.plan
+        plan = self.plan
         if soft_ties(measure):
-            return [_soft_figure(data, part, number, measure) for number in range(len(data.metrics))], None
-        panel = data.panel(part, measure, report)
+            return [_soft_figure(self, part, metric, measure) for metric in self.metrics], None
+        panel = self.panel(part, measure, report)
         intervals = bootstrap(
             panel.measures,
             panel.panel,
@@ -107,16 +97,16 @@ class RatingAspect:
             rng=plan.rng(),
             confidence=plan.confidence,
         )
-        tests = compare_metrics(data, panel, np.array([interval.value for interval in intervals]))
+        tests = compare_metrics(self, panel, np.array([interval.value for interval in intervals]))
         figures = []
         for number, interval in enumerate(intervals):
-            figures.append(_metric_figure(data, panel, number, interval))
-            report(len(data.metrics) + number + 1)
-        figures = [_mark_against(data, part, figure) for figure in rank_figures(plan, figures, tests)]
+            figures.append(_metric_figure(self, panel, number, interval))
+            report(len(self.metrics) + number + 1)
+        figures = [_mark_against(self, part, figure) for figure in rank_figures(plan, figures, tests)]
         if scorers := self._raters():
-            raters = [measure_slice(data, scorer, part, measure) for scorer in scorers]
-            values = resample_together(data, raters, part.outputs)
-            figures.append(_human_figure(data, measure, part.name, values, part.outputs))
+            raters = [measure_slice(self, scorer, part, measure) for scorer in scorers]
+            values = resample_together(self, raters, part.outputs)
+            figures.append(_human_figure(self, measure, part.name, values, part.outputs))
         return figures, tests
 
     def average_slices(self, slices: Sequence[Slice], measure: str, figures: Sequence[Figure]) -> list[Figure]:
@@ -128,44 +118,42 @@ class RatingAspect:
         """
         if soft_ties(measure):
             return []
-        data = self.data
         outputs = np.unique(np.concatenate([part.outputs for part in slices]))
-        name = f"{slices[0].column}: {data.plan.average} mean"
-        rated = sum(int(np.isfinite(data.gold[part.outputs]).sum()) for part in slices)
+        name = f"{slices[0].column}: {self.plan.average} mean"
+        rated = sum(int(np.isfinite(self.gold[part.outputs]).sum()) for part in slices)
         averages = []
-        for metric in data.metrics:
-            samples = samples_to_average(data, make_scorer(data, metric), slices, measure)
-            mean = average_values(resample_together(data, samples, outputs))
+        for metric in self.metrics:
+            samples = samples_to_average(self, make_scorer(self, metric), slices, measure)
+            mean = average_values(resample_together(self, samples, outputs))
             own = [figure for figure in figures if figure.metric == metric.name]
             baselines = [sample.baselines() for sample in samples]
-            averages.append(figure_of_mean(own, mean, data, outputs, rated, baselines, slice=name))
+            averages.append(figure_of_mean(own, mean, self, outputs, rated, baselines, slice=name))
         if scorers := self._raters():
             raters = [
-                average_values(resample_together(data, samples_to_average(data, rater, slices, measure), outputs))
+                average_values(resample_together(self, samples_to_average(self, rater, slices, measure), outputs))
                 for rater in scorers
             ]
-            averages.append(_human_figure(data, measure, name, raters, outputs))
+            averages.append(_human_figure(self, measure, name, raters, outputs))
         return averages
 
     def notes(self, figures: Sequence[Figure]) -> list[str]:
         """What a reader must know about the ratings and scores of this aspect."""
-        data = self.data
         return [
-            *data.chosen_slices.notes,
-            *few_notes(data, self.slices()),
-            *system_notes(data, figures),
-            *data_notes(data, figures),
-            *data.dataset.notes,
+            *self.chosen_slices.notes,
+            *few_notes(self, self.slices),
+            *system_notes(self, figures),
+            *data_notes(self, figures),
+            *self.dataset.notes,
         ]
 
     def _raters(self) -> list[Scorer]:
         """Each rater as if it were a metric, with the gold of the others; none if raters cannot be compared with each
         other: they are not named, or the gold is not made of all of them."""
         scorers: list[Scorer] = []
-        if self.data.plan.gold not in GOLDS or not self.data.dataset.ratings[self.data.aspect].are_named():
+        if self.plan.gold not in GOLDS or not self.dataset.ratings[self.aspect].are_named():
             return scorers
-        for rater in self.data.left_out:
-            human, values = np.full((2, len(self.data.dataset)), np.nan)
+        for rater in self.left_out:
+            human, values = np.full((2, len(self.dataset)), np.nan)
             human[rater.outputs], values[rater.outputs] = rater.sample.human, rater.sample.metric
             scorers.append(Scorer(name=f"{HUMANS} {rater.rater}", human=human, values=values))
         return scorers
@@ -304,8 +292,7 @@ def _human_figure(
     )
 
 
-def _soft_figure(data: AspectData, part: Slice, number: int, name: str) -> Figure:
-    metric = data.metrics[number]
+def _soft_figure(data: AspectData, part: Slice, metric: MetricScores, name: str) -> Figure:
     if data.dataset.weight is not None:
         raise RunError(f"{name} has no form for sampling weights: use `weighted=False`", code="conflict")
     selected = select_sample(data.dataset, data.gold, metric.signed(), part.outputs)
@@ -337,7 +324,7 @@ def average_aspects(
     without a value there, is left out and counted."""
     if len(aspects) < 2:
         raise RunError("`mean_over='aspect'` needs two aspects: name more with `aspects`", code="too_little_data")
-    data = aspects[0].data
+    data = aspects[0]
     averages = []
     for measure in [measure for measure in measures if not soft_ties(measure)]:
         for name in dict.fromkeys(figure.slice for figure in figures if figure.measure == measure):
@@ -357,11 +344,10 @@ def _collect_samples(
 ) -> tuple[list[list[MeasuredSample]], Codes]:
     """Return each aspect's samples of a metric on a slice, or on all slices of a column, and the outputs of all."""
     samples, members = [], []
-    for aspect in aspects:
-        data = aspect.data
+    for data in aspects:
         scorer = next(make_scorer(data, own) for own in data.metrics if own.name == metric)
-        by_column = [part for part in aspect.slices() if name == f"{part.column}: {data.plan.average} mean"]
-        parts = by_column or [part for part in aspect.slices() if part.name == name]
+        by_column = [part for part in data.slices if name == f"{part.column}: {data.plan.average} mean"]
+        parts = by_column or [part for part in data.slices if part.name == name]
         members += [part.outputs for part in parts]
         if parts:
             averaged = samples_to_average(data, scorer, parts, measure)

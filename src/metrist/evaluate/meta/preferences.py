@@ -418,13 +418,14 @@ class PreferenceAspect:
             chosen=_choose_slices(dataset, plan, pairs, aspect),
         )
 
+    @property
     def slices(self) -> list[Slice]:
-        """Return the slices of pairs, by what both outputs share."""
+        """The slices of pairs, by what both outputs share."""
         return self.chosen.slices
 
     def members(self) -> Codes:
         """Return the pairs of any slice."""
-        return np.unique(np.concatenate([part.outputs for part in self.slices()]))
+        return np.unique(np.concatenate([part.outputs for part in self.slices]))
 
     def evaluate_slice(self, part: Slice, measure: str, _: Callable[[int], None]) -> tuple[list[Figure], Tests]:
         """Return the figures of all metrics on one slice, ranked, and the tests."""
