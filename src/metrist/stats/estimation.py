@@ -82,7 +82,15 @@ def system_scores(sample: Sample, weights: Draws | Floats | None = None) -> tupl
     ordered = sample.take(order)
     systems, starts = np.unique(ordered.system, return_index=True)
     starts = np.append(starts, len(ordered))
-    drawn, at, picked = _weights(ordered, weights, order, systems)
+    # How often outputs (or items, and so the outputs at them) were drawn, and how often each system was.
+    drawn, at, picked = np.ones((1, len(sample))), None, np.ones((1, len(systems)))
+    if isinstance(weights, Draws):
+        if weights.systems is not None:
+            picked = weights.systems.take(systems, axis=1)
+        if weights.items is not None:
+            drawn, at = weights.items, ordered.item
+    elif weights is not None:
+        drawn = weights.take(order, axis=1)
     if ordered.weight is not None:
         by_output = drawn if at is None else drawn.take(at, axis=1)
         drawn = by_output * ordered.weight
@@ -95,21 +103,6 @@ def system_scores(sample: Sample, weights: Draws | Floats | None = None) -> tupl
         present = present * np.isfinite(pooled)
         metric = np.where(np.isfinite(pooled), pooled, 0.0)
     return human, metric, present
-
-
-def _weights(
-    sample: Sample, weights: Draws | Floats | None, order: Places, systems: Codes
-) -> tuple[Floats, Places | None, Floats]:
-    """Return how often outputs (or items, and so the outputs at them) were drawn, and how often each system was."""
-    every = np.ones((1, len(systems)))
-    if weights is None:
-        return np.ones((1, len(sample))), None, every
-    if not isinstance(weights, Draws):
-        return weights.take(order, axis=1), None, every
-    picked = every if weights.systems is None else weights.systems.take(systems, axis=1)
-    if weights.items is None:
-        return np.ones((1, len(sample))), None, picked
-    return weights.items, sample.item, picked
 
 
 # ---- Groups

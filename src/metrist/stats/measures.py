@@ -90,27 +90,22 @@ def group_sums(columns: Floats, weights: Floats, starts: Places, at: Places | No
     coarse = np.rint(np.ldexp(columns, shift[group]))
     remainder = columns - np.ldexp(coarse, -shift[group])
     fine = np.rint(np.ldexp(remainder, (shift + room)[group]))
-    sums = _whole_sums(np.concatenate([coarse, fine], axis=1), weights, starts, at)
-    width = columns.shape[1]
+    whole, groups, width = np.concatenate([coarse, fine], axis=1), len(starts) - 1, columns.shape[1]
+    # Sums of whole numbers are exact on every path; the choice between them only affects speed.
+    if at is not None and weights.shape[1] * groups <= _MAX_SPARSITY * len(whole):
+        table = np.zeros((weights.shape[1], groups, 2 * width))
+        np.add.at(table, (at, group), whole)
+        sums = (weights @ table.reshape(len(table), groups * 2 * width)).reshape(len(weights), groups, 2 * width)
+    else:
+        weights = weights if at is None else weights.take(at, axis=1)
+        if len(weights) == 1 and groups > 1:
+            sums = segment_sums((weights.T * whole).T, starts).T[None]
+        else:
+            sums = np.empty((len(weights), groups, 2 * width))
+            for number, (start, end) in enumerate(pairwise(starts)):
+                np.matmul(weights[:, start:end], whole[start:end], out=sums[:, number])
     total: Floats = np.ldexp(sums[..., :width], -shift) + np.ldexp(sums[..., width:], -(shift + room))
     return total
-
-
-def _whole_sums(columns: Floats, weights: Floats, starts: Places, at: Places | None) -> Floats:
-    # Sums of whole numbers are exact on every path; the choice between them only affects speed.
-    groups, width = len(starts) - 1, columns.shape[1]
-    if at is not None and weights.shape[1] * groups <= _MAX_SPARSITY * len(columns):
-        table = np.zeros((weights.shape[1], groups, width))
-        np.add.at(table, (at, group_numbers(starts)), columns)
-        product: Floats = weights @ table.reshape(len(table), groups * width)
-        return product.reshape(len(weights), groups, width)
-    weights = weights if at is None else weights.take(at, axis=1)
-    if len(weights) == 1 and groups > 1:
-        return segment_sums((weights.T * columns).T, starts).T[None]
-    sums = np.empty((len(weights), groups, width))
-    for group, (start, end) in enumerate(pairwise(starts)):
-        np.matmul(weights[:, start:end], columns[start:end], out=sums[:, group])
-    return sums
 
 
 def _scaled(values: Floats) -> tuple[Floats, int]:

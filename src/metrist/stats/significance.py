@@ -241,25 +241,18 @@ def letters(different: NDArray[np.bool_]) -> list[str] | None:
         if len(groups) > _MAX_GROUPS:
             return None
     members = sorted([i for i in range(size) if group >> i & 1] for group in groups)
-    members = _drop_redundant(members, size)
+    times = np.zeros((size, size), dtype=np.int64)
+    for alike in members:
+        times[np.ix_(alike, alike)] += 1
+    for alike in sorted(members, key=len):
+        block = np.ix_(alike, alike)
+        if (times[block] > 1).all():  # All of its pairs, and members, are in other groups as well.
+            times[block] -= 1
+            members.remove(alike)
     if len(members) > len(_LETTERS):
         return None
     lettered = list(zip(_LETTERS, members, strict=False))
     return ["".join(letter for letter, group in lettered if i in group) for i in range(size)]
-
-
-def _drop_redundant(groups: list[list[int]], size: int) -> list[list[int]]:
-    """Return the groups without those all of whose pairs, and members, are in other groups as well; smallest first."""
-    times = np.zeros((size, size), dtype=np.int64)
-    for group in groups:
-        times[np.ix_(group, group)] += 1
-    kept = list(groups)
-    for group in sorted(groups, key=len):
-        block = np.ix_(group, group)
-        if (times[block] > 1).all():
-            times[block] -= 1
-            kept.remove(group)
-    return kept
 
 
 def best_first(values: Floats) -> list[int]:

@@ -105,6 +105,7 @@ class _ThresholdSearch:
     # ---- Narrowing down
 
     def _narrow(self) -> Iterator[_GapRange]:
+        """Yield the stretches of gaps that may hold the best threshold."""
         # Gaps to try: 0, the greatest, and those of random pairs. They guide the search and do not change its result.
         # A gap that occurs twice may be that of very many pairs, so the number just below it is included too.
         some = some_gaps(self._pairing, min(_RUNGS, count_gaps(self._pairing) // 64))
@@ -123,10 +124,20 @@ class _ThresholdSearch:
             middles = middles[middles > below]
             remaining = int(np.diff(known.pairs)[hopeful].sum())
             if not len(middles) or remaining <= _MIN_DENSITY * len(middles) * len(self._pairing.ranked.scores):
-                return self._stretches(known, hopeful)
+                break
             tried = self._try(ladder, middles)
             order = np.argsort(np.concatenate([known.at, tried.at]), kind="stable")
             known = _Known(*(np.concatenate(columns)[order] for columns in zip(known, tried, strict=True)))
+        # As few stretches as possible: neighbours are joined, and also those separated by little.
+        small = np.diff(known.pairs) <= _MIN_DENSITY * len(self._pairing.ranked.scores)
+        ahead, behind = np.logical_or.accumulate(hopeful), np.logical_or.accumulate(hopeful[::-1])[::-1]
+        joined = hopeful | (small & ahead & behind)
+        edges = np.diff(joined.astype(np.int8), prepend=0, append=0)
+        for first, last in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
+            if hopeful[first:last].any():
+                right_before = self._untied + int(known.won[first]) - int(known.lost[first])
+                pairs = int(known.pairs[last] - known.pairs[first])
+                yield _GapRange(float(known.epsilons[first]), float(known.epsilons[last]), right_before, pairs)
 
     def _try(self, ladder: Floats, at: NDArray[np.intp]) -> _Known:
         # The counts of many groups are added up for a few thresholds at a time.
@@ -139,18 +150,6 @@ class _ThresholdSearch:
         won, lost, pairs = map(np.concatenate, zip(*sums, strict=True))
         self._offer(ladder[at], self._untied + won - lost)
         return _Known(at, ladder[at], won, lost, pairs)
-
-    def _stretches(self, known: _Known, hopeful: NDArray[np.bool_]) -> Iterator[_GapRange]:
-        """Yield hopeful intervals as few stretches: neighbours are joined, and also those separated by little."""
-        small = np.diff(known.pairs) <= _MIN_DENSITY * len(self._pairing.ranked.scores)
-        ahead, behind = np.logical_or.accumulate(hopeful), np.logical_or.accumulate(hopeful[::-1])[::-1]
-        joined = hopeful | (small & ahead & behind)
-        edges = np.diff(joined.astype(np.int8), prepend=0, append=0)
-        for first, last in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
-            if hopeful[first:last].any():
-                right = self._untied + int(known.won[first]) - int(known.lost[first])
-                pairs = int(known.pairs[last] - known.pairs[first])
-                yield _GapRange(float(known.epsilons[first]), float(known.epsilons[last]), right, pairs)
 
     # ---- Every threshold of a stretch
 

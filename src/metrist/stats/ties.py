@@ -281,15 +281,8 @@ def quantise_ties(scores: Floats, epsilon: float) -> Floats:
         firsts.append(ends[firsts[-1]])
     step = np.zeros(len(values))
     step[firsts[1:]] = 1
-    numbers = np.cumsum(step) * (TIE + 1) + _positions(ends, firsts)
-    quantised = np.full(len(scores), np.nan)
-    quantised[known] = numbers[which.reshape(-1)]
-    return quantised
-
-
-def _positions(ends: list[int], firsts: list[int]) -> Floats:
-    """Return each score's position in the row: step by step from the last, a score is inserted right after the highest
-    of the next step that it ties with, or at the front if there is none."""
+    # Each score's position in the row: step by step from the last, a score is inserted right after the highest of the
+    # next step that it ties with, or at the front if there is none.
     count = len(ends)
     follower = [count] * (count + 1)  # follower[count] is the front, and marks the end too
     for first, end in zip(reversed(firsts), reversed([*firsts[1:], count]), strict=True):
@@ -299,4 +292,7 @@ def _positions(ends: list[int], firsts: list[int]) -> Floats:
     places, at = np.empty(count), follower[count]
     for place in range(count):
         places[at], at = place, follower[at]
-    return places
+    numbers = np.cumsum(step) * (TIE + 1) + places
+    quantised = np.full(len(scores), np.nan)
+    quantised[known] = numbers[which.reshape(-1)]
+    return quantised

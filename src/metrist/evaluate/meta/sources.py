@@ -77,8 +77,19 @@ class SourceTables:
         """Add what the rows of a reader say."""
         if isinstance(reader, StoredReader):
             self._add_run(reader.run, progress)
-        else:
-            self._add_entries(reader, progress)
+            return
+        rows: list[ParsedRow] = []
+        place = -1
+        for row in reader.entries(progress):
+            here, before = row.location, rows[-1].location if rows else None
+            # Some readers go through their rows twice.
+            is_next = before is not None and here.file == before.file and here.line >= before.line
+            if not is_next or len(rows) >= _ROWS_AT_ONCE:
+                self._add_rows(rows, place)
+                place = place if is_next else self.open_place(here.file)
+                rows = []
+            rows.append(row)
+        self._add_rows(rows, place)
 
     def _add_run(self, run: Run, progress: Callable[..., None] | None) -> None:
         """Add what a run says, without the inputs that another run has read, too."""
@@ -107,20 +118,6 @@ class SourceTables:
             for source, table in run.iterate_parts(name, [*columns, "rater", "weight", "row"]):
                 if source.number in places:
                     self._add_table(name, table, places[source.number])
-
-    def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
-        rows: list[ParsedRow] = []
-        place = -1
-        for row in reader.entries(progress):
-            here, before = row.location, rows[-1].location if rows else None
-            # Some readers go through their rows twice.
-            is_next = before is not None and here.file == before.file and here.line >= before.line
-            if not is_next or len(rows) >= _ROWS_AT_ONCE:
-                self._add_rows(rows, place)
-                place = place if is_next else self.open_place(here.file)
-                rows = []
-            rows.append(row)
-        self._add_rows(rows, place)
 
     def open_place(self, name: str | None) -> int:
         """The number of a further input."""
