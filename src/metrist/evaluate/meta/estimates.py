@@ -460,22 +460,18 @@ class ResampledValue:
     optimism: float
     n: int
 
-    def interval(self, data: AspectData, outputs: Codes) -> tuple[float, float]:
-        """Return the interval, if these outputs were resampled."""
+    def limits(self, data: AspectData, outputs: Codes) -> tuple[float, float, str]:
+        """Return the interval, if these outputs were resampled, and why a value has none."""
         plan, units = data.plan, data.count_units(outputs)
         low, high = interval(self.draws, plan.confidence, units, self.value)
+        missing = explain_missing_interval(self.draws, plan.confidence, units, plan.resample)
+        reason = "" if math.isnan(self.value) else missing
         if math.isnan(self.optimism):
-            return low, high
-        return calibrated_interval(
+            return low, high, reason
+        limits = calibrated_interval(
             self.value, low, high, optimism=self.optimism, units=units, confidence=plan.confidence
         )
-
-    def explain_missing(self, data: AspectData, outputs: Codes) -> str:
-        """Say why a value has no interval."""
-        if math.isnan(self.value):
-            return ""
-        plan = data.plan
-        return explain_missing_interval(self.draws, plan.confidence, data.count_units(outputs), plan.resample)
+        return *limits, reason
 
 
 def resample_together(data: AspectData, measured: Sequence[MeasuredSample], outputs: Codes) -> list[ResampledValue]:

@@ -169,7 +169,7 @@ def _mark_against(data: AspectData, part: Slice, figure: Figure) -> Figure:
         # Few metrics are below 0: only those are resampled.
         if data.plan.draws and sample.value() < 0:
             (order,) = resample_together(data, [sample], part.outputs)
-            low, high = order.interval(data, part.outputs)
+            low, high, _ = order.limits(data, part.outputs)
             if high < 0:
                 return replace(figure, against=f"{_ORDER} {order.value:.3f} [{low:.3f}, {high:.3f}]")
     if behind_ties or not figure.high < figure.chance:
@@ -207,7 +207,7 @@ def figure_of_mean(
 ) -> Figure:
     """Return the figure of a mean over a metric's figures, of whose `rated` outputs these were resampled. `baselines`
     are the chance and the share of ties of what is averaged."""
-    low, high = mean.interval(data, outputs)
+    low, high, reason = mean.limits(data, outputs)
     chance, all_ties = mean_of_known(np.array(baselines).T)
     return average_figure(
         figures,
@@ -218,7 +218,7 @@ def figure_of_mean(
         coverage=mean.n / rated if rated else math.nan,
         chance=float(chance),
         all_ties=float(all_ties),
-        reason=mean.explain_missing(data, outputs),
+        reason=reason,
         **place,
     )
 
@@ -274,7 +274,7 @@ def _human_figure(
 ) -> Figure:
     """Return the mean over raters, each compared with the gold of the others, if these outputs were resampled."""
     mean = average_values(raters)
-    low, high = mean.interval(data, outputs)
+    low, high, reason = mean.limits(data, outputs)
     undefined = sum(math.isnan(rater.value) for rater in raters)
     return Figure(
         metric=HUMANS,
@@ -288,7 +288,7 @@ def _human_figure(
         n=mean.n,
         groups=len(raters) - undefined,
         undefined=undefined,
-        reason=mean.explain_missing(data, outputs),
+        reason=reason,
     )
 
 

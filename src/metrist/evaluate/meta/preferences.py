@@ -534,9 +534,7 @@ class PreferenceAspect:
         for metric, value in enumerate(values):
             sums = stats[metric].sum(axis=0)
             low, high = interval(resampled[:, metric], plan.confidence, stats.shape[1], float(value))
-            reason = ""
-            if not math.isnan(value):
-                reason = explain_missing_interval(resampled[:, metric], plan.confidence, stats.shape[1], "items")
+            missing = explain_missing_interval(resampled[:, metric], plan.confidence, stats.shape[1], "items")
             leaning = self.choosers[metric].leaning
             count = sum(int(np.count_nonzero(~np.isnan(leaning[part.outputs]))) for part in slices)
             numbers.append(
@@ -544,7 +542,7 @@ class PreferenceAspect:
                     "value": float(value),
                     "low": low,
                     "high": high,
-                    "reason": reason,
+                    "reason": "" if math.isnan(value) else missing,
                     "n": count,
                     "coverage": count / pairs,
                     "chance": float(measure.chance(sums)),
