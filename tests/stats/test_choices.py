@@ -9,8 +9,9 @@ import pytest
 
 from error_codes import raises_code
 from metrist.errors import RunError
-from metrist.stats import measures, preferences
+from metrist.stats import preferences
 from metrist.stats.error_spans import reduction_shares
+from metrist.stats.measures import measure
 from metrist.stats.preferences import CHOICES, choose, confusion
 
 
@@ -52,10 +53,10 @@ def test_no_choices_have_no_scores() -> None:
 def test_pairwise_measures_apply_to_preferences() -> None:
     counts = preferences.pair_counts(table("fffffsst", "fffstsft"))
     assert counts.tolist() == [4, 2, 0, 1, 1]
-    assert measures.darr_wmt17(counts) == pytest.approx((4 - 2 - 1) / 7)
-    assert measures.darr_wmt14(counts) == pytest.approx((4 - 2) / 7)
-    assert measures.gamma(counts) == pytest.approx((4 - 2) / 6)
-    assert measures.acc_eq(counts) == preferences.accuracy(table("fffffsst", "fffstsft")) == 5 / 8
+    assert measure("darr_wmt17").pool(counts) == pytest.approx((4 - 2 - 1) / 7)
+    assert measure("darr_wmt14").pool(counts) == pytest.approx((4 - 2) / 7)
+    assert measure("gamma").pool(counts) == pytest.approx((4 - 2) / 6)
+    assert measure("acc_eq").pool(counts) == preferences.accuracy(table("fffffsst", "fffstsft")) == 5 / 8
 
 
 def test_invalid_choices_are_refused() -> None:

@@ -16,7 +16,7 @@ from metrist.errors import RunError
 from metrist.stats.preferences import (
     BradleyTerry,
     Preferences,
-    bootstrap_strengths,
+    bootstrap_standings,
     bradley_terry,
     shares_won,
     win_rates,
@@ -210,9 +210,9 @@ def test_resampled_strengths_spread_as_the_standard_errors() -> None:
         rows.append((item, first, second, int(choice)))
     result = bradley_terry(preferences(rows))
     assert np.all(np.abs(result.strength - truth) < 3 * result.error)
-    drawn = bootstrap_strengths(preferences(rows), 300, np.random.default_rng(0))
+    drawn = bootstrap_standings(preferences(rows), 300, np.random.default_rng(0))[0]
     assert drawn.std(axis=0) == pytest.approx(result.error, rel=0.2)
-    assert (drawn == bootstrap_strengths(preferences(rows), 300, np.random.default_rng(0))).all()
+    assert (drawn == bootstrap_standings(preferences(rows), 300, np.random.default_rng(0))[0]).all()
 
 
 def test_item_codes_without_preferences_change_nothing() -> None:
@@ -220,13 +220,13 @@ def test_item_codes_without_preferences_change_nothing() -> None:
     spaced = [(7 * item, *rest) for item, *rest in rows]
     near, far = (win_rates(preferences(some, 2), 80, np.random.default_rng(0)) for some in (rows, spaced))
     assert near.low.tolist() == far.low.tolist()
-    drawn = [bootstrap_strengths(preferences(some, 2), 20, np.random.default_rng(0)) for some in (rows, spaced)]
+    drawn = [bootstrap_standings(preferences(some, 2), 20, np.random.default_rng(0))[0] for some in (rows, spaced)]
     assert (drawn[0] == drawn[1]).all()
 
 
 def test_a_resample_that_determines_nothing_is_nan() -> None:
     rows = repeated((1, 0, 1, 1), (1, 1, 0, 1))
-    drawn = bootstrap_strengths(preferences(rows, 2), 50, np.random.default_rng(0))
+    drawn = bootstrap_standings(preferences(rows, 2), 50, np.random.default_rng(0))[0]
     assert 0 < np.isnan(drawn).all(axis=1).sum() < 50
     assert np.nanmax(np.abs(drawn)) < 1e-9
 

@@ -65,7 +65,7 @@ def select_systems(present: Sequence[str], names: str | Sequence[str] | None) ->
             is_list = len(several) > 1 and all(one in known for one in several)
             hint = f"; write {' '.join(several)}, without commas" if is_list else did_you_mean(name, known)
             raise RunError(
-                f"no system {name!r} in the run, which has {_join_names(known)}{hint}",
+                f"no system {name!r} in the run, which has {list_some(map(repr, known), 10)}{hint}",
                 code="unknown_name",
             )
     return list(chosen)
@@ -109,7 +109,8 @@ def find_metric(present: Sequence[Metric], name: str, unfinished: Mapping[str, s
         return namesakes[0]
     if namesakes:
         raise RunError(
-            f"{name!r} could be any of {_join_names(m.label for m in namesakes)}: give its full text", code="conflict"
+            f"{name!r} could be any of {list_some((repr(m.label) for m in namesakes), 10)}: give its full text",
+            code="conflict",
         )
     if unfinished:
         from metrist.run.results import explain_unfinished
@@ -120,7 +121,9 @@ def find_metric(present: Sequence[Metric], name: str, unfinished: Mapping[str, s
     if colon and not re.search(r"[()'\"]", part):
         return PartMetric(find_metric(present, owner, unfinished), part)
     hint = did_you_mean(name, dict.fromkeys([*labels, *(metric.name for metric in present)]))
-    raise RunError(f"no metric {name!r} in the run, which has {_join_names(labels)}{hint}", code="unknown_name")
+    raise RunError(
+        f"no metric {name!r} in the run, which has {list_some(map(repr, labels), 10)}{hint}", code="unknown_name"
+    )
 
 
 def describe_other_settings(present: Sequence[Metric], names: Iterable[str] | None) -> list[str]:
@@ -188,10 +191,11 @@ def _is_import_path(text: str) -> bool:
         return False
 
 
-def _join_names(names: Iterable[str]) -> str:
-    shown = list(names)
-    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
-    return ", ".join(map(repr, shown[:10])) + more
+def list_some(entries: Iterable[str], most: int = 5, noun: str = "") -> str:
+    """List entries for a message: of very many the first, and how many more there are."""
+    shown = list(entries)
+    more = f" and {len(shown) - most:,} more{noun and ' ' + noun}" if len(shown) > most else ""
+    return ", ".join(shown[:most]) + more
 
 
 def warn_off_scale(metric: Metric, kind: Literal["minimum", "maximum"], threshold: float, typical: float) -> str | None:

@@ -6,6 +6,8 @@ exist is NaN; a larger value is the better one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,3 +15,5 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 Counts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+#: From summed rows of statistics (..., k) to values (...).
+Pool = Callable[[Floats], Floats]

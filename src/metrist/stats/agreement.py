@@ -42,16 +42,21 @@ def level_totals(weights: Floats, output: Codes, level: Codes, levels: int) -> F
     return totals
 
 
-def pairable(ratings: Ratings) -> Ratings:
-    """Return the ratings of outputs that have at least two."""
-    return ratings.take(ratings.counts()[ratings.output] >= 2)
+class _Comparable:
+    """The ratings of outputs that have at least two, each at the level of its value; and the distinct values of each
+    output in order, as columns (`run_output`, `run_level`, `run_ratings`)."""
 
+    def __init__(self, ratings: Ratings) -> None:
+        compared = ratings.take(ratings.counts()[ratings.output] >= 2)
+        self.output, self.counts = compared.output, compared.counts()
+        self.values, self.level = np.unique(compared.value, return_inverse=True)
+        width = max(1, len(self.values))
+        cells, self.run_ratings = np.unique(compared.output * width + self.level, return_counts=True)
+        self.run_output, self.run_level = cells // width, cells % width
 
-def runs(ratings: Ratings, level: Codes) -> tuple[Codes, Codes, Codes]:
-    """Return the distinct values of each output in order, as columns: output, level, number of ratings."""
-    width = int(level.max(initial=0)) + 1
-    cells, counts = np.unique(ratings.output * width + level, return_counts=True)
-    return cells // width, cells % width, counts
+    def totals(self, weights: Floats) -> Floats:
+        """Return totals (draws, levels) of ratings with each level, counted as often as their outputs were picked."""
+        return level_totals(weights, self.output, self.level, len(self.values))
 
 
 # ---- Krippendorff's alpha: one minus observed over expected disagreement, for any number of ratings per output.
@@ -72,9 +77,8 @@ Statistic = Callable[[Floats], Floats]
 
 def alpha(ratings: Ratings, scale: Scale) -> Statistic:
     """Return alpha as a function of how often each output counts; NaN if all comparable ratings have one value."""
-    compared = pairable(ratings)
-    values, level = np.unique(compared.value, return_inverse=True)
-    run_output, run_level, run_ratings = runs(compared, level)
+    compared = _Comparable(ratings)
+    values, run_output, run_level = compared.values, compared.run_output, compared.run_level
     # All pairs of different values within an output, and the weight of each pair.
     pairs = [np.empty((2, 0), dtype=np.intp)]
     for offset in range(1, int(np.bincount(run_output).max(initial=0))):
@@ -82,10 +86,10 @@ def alpha(ratings: Ratings, scale: Scale) -> Statistic:
         pairs.append(np.stack([first, first + offset]))
     low_run, high_run = np.concatenate(pairs, axis=1)
     output, low, high = run_output[low_run], run_level[low_run], run_level[high_run]
-    amount = run_ratings[low_run] * run_ratings[high_run] / (compared.counts()[output] - 1)
+    amount = compared.run_ratings[low_run] * compared.run_ratings[high_run] / (compared.counts[output] - 1)
 
     def statistic(weights: Floats) -> Floats:
-        totals = level_totals(weights, compared.output, level, len(values))
+        totals = compared.totals(weights)
         match scale:
             case "nominal":
                 apart = np.ones(len(amount))
@@ -128,15 +132,13 @@ Weighting = Literal["plain", "linear", "quadratic"]
 
 def fleiss_kappa(ratings: Ratings) -> Statistic:
     """Return Fleiss' kappa as a function of how often each output counts; NaN if all ratings have one value."""
-    compared = pairable(ratings)
-    values, level = np.unique(compared.value, return_inverse=True)
-    output, _, alike = runs(compared, level)
-    counts = compared.counts()
-    agreeing = sum_by_code(alike * (alike - 1.0), output, compared.outputs)
+    compared = _Comparable(ratings)
+    counts, alike = compared.counts, compared.run_ratings
+    agreeing = sum_by_code(alike * (alike - 1.0), compared.run_output, ratings.outputs)
     share = np.nan_to_num(divide(agreeing, counts * (counts - 1.0)))
 
     def statistic(weights: Floats) -> Floats:
-        totals = level_totals(weights, compared.output, level, len(values))
+        totals = compared.totals(weights)
         chance = divide((totals**2).sum(axis=1), totals.sum(axis=1) ** 2)
         observed = divide((weights * share).sum(axis=1), (weights * (counts > 0)).sum(axis=1))
         return divide(observed - chance, np.where((totals > 0).sum(axis=1) > 1, 1 - chance, 0.0))
@@ -223,19 +225,30 @@ def agreement(
         for name in names:
             resampled[name].append(_mean(parts[name], weights))
     once = weigh_outputs(np.ones((1, units)))
+    several = int(np.count_nonzero(counts >= 2))
     coefficients = []
     for name in names:
         value = float(_mean(parts[name], once)[0])
         low, high = interval(np.concatenate(resampled[name]), confidence, units, value)
+        failure = None
+        if math.isnan(value):
+            if not several and name != "ties":
+                failure = "no output was rated twice"
+            elif len(np.unique(ratings.value)) < 2:
+                failure = "all ratings have the same value"
+            elif needs_names(name):
+                failure = "no two raters share enough outputs with different values"
+            else:
+                failure = "the comparable ratings have one value"
         coefficients.append(
             AgreementCoefficient(
                 name=name,
                 value=value,
                 low=low,
                 high=high,
-                outputs=int(np.count_nonzero(counts >= 2)),
+                outputs=several,
                 raters=len(ratings.raters),
-                failure=_explain_missing(ratings, name) if math.isnan(value) else None,
+                failure=failure,
             )
         )
     return coefficients
@@ -307,13 +320,3 @@ def _mean(parts: Sequence[Statistic], weights: Floats) -> Floats:
         total += np.nan_to_num(values)
         defined += ~np.isnan(values)
     return divide(total, defined)
-
-
-def _explain_missing(ratings: Ratings, name: str) -> str:
-    if not (ratings.counts() >= 2).any() and name != "ties":
-        return "no output was rated twice"
-    if len(np.unique(ratings.value)) < 2:
-        return "all ratings have the same value"
-    if needs_names(name):
-        return "no two raters share enough outputs with different values"
-    return "the comparable ratings have one value"

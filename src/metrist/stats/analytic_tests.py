@@ -66,7 +66,23 @@ def sign_test(
     if not groups:
         return SignTest(math.nan, math.nan, math.nan)
     difference = float(((up - down) / wins.pairs).sum()) / groups
-    return SignTest(difference, *_p_value(up, down, wins.pairs, rng, alternative))
+    used = up + down > 0
+    if not used.any():
+        return SignTest(difference, 1.0, 0.0)
+    # Weights are whole numbers in proportion to 1 / pairs, so that equal sums are exactly equal.
+    pairs, tosses = wins.pairs[used].tolist(), (up + down)[used].tolist()
+    multiple = math.lcm(*pairs)
+    divisor = math.gcd(*(multiple // count for count in pairs))
+    weights = [multiple // count // divisor for count in pairs]
+    lead = sum(weight * gap for weight, gap in zip(weights, (up - down)[used].tolist(), strict=True))
+    match alternative:
+        case "two-sided":
+            share, error = _tail(abs(lead), weights, tosses, rng)
+            return SignTest(difference, min(1.0, 2 * share) if lead else 1.0, 2 * error)
+        case "greater":
+            return SignTest(difference, *_tail(lead, weights, tosses, rng))
+        case "less":
+            return SignTest(difference, *_tail(-lead, weights, tosses, rng))
 
 
 def pair_wins(human: Floats, metrics: Floats, epsilons: Floats, groups: NDArray[np.intp] | None = None) -> PairWins:
@@ -112,29 +128,6 @@ def _pairs(groups: NDArray[np.intp], at_once: int) -> Iterator[tuple[NDArray[np.
 
 
 # ---- The null distribution: a sum of fair coins, weighted by class
-
-
-def _p_value(
-    up: Counts, down: Counts, pairs: Counts, rng: np.random.Generator, alternative: Alternative
-) -> tuple[float, float]:
-    used = up + down > 0
-    up, down, pairs = up[used], down[used], pairs[used]
-    if not len(up):
-        return 1.0, 0.0
-    # Weights are whole numbers in proportion to 1 / pairs, so that equal sums are exactly equal.
-    multiple = math.lcm(*pairs.tolist())
-    weights = [multiple // count for count in pairs.tolist()]
-    divisor = math.gcd(*weights)
-    weights = [weight // divisor for weight in weights]
-    lead = sum(w * (u - d) for w, u, d in zip(weights, up.tolist(), down.tolist(), strict=True))
-    match alternative:
-        case "two-sided":
-            share, error = _tail(abs(lead), weights, (up + down).tolist(), rng)
-            return min(1.0, 2 * share) if lead else 1.0, 2 * error
-        case "greater":
-            return _tail(lead, weights, (up + down).tolist(), rng)
-        case "less":
-            return _tail(-lead, weights, (up + down).tolist(), rng)
 
 
 def _tail(lead: int, weights: list[int], tosses: list[int], rng: np.random.Generator) -> tuple[float, float]:
@@ -281,8 +274,15 @@ def williams_from_values(
         constant = (rows == rows[:, first_of][:, group]).all(axis=1, keepdims=True)
         rows = np.where(constant, 0.0, rows - means[:, group])
         outputs -= len(sizes) - 1
-    between_all = _correlations(rows)
-    return williams(float(between_all[0, 1]), float(between_all[0, 2]), float(between_all[1, 2]), outputs, alternative)
+    if rows.shape[1] < 2:
+        return williams(math.nan, math.nan, math.nan, outputs, alternative)
+    rows = _scale_rows(rows)
+    constant = np.ptp(rows, axis=1) == 0
+    centred = _scale_rows(rows - rows.mean(axis=1, keepdims=True))
+    length = np.where(constant, np.nan, np.sqrt((centred**2).sum(axis=1)))
+    unit = centred / length[:, None]
+    of_first, of_second, between = np.clip(unit @ unit.T, -1.0, 1.0)[np.triu_indices(3, 1)].tolist()
+    return williams(of_first, of_second, between, outputs, alternative)
 
 
 def _scale_rows(rows: Floats) -> Floats:
@@ -290,16 +290,3 @@ def _scale_rows(rows: Floats) -> Floats:
     _, exponent = np.frexp(np.abs(rows).max(axis=1, keepdims=True, initial=0.0))
     scaled: Floats = np.ldexp(rows, -exponent)
     return scaled
-
-
-def _correlations(rows: Floats) -> Floats:
-    """Return Pearson's correlation of each row with each; NaN with a constant row."""
-    if rows.shape[1] < 2:
-        return np.full((len(rows), len(rows)), np.nan)
-    rows = _scale_rows(rows)
-    constant = np.ptp(rows, axis=1) == 0
-    centred = _scale_rows(rows - rows.mean(axis=1, keepdims=True))
-    length = np.where(constant, np.nan, np.sqrt((centred**2).sum(axis=1)))
-    unit = centred / length[:, None]
-    correlations: Floats = np.clip(unit @ unit.T, -1.0, 1.0)
-    return correlations

@@ -141,7 +141,22 @@ def count_characters(
 ) -> Floats:
     """Return rows (tables, outputs, 3) for `figures`: the credit, the characters that the metric marks, and those that
     humans mark; one table of all severities, and one of each that is named."""
-    length, output, by_human, by_metric = _mark_stretches(human, predicted)
+    # Stretches of text between the ends of errors, instead of characters, make the work depend on the number of errors,
+    # not on their length.
+    width = int(max(human.end.max(initial=0), predicted.end.max(initial=0))) + 1
+    sides = [(side, side.output * width + side.start, side.output * width + side.end) for side in (human, predicted)]
+    cuts = np.unique(np.concatenate([ends for _, *both in sides for ends in both]))
+    length, output, sided = np.diff(cuts).astype(np.float64), cuts[:-1] // width, []
+    for side, start, end in sides:
+        begin, stop = np.searchsorted(cuts, [start, end])
+        mark = np.full(max(0, len(cuts) - 1), _CLEAN, dtype=np.intp)
+        code = np.where(side.severity == UNSTATED, _UNSTATED, side.severity + _SEVERITIES)
+        # The numbers from each begin up to its stop, one range after the other.
+        sizes = stop - begin
+        shifts = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes)
+        np.maximum.at(mark, np.arange(len(shifts)) + shifts, np.repeat(code, sizes))
+        sided.append(mark)
+    by_human, by_metric = sided
     differ = (by_human != by_metric) & (by_human != _UNSTATED) & (by_metric != _UNSTATED)
     worth = length * np.where(differ, partial, 1.0)
     marks = [(by_human != _CLEAN, by_metric != _CLEAN)]
@@ -159,27 +174,6 @@ def figures(sums: Floats) -> Floats:
     # The harmonic mean of the two quotients, multiplied out: 0 rather than undefined if nothing matches.
     f1 = divide(2 * credit, marked_metric + marked_human)
     return np.stack([divide(credit, marked_metric), divide(credit, marked_human), f1], axis=-1)
-
-
-def _mark_stretches(human: ErrorColumns, predicted: ErrorColumns) -> tuple[Floats, Codes, Codes, Codes]:
-    """Return the stretches of text between the ends of errors: lengths, outputs, and what either side marks on them.
-
-    Using stretches instead of characters makes the work depend on the number of errors, not on their length.
-    """
-    width = int(max(human.end.max(initial=0), predicted.end.max(initial=0))) + 1
-    sides = [(side, side.output * width + side.start, side.output * width + side.end) for side in (human, predicted)]
-    cuts = np.unique(np.concatenate([ends for _, *both in sides for ends in both]))
-    marks = []
-    for side, start, end in sides:
-        begin, stop = np.searchsorted(cuts, [start, end])
-        mark = np.full(max(0, len(cuts) - 1), _CLEAN, dtype=np.intp)
-        code = np.where(side.severity == UNSTATED, _UNSTATED, side.severity + _SEVERITIES)
-        # The numbers from each begin up to its stop, one range after the other.
-        sizes = stop - begin
-        shifts = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes)
-        np.maximum.at(mark, np.arange(len(shifts)) + shifts, np.repeat(code, sizes))
-        marks.append(mark)
-    return np.diff(cuts).astype(np.float64), cuts[:-1] // width, marks[0], marks[1]
 
 
 # ---- Score reductions on gold references, where an error analyst should find nothing wrong (TIGERScore, Table 21)

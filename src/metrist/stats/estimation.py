@@ -16,7 +16,6 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +82,15 @@ def system_scores(sample: Sample, weights: Draws | Floats | None = None) -> tupl
     ordered = sample.take(order)
     systems, starts = np.unique(ordered.system, return_index=True)
     starts = np.append(starts, len(ordered))
-    drawn, at, picked = _weights(ordered, weights, order, systems)
+    # How often outputs (or items, and so the outputs at them) were drawn, and how often each system was.
+    drawn, at, picked = np.ones((1, len(sample))), None, np.ones((1, len(systems)))
+    if isinstance(weights, Draws):
+        if weights.systems is not None:
+            picked = weights.systems.take(systems, axis=1)
+        if weights.items is not None:
+            drawn, at = weights.items, ordered.item
+    elif weights is not None:
+        drawn = weights.take(order, axis=1)
     if ordered.weight is not None:
         by_output = drawn if at is None else drawn.take(at, axis=1)
         drawn = by_output * ordered.weight
@@ -96,21 +103,6 @@ def system_scores(sample: Sample, weights: Draws | Floats | None = None) -> tupl
         present = present * np.isfinite(pooled)
         metric = np.where(np.isfinite(pooled), pooled, 0.0)
     return human, metric, present
-
-
-def _weights(
-    sample: Sample, weights: Draws | Floats | None, order: Places, systems: Codes
-) -> tuple[Floats, Places | None, Floats]:
-    """Return how often outputs (or items, and so the outputs at them) were drawn, and how often each system was."""
-    every = np.ones((1, len(systems)))
-    if weights is None:
-        return np.ones((1, len(sample))), None, every
-    if not isinstance(weights, Draws):
-        return weights.take(order, axis=1), None, every
-    picked = every if weights.systems is None else weights.systems.take(systems, axis=1)
-    if weights.items is None:
-        return np.ones((1, len(sample))), None, picked
-    return weights.items, sample.item, picked
 
 
 # ---- Groups
@@ -149,8 +141,7 @@ class Estimator:
     def __init__(
         self, measure: Measure, sample: Sample, grouping: Grouping | Codes = "none", average: Average = "macro"
     ) -> None:
-        self._measure, self._sample, self._grouping = measure, sample, grouping
-        self._pool = _macro if average == "macro" else _micro
+        self._measure, self._sample, self._grouping, self._mean = measure, sample, grouping, average
         self._groups: _WholeGroups | None = None
 
     def __call__(self, weights: Draws | Floats | None = None) -> Estimated:
@@ -159,7 +150,7 @@ class Estimator:
             unknown = np.isnan(values)
             return Estimated(values=values, groups=(~unknown).astype(np.int64), undefined=unknown.astype(np.int64))
         if self._groups is not None and (drawn := self._groups.draw(weights)) is not None:
-            return self._pool(self._groups.values, self._groups.stats, drawn, self._groups.worth)
+            return self._average(self._groups.values, self._groups.stats, drawn, self._groups.worth)
         column = group_codes(self._sample, self._grouping)
         order = sort_codes(column)
         sample = self._sample if order is None else self._sample.take(order)
@@ -175,7 +166,7 @@ class Estimator:
             worth = whole[None]
         stats = self._measure.grouped_rows(sample.human, sample.metric, within, starts)
         present = segment_sums(within, starts) > 0
-        pooled = Pooled(self._measure, self._measure.pool(stats))
+        values = self._measure.pool(stats)
         if is_whole:
             units: list[Codes | slice | None] = [None, None]
             for side, codes in enumerate((sample.item, sample.system)):
@@ -184,23 +175,35 @@ class Estimator:
                     # Nothing is copied with a slice.
                     is_every = np.array_equal(by_group, np.arange(len(by_group)))
                     units[side] = slice(0, len(by_group)) if is_every else by_group
-            self._groups = _WholeGroups(pooled, stats, present, worth, units[0], units[1])
-        return self._pool(pooled, stats, present * between, worth)
+            self._groups = _WholeGroups(values, stats, present, worth, units[0], units[1])
+        return self._average(values, stats, present * between, worth)
+
+    def _average(self, values: Floats, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:
+        """Average groups with these values and statistics, each drawn so often and weighted by its worth."""
+        if self._mean == "micro":
+            defined = (drawn * ~np.isnan(values)).sum(axis=1)
+            pooled = self._measure.pool(((drawn * worth)[..., None] * stats).sum(axis=1))
+            undefined = drawn.sum(axis=1) - defined
+            return Estimated(values=pooled, groups=defined.astype(np.int64), undefined=undefined.astype(np.int64))
+        known = ~np.isnan(values)
+        # With millions of groups, each pass over them counts.
+        is_defined = len(drawn) >= len(values) and bool(known.all())
+        counts = drawn if is_defined else drawn * known
+        number = counts.sum(axis=1)
+        is_plain = bool((worth == 1).all())
+        weights = counts if is_plain else counts * worth
+        total = (weights * (values if is_defined else np.where(known, values, 0.0))).sum(axis=1)
+        divisor = number if is_plain else weights.sum(axis=1)
+        mean = np.divide(total, divisor, out=np.full(len(total), np.nan), where=number > 0)
+        undefined = np.zeros(len(number)) if is_defined else drawn.sum(axis=1) - number
+        return Estimated(values=mean, groups=number.astype(np.int64), undefined=undefined.astype(np.int64))
 
     def pooling(self, measure: Measure) -> Estimator:
         """Return the estimator of another measure that pools the same statistics, which are not computed again."""
-        other = Estimator(measure, self._sample, self._grouping)
-        other._pool, groups = self._pool, self._groups
-        if groups is not None:
-            other._groups = replace(groups, values=Pooled(measure, measure.pool(groups.stats)))
+        other = Estimator(measure, self._sample, self._grouping, self._mean)
+        if self._groups is not None:
+            other._groups = replace(self._groups, values=measure.pool(self._groups.stats))
         return other
-
-
-class Pooled(NamedTuple):
-    """A measure, and its value in each group."""
-
-    measure: Measure
-    groups: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,7 +211,7 @@ class _WholeGroups:
     """Groups of a sample: their values and statistics, whether they have outputs, and the item and the system that all
     outputs of each group have, as codes or, where each group has its own, as a slice; None if a group has several."""
 
-    values: Pooled
+    values: Floats
     stats: Floats
     present: NDArray[np.bool_]
     worth: Floats
@@ -278,29 +281,6 @@ def split_weights(sample: Sample, starts: Places) -> tuple[Floats | None, Floats
     return None, weight[starts[:-1]] if is_constant_in_groups(sample.item, starts) else None
 
 
-def _macro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:  # noqa: ARG001
-    values = pooled.groups
-    defined = ~np.isnan(values)
-    # With millions of groups, each pass over them counts.
-    is_defined = len(drawn) >= len(values) and bool(defined.all())
-    counts = drawn if is_defined else drawn * defined
-    number = counts.sum(axis=1)
-    is_plain = bool((worth == 1).all())
-    weights = counts if is_plain else counts * worth
-    total = (weights * (values if is_defined else np.where(defined, values, 0.0))).sum(axis=1)
-    divisor = number if is_plain else weights.sum(axis=1)
-    mean = np.divide(total, divisor, out=np.full(len(total), np.nan), where=number > 0)
-    undefined = np.zeros(len(number)) if is_defined else drawn.sum(axis=1) - number
-    return Estimated(values=mean, groups=number.astype(np.int64), undefined=undefined.astype(np.int64))
-
-
-def _micro(pooled: Pooled, stats: Floats, drawn: Floats, worth: Floats) -> Estimated:
-    defined = (drawn * ~np.isnan(pooled.groups)).sum(axis=1)
-    values = pooled.measure.pool(((drawn * worth)[..., None] * stats).sum(axis=1))
-    undefined = drawn.sum(axis=1) - defined
-    return Estimated(values=values, groups=defined.astype(np.int64), undefined=undefined.astype(np.int64))
-
-
 # ---- Intervals, and the paired bootstrap of two metrics
 #
 # Resample what the finding should generalise to: items, for other items and the same systems; systems, for other
@@ -352,7 +332,7 @@ def bootstrap(
     intervals: dict[int, BootstrapInterval] = {}
     sets = [(metric,) for metric in range(len(panel.metrics))]
     for batch, plain, resampled in _resample_batches(measures, panel, sets, grouping, average, over, draws, rng):
-        units = _units(batch.panel, over)
+        units = count_units(batch.panel.item, batch.panel.system, over)
         for column, metric in enumerate(batch.metrics):
             value, own = float(plain[column].values[0]), resampled[:, column]
             low, high = interval(own, confidence, units, value)
@@ -382,7 +362,7 @@ def bootstrap_gaps(
     """Return the difference between the metrics of each pair; both use the same draws."""
     gaps: dict[int, Gap] = {}
     for batch, plain, resampled in _resample_batches(measures, panel, pairs, grouping, average, over, draws, rng):
-        units = _units(batch.panel, over)
+        units = count_units(batch.panel.item, batch.panel.system, over)
         values = np.array([float(estimated.values[0]) for estimated in plain])
         for position, (first, second) in zip(batch.positions, batch.pairs, strict=True):
             observed = values[[first]] - values[[second]]
@@ -452,14 +432,14 @@ def _resample_batches(
         yield batch, plain, np.concatenate(chunks)
 
 
-def _units(panel: ScorePanel, over: Over) -> int:
-    """Count what is resampled; of both, the fewer."""
-    items, systems = number_groups(panel.item)[0], number_groups(panel.system)[0]
+def count_units(item: Codes, system: Codes, over: Over) -> int:
+    """Count what is resampled of some outputs; of both items and systems, the fewer."""
+    items, systems = number_groups(item)[0], number_groups(system)[0]
     return {"items": items, "systems": systems, "both": min(items, systems)}[over]
 
 
 #: With fewer extreme draws, counting them gives no useful p-value.
-_MIN_EXTREME = 10
+MIN_EXTREME = 10
 #: With fewer units, p-values and intervals from resamples are rough.
 FEW_UNITS = 20
 
@@ -482,5 +462,5 @@ def bootstrap_p_values(gaps: Sequence[Gap], draws: int) -> Floats:
         # The variance between resamples of n units is (n - 1) / n of that between samples.
         widened = gap.standard_error * math.sqrt(gap.units / (gap.units - 1))
         tail = 2 * student_t_tail(abs(gap.value) / widened, gap.units - 1)
-        p[number] = max(tail, gap.p) if gap.p > _MIN_EXTREME / (draws + 1) else tail
+        p[number] = max(tail, gap.p) if gap.p > MIN_EXTREME / (draws + 1) else tail
     return p

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.stats import Codes, Floats, resampling
-from metrist.stats.estimation import estimate
+from metrist.stats import Codes, Floats, Pool, resampling
+from metrist.stats.estimation import MIN_EXTREME, estimate
 from metrist.stats.measures import Measure
 from metrist.stats.resampling import (
     Over,
@@ -132,27 +132,22 @@ def _batch(
     exchange = partial(exchange_rows, draws=plan.draws, rng=rng)
     grouping_of_units = {"items": "item", "systems": "system"}.get(plan.exchange)
     if isinstance(grouping, str) and grouping == grouping_of_units and plan.average == "macro":
-        rows, pairs = _share_groups(_group_rows(own, panel, unit_of, units), pairs)
+        rows, pairs = _group_rows(own, panel, unit_of, units, pairs)
         return exchange(rows, _mean, pairs)
     if any(panel.corpus):
         raise RunError(
             "a permutation test exchanges the scores of outputs, and the scores of systems are pooled from statistics "
             "instead: try `test='bootstrap'`, or `system_score='mean'`"
         )
-    measure, panel = _shared(own), _standardised(panel)
-    if isinstance(grouping, str) and grouping == "none" and measure.name == "pearson":
-        return exchange(*_pearson_rows(panel, unit_of, units), pairs)
-    return _test_sequentially(plan, measure, panel, pairs, grouping, unit_of, units, rng)
-
-
-def _shared(own: Sequence[Measure]) -> Measure:
-    """Return the measure of all metrics, which must not depend on a metric's scale."""
     for measure in own:
-        if measure.name != own[0].name or "epsilon" in measure.name:
+        if measure.name != own[0].name or "epsilon" in measure.name:  # It depends on a metric's scale.
             raise RunError(
                 f"{measure.name}: a threshold needs exchanges of whole groups, or `test='sign'`", code="conflict"
             )
-    return own[0]
+    panel = _standardised(panel)
+    if isinstance(grouping, str) and grouping == "none" and own[0].name == "pearson":
+        return exchange(*_pearson_rows(panel, unit_of, units), pairs)
+    return _test_sequentially(plan, own[0], panel, pairs, grouping, unit_of, units, rng)
 
 
 def _standardised(panel: ScorePanel) -> ScorePanel:
@@ -174,7 +169,7 @@ def _standardised(panel: ScorePanel) -> ScorePanel:
 
 def exchange_rows(
     rows: Floats,
-    pool: resampling.Pool,
+    pool: Pool,
     pairs: Pairs,
     *,
     draws: int,
@@ -199,7 +194,7 @@ def exchange_rows(
     ]
 
 
-def _pearson_rows(panel: ScorePanel, unit_of: Codes, units: int) -> tuple[Floats, resampling.Pool]:
+def _pearson_rows(panel: ScorePanel, unit_of: Codes, units: int) -> tuple[Floats, Pool]:
     """Return sums (metrics, units, 3) of z, z squared and z times the human value, and how they are pooled."""
     human, values = panel.human - panel.human.mean(), np.array(panel.metrics)
     columns = np.stack([values, values**2, values * human], axis=-1)
@@ -219,8 +214,11 @@ def _pearson_rows(panel: ScorePanel, unit_of: Codes, units: int) -> tuple[Floats
     return np.add.reduceat(columns[:, order], starts, axis=1), pool
 
 
-def _group_rows(own: Sequence[Measure], panel: ScorePanel, unit_of: Codes, units: int) -> Floats:
-    """Return (metrics, groups, 2): a group's value and 1, or two zeros if the measure is undefined in it."""
+def _group_rows(
+    own: Sequence[Measure], panel: ScorePanel, unit_of: Codes, units: int, pairs: Pairs
+) -> tuple[Floats, Pairs]:
+    """Return rows (metrics, groups, 2), a group's value and 1, or two zeros if the measure is undefined in it; and the
+    pairs of these rows. Where metrics are defined in different groups, each pair has rows of its own."""
     order = sort_codes(unit_of)
     starts = np.searchsorted(take_order(unit_of, order), np.arange(units + 1))
     human, once = take_order(panel.human, order), np.broadcast_to(1.0, (1, len(unit_of)))
@@ -228,20 +226,13 @@ def _group_rows(own: Sequence[Measure], panel: ScorePanel, unit_of: Codes, units
     for measure, metric in zip(own, panel.metrics, strict=True):
         values.append(measure.pool(measure.grouped_rows(human, take_order(metric, order), once, starts))[0])
     known = ~np.isnan(values)
-    return np.stack([np.where(known, values, 0.0), known.astype(np.float64)], axis=-1)
-
-
-def _share_groups(rows: Floats, pairs: Pairs) -> tuple[Floats, Pairs]:
-    """Return the rows of each pair where both metrics are defined, and the pairs of those rows.
-
-    An exchange would move a group that only one of the two has a value in from one mean to the other, and with it what
-    all metrics find easy or hard there.
-    """
-    defined = rows[..., 1] > 0
-    if not pairs or (defined == defined[0]).all():
+    rows = np.stack([np.where(known, values, 0.0), known.astype(np.float64)], axis=-1)
+    if not pairs or (known == known[0]).all():
         return rows, pairs
+    # An exchange would move a group that only one of the two has a value in from one mean to the other, and with it
+    # what all metrics find easy or hard there.
     first, second = np.array(pairs, dtype=np.intp).T
-    shared = (defined[first] & defined[second])[..., None]
+    shared = (known[first] & known[second])[..., None]
     own_rows = np.concatenate([np.where(shared, rows[first], 0.0), np.where(shared, rows[second], 0.0)])
     return own_rows, [(n, len(pairs) + n) for n in range(len(pairs))]
 
@@ -289,7 +280,17 @@ def _test_sequentially(
     units: int,
     rng: np.random.Generator,
 ) -> list[PermutationTest]:
-    tests = [_start_test(plan, measure, panel, pair, grouping) for pair in pairs]
+    tests = []
+    for pair in pairs:
+        samples = [panel.sample(metric) for metric in pair]
+        first, second = (estimate(measure, own, grouping, average=plan.average).values[:1] for own in samples)
+        twice = Sample(
+            human=np.concatenate([panel.human, panel.human]),
+            metric=np.concatenate([own.metric for own in samples]),
+            item=np.concatenate([panel.item, panel.item]),
+            system=np.concatenate([panel.system, panel.system]),
+        )
+        tests.append(_SequentialTest(twice, float(first[0] - second[0]), float(rounding_slack(first, second)[0])))
     doubled = grouping if isinstance(grouping, str) else np.concatenate([grouping, grouping])
     rows = min(_BLOCK, max(1, resampling.CHUNK // (4 * len(panel.human))))
     for tosses in coin_tosses(units, plan.draws, rng, rows):
@@ -305,24 +306,6 @@ def _test_sequentially(
     return [PermutationTest(test.observed, test.p(), test.draws_used) for test in tests]
 
 
-def _start_test(
-    plan: _TestPlan, measure: Measure, panel: ScorePanel, pair: tuple[int, int], grouping: Grouping | Codes
-) -> _SequentialTest:
-    values = [estimate(measure, panel.sample(metric), grouping, average=plan.average).values for metric in pair]
-    first, second = values[0][:1], values[1][:1]
-    twice = Sample(
-        human=np.concatenate([panel.human, panel.human]),
-        metric=np.concatenate([panel.metrics[pair[0]], panel.metrics[pair[1]]]),
-        item=np.concatenate([panel.item, panel.item]),
-        system=np.concatenate([panel.system, panel.system]),
-    )
-    return _SequentialTest(twice, float(first[0] - second[0]), float(rounding_slack(first, second)[0]))
-
-
-#: With fewer extreme draws, counting them gives no useful p-value.
-_MIN_EXTREME = 10
-
-
 def exchange_p_values(tests: Sequence[PermutationTest]) -> Floats:
     """Return two-sided p-values of exchanges of rows that add up.
 
@@ -332,7 +315,7 @@ def exchange_p_values(tests: Sequence[PermutationTest]) -> Floats:
     """
     p = np.array([test.p for test in tests], dtype=np.float64)
     for number, test in enumerate(tests):
-        most = _MIN_EXTREME / (test.draws + 1)
+        most = MIN_EXTREME / (test.draws + 1)
         # Keep the counted p if the pair was not tested (NaN) or has no spread.
         if test.p <= most and test.spread > 0:
             tail = 2 * normal_tail(abs(test.difference) / test.spread)

@@ -1,10 +1,12 @@
-"""Preferences: win rates, confusion tables of choices, and Bradley-Terry strengths. A tie is half a win for both."""
+"""Preferences: win rates, confusion tables of choices, Bradley-Terry strengths, and standings by them. A tie is half a
+win for both."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -228,11 +230,6 @@ def bradley_terry(preferences: Preferences, names: Sequence[str] = ()) -> Bradle
     )
 
 
-def bootstrap_strengths(preferences: Preferences, draws: int, rng: np.random.Generator) -> Floats:
-    """Return strengths (draws, systems) on resamples of the items; a row is NaN if they are undetermined."""
-    return bootstrap_standings(preferences, draws, rng)[0]
-
-
 def bootstrap_standings(
     preferences: Preferences, draws: int, rng: np.random.Generator, progress: Callable[[int], None] | None = None
 ) -> tuple[Floats, Floats]:
@@ -333,7 +330,12 @@ def _find_problem(counts: Floats, names: Sequence[str]) -> str:
     if not wins.any():
         return "every preference is a tie" if ties.any() else "there are no preferences"
     if not _is_connected(wins | ties):
-        groups = _groups(wins | ties)
+        # The strongly connected components.
+        closure = wins | ties | np.eye(len(wins), dtype=np.bool_)
+        for _ in range(len(wins).bit_length()):
+            closure = (closure.astype(np.float32) @ closure.astype(np.float32)) > 0
+        mutual = closure & closure.T
+        groups = [np.flatnonzero(row).tolist() for i, row in enumerate(mutual) if np.argmax(row) == i]
         listed = ["{" + ", ".join(names[i] if names else str(i) for i in group) + "}" for group in groups]
         hint = "; rank one group at a time, or add votes" if len(groups) < len(wins) else "; add votes"
         return (
@@ -354,15 +356,6 @@ def _is_connected(reaches: NDArray[np.bool_]) -> bool:
                 return False
             reached = further
     return True
-
-
-def _groups(reaches: NDArray[np.bool_]) -> list[list[int]]:
-    """Return the strongly connected components."""
-    closure = reaches | np.eye(len(reaches), dtype=np.bool_)
-    for _ in range(len(reaches).bit_length()):
-        closure = (closure.astype(np.float32) @ closure.astype(np.float32)) > 0
-    mutual = closure & closure.T
-    return [np.flatnonzero(row).tolist() for i, row in enumerate(mutual) if np.argmax(row) == i]
 
 
 def _has_loop_of_wins(wins: NDArray[np.bool_], ties: NDArray[np.bool_]) -> bool:
@@ -427,17 +420,13 @@ def _probabilities(strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
 
 
 def _likelihood(counts: Floats, strengths: Floats, log_tie: Floats) -> Floats:
-    win, tie = _probabilities(strengths, log_tie)
-    wins, ties = counts[:, 0], counts[:, 1] / 2
-    logs = [_times_log(wins, win), _times_log(ties, tie)]
+    logs = []
+    for count, chance in zip((counts[:, 0], counts[:, 1] / 2), _probabilities(strengths, log_tie), strict=True):
+        happened = count > 0
+        with np.errstate(divide="ignore"):
+            logs.append(np.where(happened, count * np.log(np.where(happened, chance, 1.0)), 0.0))
     total: Floats = np.sum(logs, axis=(0, 2, 3))
     return total
-
-
-def _times_log(count: Floats, chance: Floats) -> Floats:
-    happened = count > 0
-    with np.errstate(divide="ignore"):
-        return np.where(happened, count * np.log(np.where(happened, chance, 1.0)), 0.0)
 
 
 def _derivatives(counts: Floats, strengths: Floats, log_tie: Floats) -> tuple[Floats, Floats]:
@@ -465,3 +454,44 @@ def _derivatives(counts: Floats, strengths: Floats, log_tie: Floats) -> tuple[Fl
     information[:, :size, size] = information[:, size, :size] = joint
     information[:, size, size] = np.where(np.isinf(log_tie), 1.0, (games * tie * (1 - tie)).sum(axis=(1, 2)) / 2)
     return np.concatenate([points, tied[:, None]], axis=1), information
+
+
+# ---- Standings: the range of a system's rank, and how many votes would tell two systems apart
+
+#: Strengths that differ by less are equal but for rounding.
+_EQUAL = 1e-9
+
+
+def rank_ranges(resampled: Floats, confidence: float) -> Floats:
+    """Return the best and the worst rank (2, systems) of each system in resamples of their strengths (draws, systems),
+    between the quantiles of its ranks; NaN without resamples that determine the strengths."""
+    known = resampled[~np.isnan(resampled).any(axis=1)]
+    if not len(known):
+        return np.full((2, resampled.shape[1]), np.nan)
+    ranks = 1 + np.argsort(np.argsort(-known, axis=1, kind="stable"), axis=1)
+    tail = (1 - confidence) / 2
+    ranges: Floats = np.quantile(ranks, [tail, 1 - tail], axis=0, method="closest_observation").astype(np.float64)
+    return ranges
+
+
+def votes_needed(fitted: BradleyTerry, resampled: Floats, first: int, second: int, confidence: float) -> float:
+    """Return how many more votes between two systems make the interval of the difference of their strengths exclude 0,
+    if the difference stays as it is: 0 where it does so now, infinity where there is no difference.
+
+    A vote adds the information of one choice between them. Votes on the same item repeat each other in part: by as much
+    as the variance between resamples of items exceeds that of the model.
+    """
+    gap = float(fitted.strength[first] - fitted.strength[second])
+    known = resampled[~np.isnan(resampled).any(axis=1)]
+    variance = float((known[:, first] - known[:, second]).var(ddof=1)) if len(known) > 1 else math.nan
+    of_model = float(fitted.covariance[[first, second], [first, second]].sum() - 2 * fitted.covariance[first, second])
+    if not variance > 0 or not of_model > 0:
+        return math.nan
+    if abs(gap) < _EQUAL:
+        return math.inf
+    missing = (NormalDist().inv_cdf((1 + confidence) / 2) / gap) ** 2 - 1 / variance
+    win, tie = math.exp(gap / 2), fitted.tie
+    total = win + 1 / win + tie
+    points = (win + tie / 2) / total
+    information = (win + tie / 4) / total - points**2
+    return math.ceil(max(missing, 0.0) * max(variance / of_model, 1.0) / information)

@@ -27,10 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.stats import Floats
+from metrist.stats import Floats, Pool
 from metrist.threads import parallel_map, thread_count
 
-Pool = Callable[[Floats], Floats]
 Alternative = Literal["two-sided", "greater", "less"]
 Test = Literal["bootstrap", "randomisation"]
 
@@ -241,18 +240,15 @@ class ExactSums:
                 has_rest = bool((np.ldexp(np.rint(np.ldexp(column, shift)), -shift) != column).any())
             else:
                 shift = 0
-            place = self._place(column)
+            content = column.data.cast("B") if column.size else b""
+            kind = column.dtype.str.encode("ascii")
+            digest = hashlib.blake2b(content, digest_size=16, person=kind).digest()
+            if digest not in self._places:
+                self._places[digest] = len(self._columns)
+                self._columns.append(column)
+            place = self._places[digest]
             self._coarse.append(self._split(place, shift, None))
             self._fine.append(self._split(place, shift + self._room, self._coarse[-1]) if has_rest else -1)
-
-    def _place(self, column: NDArray[Any]) -> int:
-        digest = hashlib.blake2b(
-            column.data.cast("B") if column.size else b"", digest_size=16, person=column.dtype.str.encode("ascii")
-        ).digest()
-        if digest not in self._places:
-            self._places[digest] = len(self._columns)
-            self._columns.append(column)
-        return self._places[digest]
 
     def _split(self, place: int, shift: int, rest_of: int | None) -> int:
         split = place, shift, rest_of

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.errors import RunError
-from metrist.stats import Codes, Floats, Mask
+from metrist.stats import Codes, Floats, Mask, Pool
 from metrist.stats.measures import Measure
-from metrist.stats.resampling import Pool
 
 Grouping = Literal["none", "item", "system", "system-level"]
 Average = Literal["macro", "micro"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist.stats import Floats
+from metrist.stats.measures import mean_of_known
 from metrist.stats.resampling import Over
 
 # ---- Upper tails of Student's t, the fair coin and the normal
@@ -36,6 +37,16 @@ def student_t_tail(t: float, freedom: float) -> float:
     square = t * t
     both = beta_share(freedom / 2, 0.5, freedom / (freedom + square), square / (freedom + square))
     return both / 2 if t >= 0 else 1 - both / 2
+
+
+def student_t_quantile(tail: float, freedom: float) -> float:
+    """Return the value that Student's t exceeds with this probability, less than a half, by bisection."""
+    low, high = 0.0, 1.0
+    while student_t_tail(high, freedom) > tail:
+        low, high = high, high * 2
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if student_t_tail(middle, freedom) > tail else (low, middle)
+    return high
 
 
 def coin_tail(heads: int, tosses: int) -> float:
@@ -190,8 +201,11 @@ def clusters(values: Floats, p: Floats, alpha: float = 0.05, differences: Floats
     beaten = wins(values, p, alpha, differences)
     numbers = np.zeros(len(values), dtype=np.intp)
     members: list[int] = []
-    current = 1
-    for metric in _walk(values, beaten):
+    current, waiting = 1, best_first(values)
+    while waiting:
+        # If each pair shares other outputs, metrics may beat each other in a circle: there the best value comes next.
+        metric = next((metric for metric in waiting if not beaten[waiting, metric].any()), waiting[0])
+        waiting.remove(metric)
         if beaten[members, metric].any():
             current, members = current + 1, []
         members.append(metric)
@@ -227,36 +241,18 @@ def letters(different: NDArray[np.bool_]) -> list[str] | None:
         if len(groups) > _MAX_GROUPS:
             return None
     members = sorted([i for i in range(size) if group >> i & 1] for group in groups)
-    members = _drop_redundant(members, size)
+    times = np.zeros((size, size), dtype=np.int64)
+    for alike in members:
+        times[np.ix_(alike, alike)] += 1
+    for alike in sorted(members, key=len):
+        block = np.ix_(alike, alike)
+        if (times[block] > 1).all():  # All of its pairs, and members, are in other groups as well.
+            times[block] -= 1
+            members.remove(alike)
     if len(members) > len(_LETTERS):
         return None
     lettered = list(zip(_LETTERS, members, strict=False))
     return ["".join(letter for letter, group in lettered if i in group) for i in range(size)]
-
-
-def _drop_redundant(groups: list[list[int]], size: int) -> list[list[int]]:
-    """Return the groups without those all of whose pairs, and members, are in other groups as well; smallest first."""
-    times = np.zeros((size, size), dtype=np.int64)
-    for group in groups:
-        times[np.ix_(group, group)] += 1
-    kept = list(groups)
-    for group in sorted(groups, key=len):
-        block = np.ix_(group, group)
-        if (times[block] > 1).all():
-            times[block] -= 1
-            kept.remove(group)
-    return kept
-
-
-def _walk(values: Floats, beaten: NDArray[np.bool_]) -> Iterator[int]:
-    """Yield metrics from the best value down, but none before those that beat it. Three metrics may beat each other in
-    a circle, if each pair shares other outputs: there the best value goes first."""
-    waiting = best_first(values)
-    while waiting:
-        free = (metric for metric in waiting if not beaten[waiting, metric].any())
-        following = next(free, waiting[0])
-        waiting.remove(following)
-        yield following
 
 
 def best_first(values: Floats) -> list[int]:
@@ -276,11 +272,7 @@ def ranks(values: Floats) -> Floats:
 
 def average_ranks(values: Floats) -> Floats:
     """Return the mean rank of each metric (columns) over the slices (rows) where it has a value; NaN without any."""
-    per_slice = ranks(values)
-    ranked = ~np.isnan(per_slice)
-    with np.errstate(invalid="ignore"):
-        means: Floats = np.where(ranked, per_slice, 0.0).sum(axis=0) / ranked.sum(axis=0)
-    return means
+    return mean_of_known(ranks(values).T)
 
 
 def marks(

@@ -18,7 +18,7 @@ from metrist.stats import Codes, Counts, Floats
 from metrist.stats.estimation import estimate, is_constant_in_groups, split_weights
 from metrist.stats.measures import accuracy_at
 from metrist.stats.samples import Average, Draws, Grouping, Sample, number_groups
-from metrist.stats.significance import student_t_tail
+from metrist.stats.significance import student_t_quantile
 from metrist.stats.ties import Pairing, count_gaps, greatest_gap, pairing, some_gaps
 
 # ---- The best threshold: of 0 and all gaps between two scores, the smallest that makes most pairs right
@@ -66,10 +66,6 @@ class _Known(NamedTuple):
     lost: Counts
     pairs: Counts
 
-    def merge(self, other: _Known) -> _Known:
-        order = np.argsort(np.concatenate([self.at, other.at]), kind="stable")
-        return _Known(*(np.concatenate([a, b])[order] for a, b in zip(self, other, strict=True)))
-
 
 @dataclass(frozen=True, slots=True)
 class _GapRange:
@@ -109,7 +105,13 @@ class _ThresholdSearch:
     # ---- Narrowing down
 
     def _narrow(self) -> Iterator[_GapRange]:
-        ladder = _ladder(self._pairing)
+        """Yield the stretches of gaps that may hold the best threshold."""
+        # Gaps to try: 0, the greatest, and those of random pairs. They guide the search and do not change its result.
+        # A gap that occurs twice may be that of very many pairs, so the number just below it is included too.
+        some = some_gaps(self._pairing, min(_RUNGS, count_gaps(self._pairing) // 64))
+        gaps, times = np.unique(some, return_counts=True)
+        repeated = np.nextafter(gaps[(times > 1) & (gaps > 0)], 0.0)
+        ladder = np.unique(np.concatenate([[0.0, greatest_gap(self._pairing)], gaps, repeated]))
         known = self._try(ladder, np.unique(np.linspace(0, len(ladder) - 1, _FIRST_RUNGS).astype(np.intp)))
         while True:
             right = self._untied + known.won - known.lost
@@ -122,8 +124,20 @@ class _ThresholdSearch:
             middles = middles[middles > below]
             remaining = int(np.diff(known.pairs)[hopeful].sum())
             if not len(middles) or remaining <= _MIN_DENSITY * len(middles) * len(self._pairing.ranked.scores):
-                return self._stretches(known, hopeful)
-            known = known.merge(self._try(ladder, middles))
+                break
+            tried = self._try(ladder, middles)
+            order = np.argsort(np.concatenate([known.at, tried.at]), kind="stable")
+            known = _Known(*(np.concatenate(columns)[order] for columns in zip(known, tried, strict=True)))
+        # As few stretches as possible: neighbours are joined, and also those separated by little.
+        small = np.diff(known.pairs) <= _MIN_DENSITY * len(self._pairing.ranked.scores)
+        ahead, behind = np.logical_or.accumulate(hopeful), np.logical_or.accumulate(hopeful[::-1])[::-1]
+        joined = hopeful | (small & ahead & behind)
+        edges = np.diff(joined.astype(np.int8), prepend=0, append=0)
+        for first, last in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
+            if hopeful[first:last].any():
+                right_before = self._untied + int(known.won[first]) - int(known.lost[first])
+                pairs = int(known.pairs[last] - known.pairs[first])
+                yield _GapRange(float(known.epsilons[first]), float(known.epsilons[last]), right_before, pairs)
 
     def _try(self, ladder: Floats, at: NDArray[np.intp]) -> _Known:
         # The counts of many groups are added up for a few thresholds at a time.
@@ -136,18 +150,6 @@ class _ThresholdSearch:
         won, lost, pairs = map(np.concatenate, zip(*sums, strict=True))
         self._offer(ladder[at], self._untied + won - lost)
         return _Known(at, ladder[at], won, lost, pairs)
-
-    def _stretches(self, known: _Known, hopeful: NDArray[np.bool_]) -> Iterator[_GapRange]:
-        """Yield hopeful intervals as few stretches: neighbours are joined, and also those separated by little."""
-        small = np.diff(known.pairs) <= _MIN_DENSITY * len(self._pairing.ranked.scores)
-        ahead, behind = np.logical_or.accumulate(hopeful), np.logical_or.accumulate(hopeful[::-1])[::-1]
-        joined = hopeful | (small & ahead & behind)
-        edges = np.diff(joined.astype(np.int8), prepend=0, append=0)
-        for first, last in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
-            if hopeful[first:last].any():
-                right = self._untied + int(known.won[first]) - int(known.lost[first])
-                pairs = int(known.pairs[last] - known.pairs[first])
-                yield _GapRange(float(known.epsilons[first]), float(known.epsilons[last]), right, pairs)
 
     # ---- Every threshold of a stretch
 
@@ -177,17 +179,14 @@ class _ThresholdSearch:
             self._refine(histogram, pairs, selected[:widest_gap])
             self._refine(histogram, pairs, selected[widest_gap:])
         else:
-            self._halve(inner)
-
-    def _halve(self, stretch: _GapRange) -> None:
-        """Split a stretch that is too narrow for buckets between its floating-point numbers."""
-        # Round up, so that the last number is tried too.
-        middle = _from_bits((_as_bits(stretch.low) + _as_bits(stretch.high) + 1) // 2)
-        right = int(self._pairing.at(middle).right[0] @ self._pairing.units)
-        self._offer(np.array([middle]), np.array([right]))
-        if middle < stretch.high:
-            self._exhaust(replace(stretch, high=middle))
-            self._exhaust(replace(stretch, low=middle, right=right))
+            # It is too narrow for buckets: halve it between its floating-point numbers. Round up, so that the last
+            # number is tried too.
+            middle = _from_bits((_as_bits(inner.low) + _as_bits(inner.high) + 1) // 2)
+            right = int(self._pairing.at(middle).right[0] @ self._pairing.units)
+            self._offer(np.array([middle]), np.array([right]))
+            if middle < inner.high:
+                self._exhaust(replace(inner, high=middle))
+                self._exhaust(replace(inner, low=middle, right=right))
 
     def _sort(self, histogram: _Buckets, selected: NDArray[np.intp], inner: _GapRange, limit: int) -> bool:
         """Return whether the gaps of these buckets were few enough; all of them have then been tried."""
@@ -254,17 +253,6 @@ def _as_bits(number: float) -> int:
 
 def _from_bits(bits: int) -> float:
     return float(np.int64(bits).view(np.float64))
-
-
-def _ladder(paired: Pairing) -> Floats:
-    """Return gaps to try: 0, the greatest, and those of random pairs. They guide the search and do not change its
-    result.
-
-    A gap that occurs twice may be that of very many pairs, so the number just below it is included too.
-    """
-    gaps, times = np.unique(some_gaps(paired, min(_RUNGS, count_gaps(paired) // 64)), return_counts=True)
-    repeated = gaps[(times > 1) & (gaps > 0)]
-    return np.unique(np.concatenate([[0.0, greatest_gap(paired)], gaps, np.nextafter(repeated, 0.0)]))
 
 
 # ---- Accuracy as a function of ε
@@ -391,18 +379,17 @@ class ThresholdChoice:
             within = np.ones((len(between), len(self.sample)))
         if within is None:
             return _choose_by_sorting(paired, between) if paired.pairs.sum() <= MAX_PAIRS else None
-        return self._search(within, between, paired) if len(self.sample) <= MAX_OUTPUTS else None
-
-    def _search(self, within: Floats, between: Floats, all_pairs: Pairing) -> Floats:
+        if len(self.sample) > MAX_OUTPUTS:
+            return None
         times = np.broadcast_to(between, (len(within), between.shape[1])).astype(np.int64)
         # A draw may leave a group without a pair, so groups are identified by one of their outputs.
         group_of = np.zeros(len(self.sample), np.intp)
-        group_of[all_pairs.order] = np.repeat(np.arange(len(all_pairs.pairs)), np.diff(all_pairs.ranked.starts))
+        group_of[order] = np.repeat(np.arange(len(paired.pairs)), np.diff(starts))
         epsilons = np.empty(len(within))
         for draw, weights in enumerate(within):
-            paired = self.pairing(weights)
-            drawn = times[draw, group_of[paired.order[paired.ranked.starts[:-1]]]]
-            epsilons[draw] = best_threshold(replace(paired, units=paired.units * drawn)).epsilon
+            redrawn = self.pairing(weights)
+            drawn = times[draw, group_of[redrawn.order[redrawn.ranked.starts[:-1]]]]
+            epsilons[draw] = best_threshold(replace(redrawn, units=redrawn.units * drawn)).epsilon
         return epsilons
 
 
@@ -448,7 +435,7 @@ def calibrated_interval(
         return math.nan, math.nan
     tail = (1 - confidence) / 2
     reach = NormalDist().inv_cdf(1 - tail)
-    wider = math.sqrt(units / (units - 1)) * _student_t_quantile(tail, units - 1) / reach
+    wider = math.sqrt(units / (units - 1)) * student_t_quantile(tail, units - 1) / reach
     spread = (high - low) / 2 / reach
     centre = value - optimism
     if spread > 0:
@@ -457,16 +444,6 @@ def calibrated_interval(
     else:  # All resamples agree, and the optimism is all that is in doubt.
         below = above = wider * reach * abs(optimism) / 2
     return max(0.0, min(centre - below, value)), min(1.0, max(centre + above, value))
-
-
-def _student_t_quantile(tail: float, freedom: int) -> float:
-    """Return the value that Student's t exceeds with this probability, less than a half, by bisection."""
-    low, high = 0.0, 1.0
-    while student_t_tail(high, freedom) > tail:
-        low, high = high, high * 2
-    while (middle := (low + high) / 2) not in (low, high):
-        low, high = (middle, high) if student_t_tail(middle, freedom) > tail else (low, middle)
-    return high
 
 
 def _choose_by_sorting(paired: Pairing, weights: Floats) -> Floats:

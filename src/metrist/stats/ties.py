@@ -112,7 +112,11 @@ def pairing(
         own = weight[order]
         pairs = (_sums(own, starts) ** 2 - _sums(own**2, starts)) // 2
     units = _units(pairs, slice_of[order[starts[:-1]]], average, slice_average)
-    ranked = Ranked(scores[order], _find_levels(ratings, order, starts), own, starts)
+    levels = np.empty(len(order), np.int32)
+    for first, last in cut_groups(starts, _AT_A_TIME):
+        part, inside = slice(starts[first], starts[last]), starts[first : last + 1] - starts[first]
+        levels[part] = levels_in_group(ratings[order[part]], inside)
+    ranked = Ranked(scores[order], levels, own, starts)
     return Pairing(
         order=order,
         ranked=ranked,
@@ -158,14 +162,6 @@ def _sort_outputs(block: Codes, scores: Floats, ratings: Floats) -> Codes:
         by_rating = sort_within_groups(-ratings[part], inside)
         order[part] = by_rating[sort_within_groups(scores[part][by_rating], inside)] + starts[first]
     return order
-
-
-def _find_levels(ratings: Floats, order: Codes, starts: Counts) -> NDArray[np.int32]:
-    levels = np.empty(len(order), np.int32)
-    for first, last in cut_groups(starts, _AT_A_TIME):
-        part, inside = slice(starts[first], starts[last]), starts[first : last + 1] - starts[first]
-        levels[part] = levels_in_group(ratings[order[part]], inside)
-    return levels
 
 
 def _units(pairs: Counts, slice_of: Codes, average: Average, slice_average: Average) -> Counts:
@@ -285,15 +281,8 @@ def quantise_ties(scores: Floats, epsilon: float) -> Floats:
         firsts.append(ends[firsts[-1]])
     step = np.zeros(len(values))
     step[firsts[1:]] = 1
-    numbers = np.cumsum(step) * (TIE + 1) + _positions(ends, firsts)
-    quantised = np.full(len(scores), np.nan)
-    quantised[known] = numbers[which.reshape(-1)]
-    return quantised
-
-
-def _positions(ends: list[int], firsts: list[int]) -> Floats:
-    """Return each score's position in the row: step by step from the last, a score is inserted right after the highest
-    of the next step that it ties with, or at the front if there is none."""
+    # Each score's position in the row: step by step from the last, a score is inserted right after the highest of the
+    # next step that it ties with, or at the front if there is none.
     count = len(ends)
     follower = [count] * (count + 1)  # follower[count] is the front, and marks the end too
     for first, end in zip(reversed(firsts), reversed([*firsts[1:], count]), strict=True):
@@ -303,4 +292,7 @@ def _positions(ends: list[int], firsts: list[int]) -> Floats:
     places, at = np.empty(count), follower[count]
     for place in range(count):
         places[at], at = place, follower[at]
-    return places
+    numbers = np.cumsum(step) * (TIE + 1) + places
+    quantised = np.full(len(scores), np.nan)
+    quantised[known] = numbers[which.reshape(-1)]
+    return quantised

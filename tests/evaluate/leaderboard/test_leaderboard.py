@@ -24,8 +24,7 @@ from metrist.evaluate.leaderboard.folder import read_vote_lines
 from metrist.evaluate.leaderboard.votes import collect_votes
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.preferences import compare_systems
-from metrist.stats.preferences import BradleyTerry, win_rates
-from metrist.stats.standings import rank_ranges, votes_needed
+from metrist.stats.preferences import BradleyTerry, rank_ranges, votes_needed, win_rates
 from real_records import rows as read_rows
 
 Row = dict[str, Any]

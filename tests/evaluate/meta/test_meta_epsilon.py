@@ -14,10 +14,10 @@ from judged_rows import Row, make_rows
 
 from error_codes import raises_code
 from metrist.errors import RunError, SpecError
-from metrist.evaluate.epsilons import parse_epsilons
 from metrist.evaluate.meta import meta_evaluate
 from metrist.evaluate.meta.analyses import analyse
 from metrist.evaluate.meta.results import MetaEvaluation
+from metrist.evaluate.plans import parse_epsilons
 
 ROWS = make_rows(items=11)
 

@@ -38,10 +38,17 @@ from metrist.report.tables import Column, Count, Estimate, Number, Table, name_c
 from metrist.settings import checks_types, select_arguments
 from metrist.stats import Floats
 from metrist.stats.controls import ControlledFit, fit_controlled
-from metrist.stats.preferences import BradleyTerry, Preferences, bootstrap_standings, bradley_terry, shares_won
+from metrist.stats.preferences import (
+    BradleyTerry,
+    Preferences,
+    bootstrap_standings,
+    bradley_terry,
+    rank_ranges,
+    shares_won,
+    votes_needed,
+)
 from metrist.stats.resampling import interval
 from metrist.stats.samples import number_groups
-from metrist.stats.standings import rank_ranges, votes_needed
 
 _ABOUT = "Strength: Bradley and Terry's with ties (Davidson 1970), on the log scale, with mean 0; a tie is half a win."
 

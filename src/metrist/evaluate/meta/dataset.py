@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from metrist.errors import RunError, did_you_mean, format_count
 from metrist.evaluate.plans import LENGTH_UNITS
+from metrist.evaluate.selection import list_some
 from metrist.stats import Codes, Floats, Mask
 from metrist.stats.gold import GOLDS, Ratings, mean_by_code, rater_gold
-from metrist.stats.samples import GROUPINGS, CorpusStats, Grouping, Sample
+from metrist.stats.samples import CorpusStats, Sample
 
 #: Derived columns: the number of characters of a text, or of another unit in `output_length:words`. `--slice` cuts
 #: them into classes.
@@ -259,12 +260,8 @@ def to_number(name: str) -> float:
 
 def describe_unknown(kind: str, name: str, known: Sequence[str]) -> str:
     """Return the error message for a name that the data do not have."""
-    return f"no {kind} {name!r} in the data, which has {_list_names(known) or 'none'}{did_you_mean(name, known)}"
-
-
-def _list_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    return ", ".join(map(repr, names[:_MAX_LISTED])) + more
+    listed = list_some(map(repr, known), _MAX_LISTED) or "none"
+    return f"no {kind} {name!r} in the data, which has {listed}{did_you_mean(name, known)}"
 
 
 def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -437,7 +434,7 @@ def filter_outputs(dataset: JudgedDataset, conditions: Sequence[str]) -> JudgedD
             known = ""
             if operator == "=" and name not in dataset.lengths:
                 names = dataset.column(name).names
-                known = f"; {name} is {_list_names(names)}{did_you_mean(value, names)}"
+                known = f"; {name} is {list_some(map(repr, names), _MAX_LISTED)}{did_you_mean(value, names)}"
             raise RunError(f"`where='{condition}'`: none of the outputs{earlier} meets it{known}")
     note = f"Only outputs where {' and '.join(conditions)}: {mask.sum():,} of {len(mask):,}."
     number = np.cumsum(mask) - 1
@@ -519,7 +516,7 @@ def select_outputs(
     included = set(known if systems is None else check_names("system", systems, known))
     included -= set(check_names("system", exclude_systems, known))
     if not included:
-        raise RunError(f"no system is left of {_list_names(known)}: keep at least one")
+        raise RunError(f"no system is left of {list_some(map(repr, known), _MAX_LISTED)}: keep at least one")
     mask: Mask = np.isin(dataset.systems.codes, [code for code, name in enumerate(known) if name in included])
     return np.flatnonzero(mask)
 
@@ -531,11 +528,6 @@ def system_means(dataset: JudgedDataset, values: Floats, outputs: Codes) -> Floa
 
 
 # ---- Groups: one of the built-in groupings, or any column
-
-
-def resolve_grouping(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Grouping | Codes:
-    """Return the name of a built-in grouping, or a code per output of the sample."""
-    return group if group in GROUPINGS else group_codes(dataset, group, selected)
 
 
 def group_codes(dataset: JudgedDataset, group: str, selected: SelectedSample) -> Codes:

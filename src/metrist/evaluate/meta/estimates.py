@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from metrist.errors import RunError, format_count
 from metrist.evaluate.meta.dataset import (
+    ALL,
     JudgedDataset,
     MetricScores,
     SelectedSample,
     Slice,
     group_codes,
+    make_slices,
     resolve_column,
-    resolve_grouping,
+    select_outputs,
     select_sample,
+    system_means,
     take_outputs,
 )
-from metrist.evaluate.meta.slices import ChosenSlices, rated_slices
 from metrist.evaluate.meta.thresholds import (
     CalibratedScores,
     Thresholds,
@@ -31,18 +34,22 @@ from metrist.evaluate.meta.thresholds import (
     join_thresholds,
     pair_average,
 )
-from metrist.evaluate.plans import EPSILON_OVER, GROUPS, MetaPlan
+from metrist.evaluate.plans import EPSILON_OVER, MetaPlan
+from metrist.evaluate.selection import list_some
 from metrist.stats import Codes, Floats, resampling, ties
-from metrist.stats.estimation import Estimator, draw_resamples, estimate
+from metrist.stats.estimation import Estimator, count_units, draw_resamples, estimate
 from metrist.stats.gold import LeftOut, leave_one_out
-from metrist.stats.measures import Measure, measure
+from metrist.stats.measures import Measure, mean_of_known, measure
 from metrist.stats.resampling import explain_missing_interval, interval
-from metrist.stats.samples import Average, CorpusStats, Grouping, Sample, ScorePanel, number_groups
+from metrist.stats.samples import GROUPINGS, Average, CorpusStats, Grouping, Sample, ScorePanel, number_groups
+from metrist.stats.significance import best_first
 from metrist.stats.tie_thresholds import calibrated_interval
 
 # ---- Samples of one aspect
 
 CALIBRATED = "acc_eq"
+#: Slices that are named in a note.
+_MAX_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,6 +71,13 @@ class SlicePanel:
     thresholds: tuple[Thresholds, ...] = ()
 
 
+class ChosenSlices(NamedTuple):
+    """The slice of all outputs, then those of the plan's columns; and what was done to them."""
+
+    slices: list[Slice]
+    notes: list[str]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AspectData:
     """What all figures of one rated aspect share. `outputs` are those that take part."""
@@ -74,6 +88,8 @@ class AspectData:
     gold: Floats
     outputs: Codes
     metrics: tuple[MetricScores, ...]
+    #: Those that were needed so far, by scorer and slice.
+    _thresholds: dict[tuple[str, str], Thresholds] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def parts(self) -> Codes:
@@ -82,7 +98,23 @@ class AspectData:
 
     @cached_property
     def chosen_slices(self) -> ChosenSlices:
-        return rated_slices(self.dataset, self.plan, self.aspect, self.gold, self.outputs)
+        """The slices of the outputs that take part; those of columns have their own best systems."""
+        dataset, plan, outputs = self.dataset, self.plan, self.outputs
+        if plan.top_k is not None:
+            outputs = select_outputs(dataset, systems=plan.systems, exclude_systems=plan.exclude_systems)
+
+        def rank(members: Codes) -> list[int]:
+            return best_first(system_means(dataset, self.gold, members))
+
+        def keep(members: Codes, systems: Sequence[int]) -> Codes:
+            return members[np.isin(dataset.systems.codes[members], systems)]
+
+        def count(members: Codes) -> int:
+            return int(np.isfinite(self.gold[members]).sum())
+
+        slices = [Slice(name=ALL, outputs=self.outputs), *make_slices(dataset, plan.slices, outputs)[1:]]
+        about = self.aspect if len(plan.aspects) > 1 else ""
+        return limit_slices(plan, slices, rank, keep, count, "rated outputs", about)
 
     @property
     def slices(self) -> list[Slice]:
@@ -99,33 +131,25 @@ class AspectData:
     @cached_property
     def epsilon_slices(self) -> list[Slice]:
         """The slices that thresholds are chosen on: those of the first column that leaves outputs to pair; or none."""
-        if self.plan.epsilon_over != "slice":
-            for column in self.plan.slices:
-                members = [part for part in self.slices if part.column == column]
-                if any(self._has_pairs(part.outputs) for part in members):
+        for column in self.plan.slices if self.plan.epsilon_over != "slice" else ():
+            members = [part for part in self.slices if part.column == column]
+            for part in members:
+                selected = select_sample(self.dataset, self.gold, self.gold, part.outputs)
+                groups = number_groups(group_codes(self.dataset, self.plan.group, selected))[1]
+                if np.bincount(groups).max(initial=0) > 1:
                     return members
         return []
-
-    @property
-    def epsilon_column(self) -> str:
-        """The column of these slices; empty without."""
-        return self.epsilon_slices[0].column if self.epsilon_slices else ""
-
-    def _has_pairs(self, outputs: Codes) -> bool:
-        selected = select_sample(self.dataset, self.gold, self.gold, outputs)
-        groups = number_groups(group_codes(self.dataset, self.plan.group, selected))[1]
-        return bool(np.bincount(groups).max(initial=0) > 1)
 
     @cached_property
     def left_out(self) -> list[LeftOut]:
         """Each rater together with the gold of the others."""
-        dataset = self.dataset
-        ratings = dataset.ratings[self.aspect]
-        return leave_one_out(ratings, dataset.items.codes, dataset.systems.codes, self.plan.gold)
+        items, systems = self.dataset.items.codes, self.dataset.systems.codes
+        return leave_one_out(self.dataset.ratings[self.aspect], items, systems, self.plan.gold)
 
-    @cached_property
-    def _thresholds(self) -> dict[tuple[str, str], Thresholds]:
-        return {}
+    def count_units(self, outputs: Codes) -> int:
+        """Count the resampled units of these outputs; if both items and systems are resampled, the fewer."""
+        items, systems = (take_outputs(side.codes, outputs) for side in (self.dataset.items, self.dataset.systems))
+        return count_units(items, systems, self.plan.resample)
 
     def is_calibrated(self, name: str) -> bool:
         """Whether this measure, under the plan's grouping, needs a tie threshold."""
@@ -137,13 +161,24 @@ class AspectData:
         return metric.signed_corpus() if pooled else None
 
     def thresholds(self, scorer: str, human: Floats, metric: Floats, part: Slice) -> Thresholds:
-        """Return the tie thresholds of a scorer on a slice: the same for all, unless each has its own."""
+        """Return the tie thresholds of a scorer on a slice: the same for all, unless each has its own. Those that users
+        give are not chosen: one for all parts, or one for each value of a column."""
         own = self.plan.epsilon_over == "slice"
         key = scorer, part.name if own else ""
-        given = self.plan.epsilon.get(scorer)
-        if key not in self._thresholds and given is not None:
-            self._thresholds[key] = self._give_thresholds(scorer, given)
-        if key not in self._thresholds:
+        if key in self._thresholds:
+            return self._thresholds[key]
+        if (given := self.plan.epsilon.get(scorer)) is not None:
+            epsilon = np.full(int(self.parts.max(initial=0)) + 1, math.nan)
+            if isinstance(given, Mapping):
+                for code, value in self.part_names().items():
+                    if value not in given:
+                        over = self.plan.epsilon_over
+                        raise RunError(f"`epsilon` of {scorer!r} has none for {over}={value}", code="missing_value")
+                    epsilon[code] = given[value]
+            else:
+                epsilon[:] = given
+            self._thresholds[key] = Thresholds(part=self.parts, epsilon=epsilon, choices=(None,) * len(epsilon))
+        else:
             outputs = part.outputs if own else self.members
             slices = None
             if self.epsilon_slices:
@@ -154,20 +189,6 @@ class AspectData:
                 self.dataset, self.plan, human, metric, outputs, self.parts, slices
             )
         return self._thresholds[key]
-
-    def _give_thresholds(self, metric: str, given: float | Mapping[str, float]) -> Thresholds:
-        """Return thresholds that were not chosen: one for all parts, or one for each value of a column."""
-        epsilon = np.full(int(self.parts.max(initial=0)) + 1, math.nan)
-        if isinstance(given, Mapping):
-            for part, value in self.part_names().items():
-                if value not in given:
-                    raise RunError(
-                        f"`epsilon` of {metric!r} has none for {self.plan.epsilon_over}={value}", code="missing_value"
-                    )
-                epsilon[part] = given[value]
-        else:
-            epsilon[:] = given
-        return Thresholds(part=self.parts, epsilon=epsilon, choices=(None,) * len(epsilon))
 
     def part_names(self) -> dict[int, str]:
         """The parts of the outputs with a gold value: values of the column, or folds."""
@@ -224,13 +245,14 @@ class AspectData:
 
     def grouping(self, selected: SelectedSample, group: str | Codes) -> Grouping | Codes:
         """Return the grouping of these outputs; codes refine the plan's grouping and keep outputs apart."""
+        name = self.plan.group
         if isinstance(group, str):
-            return resolve_grouping(self.dataset, group, selected)
-        own = group_codes(self.dataset, self.plan.group, selected)
+            return name if name in GROUPINGS else group_codes(self.dataset, name, selected)
+        own = group_codes(self.dataset, name, selected)
         pairs, refined = np.unique(np.stack([own, group[selected.outputs]]), axis=1, return_inverse=True)
         # Keep the built-in grouping where the codes split nothing, so that whole items can be resampled.
-        if self.plan.group in GROUPS and pairs.shape[1] == len(np.unique(own)):
-            return resolve_grouping(self.dataset, self.plan.group, selected)
+        if name in GROUPINGS and pairs.shape[1] == len(np.unique(own)):
+            return name
         codes: Codes = refined.reshape(-1)
         return codes
 
@@ -263,6 +285,56 @@ def check_groups(data: AspectData) -> None:
                     f"{format_count(items, 'item')} with ratings leave no pair of outputs to choose it on: "
                     "try `epsilon_over='all'`"
                 )
+
+
+# ---- Slices: each with its own best systems, small ones left out
+
+
+def limit_slices(
+    plan: MetaPlan,
+    slices: Sequence[Slice],
+    rank: Callable[[Codes], list[int]],
+    keep: Callable[[Codes, Sequence[int]], Codes],
+    count: Callable[[Codes], int],
+    unit: str,
+    aspect: str = "",
+) -> ChosenSlices:
+    """Keep the best systems of each slice but the first, which has them already; then leave out small slices.
+
+    `rank` gives the systems of a slice's members, best first, `keep` its members that are of these systems only, and
+    `count` how many of them people judged; `aspect` is named in notes.
+    """
+    if plan.top_k is None and not plan.min_samples:
+        return ChosenSlices(list(slices), [])
+    whole, *others = slices
+    kept, small, short = list[Slice](), list[str](), list[str]()
+    for part in others:
+        members = part.outputs
+        if plan.top_k is not None:
+            ranked = rank(members)
+            members = keep(members, ranked[: plan.top_k])
+            if len(ranked) < plan.top_k:
+                short.append(f"{part.name} ({len(ranked)})")
+        size = count(members)
+        if size < max(1, plan.min_samples):
+            small.append(f"{part.name} ({size:,})")
+        else:
+            kept.append(replace(part, outputs=members))
+    if max(count(part.outputs) for part in kept or [whole]) < plan.min_samples or (others and not kept):
+        raise RunError(
+            f"no slice has {plan.min_samples or 1:,} {unit} or more: lower `min_samples`", code="too_little_data"
+        )
+    if not count(whole.outputs):
+        small.insert(0, f"{whole.name} (0)")
+    notes, about = [], f"{aspect}: " if aspect else ""
+    if small:
+        few = f"fewer than {plan.min_samples:,}" if plan.min_samples else "no"
+        notes.append(f"{about}Left out, {few} {unit}: {list_some(small, _MAX_LISTED)}.")
+    if plan.top_k is not None and others:
+        notes.append(f"Each slice has its own {plan.top_k} best systems; tables of single analyses keep those of all.")
+    if short:
+        notes.append(f"{about}Fewer than {plan.top_k} systems, so all of them: {list_some(short, _MAX_LISTED)}.")
+    return ChosenSlices([whole, *kept] if count(whole.outputs) else kept, notes)
 
 
 # ---- A scorer under one measure
@@ -388,22 +460,18 @@ class ResampledValue:
     optimism: float
     n: int
 
-    def interval(self, data: AspectData, outputs: Codes) -> tuple[float, float]:
-        """Return the interval, if these outputs were resampled."""
-        plan, units = data.plan, count_units(data, outputs)
+    def limits(self, data: AspectData, outputs: Codes) -> tuple[float, float, str]:
+        """Return the interval, if these outputs were resampled, and why a value has none."""
+        plan, units = data.plan, data.count_units(outputs)
         low, high = interval(self.draws, plan.confidence, units, self.value)
+        missing = explain_missing_interval(self.draws, plan.confidence, units, plan.resample)
+        reason = "" if math.isnan(self.value) else missing
         if math.isnan(self.optimism):
-            return low, high
-        return calibrated_interval(
+            return low, high, reason
+        limits = calibrated_interval(
             self.value, low, high, optimism=self.optimism, units=units, confidence=plan.confidence
         )
-
-    def explain_missing(self, data: AspectData, outputs: Codes) -> str:
-        """Say why a value has no interval."""
-        if math.isnan(self.value):
-            return ""
-        plan = data.plan
-        return explain_missing_interval(self.draws, plan.confidence, count_units(data, outputs), plan.resample)
+        return *limits, reason
 
 
 def resample_together(data: AspectData, measured: Sequence[MeasuredSample], outputs: Codes) -> list[ResampledValue]:
@@ -439,19 +507,3 @@ def average_values(values: Sequence[ResampledValue]) -> ResampledValue:
         optimism=mean_of_known(np.array([value.optimism for value in defined])).item(),
         n=sum(value.n for value in values),
     )
-
-
-def mean_of_known(values: Floats) -> Floats:
-    """Return the mean over the last axis of the values that are not NaN; NaN if there are none."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=-1)
-    sums = np.where(known, values, 0.0).sum(axis=-1)
-    means: Floats = np.divide(sums, count, out=np.full(np.shape(count), np.nan), where=count > 0)
-    return means
-
-
-def count_units(data: AspectData, outputs: Codes) -> int:
-    """Count the resampled units of these outputs; if both items and systems are resampled, the fewer."""
-    items, _ = number_groups(take_outputs(data.dataset.items.codes, outputs))
-    systems, _ = number_groups(take_outputs(data.dataset.systems.codes, outputs))
-    return {"items": items, "systems": systems, "both": min(items, systems)}[data.plan.resample]

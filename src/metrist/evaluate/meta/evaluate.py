@@ -14,10 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from metrist.errors import RunError, SpecError, did_you_mean
-from metrist.evaluate.meta.aspect_means import average_aspects
 from metrist.evaluate.meta.dataset import (
     JudgedDataset,
-    MetricScores,
     check_names,
     compute_gold,
     filter_outputs,
@@ -26,21 +24,26 @@ from metrist.evaluate.meta.dataset import (
     select_outputs,
     system_means,
 )
-from metrist.evaluate.meta.estimates import CALIBRATED, AspectData, check_groups
-from metrist.evaluate.meta.figures import SOFT, RatingAspect, check_test, soft_ties
+from metrist.evaluate.meta.estimates import CALIBRATED, check_groups
+from metrist.evaluate.meta.figures import SOFT, RatingAspect, average_aspects, check_test, soft_ties
 from metrist.evaluate.meta.join import describe_case, join
-from metrist.evaluate.meta.notes import direction_notes, opposition_notes, plan_notes, reversal_notes
-from metrist.evaluate.meta.preference_golds import derive_ratings
+from metrist.evaluate.meta.notes import (
+    direction_notes,
+    opposition_notes,
+    plan_notes,
+    reversal_notes,
+    weight_notes,
+)
 from metrist.evaluate.meta.preferences import (
     PreferenceAspect,
     check_preferences,
+    derive_ratings,
     preference_aspects,
     split_gold,
 )
 from metrist.evaluate.meta.results import Figure, MetaEvaluation, Tests
 from metrist.evaluate.plans import EPSILON_OVER, GROUPS, Average, Correction, MetaPlan, Resample, SystemScore, as_names
 from metrist.evaluate.selection import list_names, normalize_text
-from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.io.reader import check_keywords
 from metrist.settings import checks_types, select_arguments
 from metrist.spec import parse, split_list
@@ -132,23 +135,19 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         derived, gold_notes = derive_ratings(dataset, plan)
         evaluation = evaluate(derived, replace(plan, gold="mean"), progress)
         return replace(evaluation, plan=plan, notes=(*gold_notes, *evaluation.notes))
-    _check_epsilon(dataset, plan)
-    golds: dict[str, Floats] = {}
-    outputs: dict[str, Codes] = {}
-    metrics: Sequence[MetricScores] = tuple(dataset.scores.values())
+    check_names("metric", list(plan.epsilon), list(dataset.scores))
+    if plan.epsilon and (CALIBRATED not in plan.measures or plan.group == "system-level"):
+        raise RunError(
+            "`epsilon` is the threshold of `measures='acc_eq'` between outputs, which is not measured", code="conflict"
+        )
+    rated: list[RatingAspect] = []
     aspects: Sequence[RatingAspect | PreferenceAspect]
-    epsilon_column = ""
     if plan.preferences:
         check_preferences(plan)
         names = preference_aspects(dataset, plan.aspects)
         aspects = [PreferenceAspect.of(dataset, plan, aspect) for aspect in names]
     else:
-        _check_ratings(dataset, plan)
-        metrics = _select_metrics(dataset, plan.metrics)
-        rated = [_aspect_data(dataset, plan, aspect, metrics) for aspect in _rating_aspects(dataset, plan)]
-        golds, outputs = {data.aspect: data.gold for data in rated}, {data.aspect: data.outputs for data in rated}
-        aspects = [RatingAspect(data) for data in rated]
-        epsilon_column = rated[0].epsilon_column
+        aspects = rated = _prepare_aspects(dataset, plan)
     figures: list[Figure] = []
     tests: list[Tests] = []
     notes: list[str] = []
@@ -157,8 +156,7 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         figures, tests = figures + aspect_figures, tests + aspect_tests
         notes += aspect.notes(aspect_figures)
     if plan.mean_over:
-        rated_aspects = [aspect for aspect in aspects if isinstance(aspect, RatingAspect)]
-        figures += average_aspects(rated_aspects, plan.measures, figures)
+        figures += average_aspects(rated, plan.measures, figures)
     if not plan.preferences and not any(figure.n for figure in figures):
         known = dataset.items.names
         items = " and ".join(repr(name) for name in known[:: max(1, len(known) - 1)][:2])
@@ -166,8 +164,10 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
             "no output has both a rating and a score: do the files use the same names for items and systems? "
             f"Items are named like {items}; `item_key` builds them from fields{describe_case(dataset.systems.names)}"
         )
+    metrics = rated[0].metrics if rated else tuple(dataset.scores.values())
+    epsilon_column = next((part.column for part in rated[0].epsilon_slices), "") if rated else ""
     notes = [
-        *_weight_notes(dataset, plan),
+        *weight_notes(dataset, plan),
         *opposition_notes(figures, metrics, dataset.reversed_aspects),
         *plan_notes(plan, figures, tests, epsilon_column),
         *reversal_notes(tests, plan.alpha),
@@ -180,32 +180,10 @@ def evaluate(dataset: JudgedDataset, plan: MetaPlan, progress: Callable[..., Non
         plan=plan,
         figures=tuple(figures),
         tests=tuple(tests),
-        golds=golds,
-        outputs=outputs,
+        golds={data.aspect: data.gold for data in rated},
+        outputs={data.aspect: data.outputs for data in rated},
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _check_epsilon(dataset: JudgedDataset, plan: MetaPlan) -> None:
-    check_names("metric", list(plan.epsilon), list(dataset.scores))
-    if plan.epsilon and (CALIBRATED not in plan.measures or plan.group == "system-level"):
-        raise RunError(
-            "`epsilon` is the threshold of `measures='acc_eq'` between outputs, which is not measured", code="conflict"
-        )
-
-
-def _weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
-    if plan.preferences:
-        weights = [choices.weight for choices in dataset.preferences.values() if choices.weight is not None]
-    else:
-        weights = [] if dataset.weight is None else [dataset.weight]
-    if not weights:
-        return []
-    ratio = max(float(weight.max() / weight.min()) for weight in weights)
-    what = "Pairs" if plan.preferences else "Outputs"
-    return [
-        f"{what} count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other; `weighted=False`: all alike."
-    ]
 
 
 def _split_names(dataset: JudgedDataset, names: Sequence[str]) -> tuple[str, ...]:
@@ -225,7 +203,7 @@ def _evaluate_aspect(
     """Return the figures of each measure on each slice, then the means over the slices of each column."""
     figures: list[Figure] = []
     tests: list[Tests] = []
-    slices = aspect.slices()
+    slices = aspect.slices
 
     def report(measure: str, number: int, steps: int = 0) -> None:
         if progress:
@@ -266,19 +244,37 @@ def needs_no_metric(dataset: JudgedDataset, analyses: Sequence[str]) -> bool:
     return not dataset.scores and not dataset.choices and bool(analyses) and set(analyses) <= set(RATERS_ONLY)
 
 
-def _aspect_data(dataset: JudgedDataset, plan: MetaPlan, aspect: str, metrics: tuple[MetricScores, ...]) -> AspectData:
-    gold = compute_gold(dataset, aspect, plan.gold)
-    outputs = _participating_outputs(dataset, plan, gold)
-    data = AspectData(
-        dataset=resample_whole_groups(dataset, plan.group, outputs),
-        plan=plan,
-        aspect=aspect,
-        gold=gold,
-        outputs=outputs,
-        metrics=metrics,
-    )
-    check_groups(data)
-    return data
+def _prepare_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[RatingAspect]:
+    """Check the settings against the data, and return what the figures of each rated aspect share."""
+    _check_measures(dataset, plan)
+    known = list(dataset.scores)
+    if not known:
+        raise RunError(
+            "the data hold no scores to evaluate: run `metrist score FILE -m chrf -o run/`, then `metrist meta run/`, "
+            f"or give records with 'scores' (`agreement` and `show=ratings` need none){_preferences_hint(dataset)}"
+            f"{_column_hint(dataset, 'score')}",
+            code="no_data",
+        )
+    names = known if plan.metrics is None else check_names("metric", plan.metrics, known)
+    rated = _check_rated(dataset)
+    if len(rated) > 1 and not plan.aspects:
+        listed = " or ".join(f"`aspects={aspect!r}`" for aspect in rated)
+        raise RunError(f"the data have several aspects, choose one or more: {listed}", code="missing_value")
+    aspects = []
+    for aspect in check_names("aspect", plan.aspects, rated) if plan.aspects else rated:
+        gold = compute_gold(dataset, aspect, plan.gold)
+        outputs = _participating_outputs(dataset, plan, gold)
+        data = RatingAspect(
+            dataset=resample_whole_groups(dataset, plan.group, outputs),
+            plan=plan,
+            aspect=aspect,
+            gold=gold,
+            outputs=outputs,
+            metrics=tuple(dataset.scores[name] for name in names),
+        )
+        check_groups(data)
+        aspects.append(data)
+    return aspects
 
 
 def _participating_outputs(dataset: JudgedDataset, plan: MetaPlan, gold: Floats) -> Codes:
@@ -291,40 +287,15 @@ def _participating_outputs(dataset: JudgedDataset, plan: MetaPlan, gold: Floats)
     return outputs[np.isin(dataset.systems.codes[outputs], ranked[: plan.top_k])]
 
 
-def _select_metrics(dataset: JudgedDataset, names: Sequence[str] | None) -> tuple[MetricScores, ...]:
-    known = list(dataset.scores)
-    if not known:
-        raise RunError(
-            "the data hold no scores to evaluate: run `metrist score FILE -m chrf -o run/`, then `metrist meta run/`, "
-            f"or give records with 'scores' (`agreement` and `show=ratings` need none){_preferences_hint(dataset)}"
-            f"{_column_hint(dataset, 'score')}",
-            code="no_data",
-        )
-    return tuple(dataset.scores[name] for name in (known if names is None else check_names("metric", names, known)))
-
-
-def _rating_aspects(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
-    known = _check_rated(dataset)
-    if plan.aspects:
-        return check_names("aspect", plan.aspects, known)
-    if len(known) > 1:
-        listed = " or ".join(f"`aspects={aspect!r}`" for aspect in known)
-        raise RunError(f"the data have several aspects, choose one or more: {listed}", code="missing_value")
-    return known
-
-
 def _check_rated(dataset: JudgedDataset) -> list[str]:
     if not dataset.ratings:
+        errors = '; they hold errors: say who looked at each output, `"raters": ["ann", "ben"]`'
         raise RunError(
             f"the data hold no ratings to agree with: give the file that has them too{_preferences_hint(dataset)}"
-            f"{_column_hint(dataset, 'rating')}{_errors_hint(dataset)}",
+            f"{_column_hint(dataset, 'rating')}{errors if dataset.errors else ''}",
             code="no_data",
         )
     return list(dataset.ratings)
-
-
-def _errors_hint(dataset: JudgedDataset) -> str:
-    return '; they hold errors: say who looked at each output, `"raters": ["ann", "ben"]`' if dataset.errors else ""
 
 
 def _preferences_hint(dataset: JudgedDataset) -> str:
@@ -352,7 +323,7 @@ def _column_hint(dataset: JudgedDataset, kind: str) -> str:
     return f"; to read columns of numbers as {kind}s: `fields={fields!r}`"
 
 
-def _check_ratings(dataset: JudgedDataset, plan: MetaPlan) -> None:
+def _check_measures(dataset: JudgedDataset, plan: MetaPlan) -> None:
     """Raise an error early for unknown measures and columns, and for tests that do not fit a measure."""
     known = (*MEASURES, SOFT)
     for text in plan.measures:

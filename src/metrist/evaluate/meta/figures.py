@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast, get_args
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast, get_args
 import numpy as np
 
 from metrist.errors import RunError, SpecError
-from metrist.evaluate.meta.dataset import Slice, group_codes, select_sample
+from metrist.evaluate.meta.dataset import MetricScores, Slice, group_codes, select_sample
 from metrist.evaluate.meta.estimates import (
     CALIBRATED,
     AspectData,
@@ -22,15 +22,13 @@ from metrist.evaluate.meta.estimates import (
     Scorer,
     SlicePanel,
     average_values,
-    count_units,
     make_scorer,
-    mean_of_known,
     measure_pool,
     measure_slice,
     resample_together,
 )
 from metrist.evaluate.meta.notes import data_notes, few_notes, system_notes
-from metrist.evaluate.meta.results import HUMANS, NO_TESTS, Figure, Tests
+from metrist.evaluate.meta.results import HUMANS, MEAN, NO_TESTS, Figure, Tests
 from metrist.evaluate.plans import MetaPlan
 from metrist.spec import parse
 from metrist.stats import Codes, Floats, ties
@@ -44,6 +42,7 @@ from metrist.stats.estimation import (
     system_scores,
 )
 from metrist.stats.gold import GOLDS
+from metrist.stats.measures import mean_of_known
 from metrist.stats.permutation import TieCount, exchange_p_values, permutation_tests, soft_pairwise_accuracy
 from metrist.stats.resampling import Alternative
 from metrist.stats.samples import Pairs, Sample, batch_by_outputs, take_grouping
@@ -71,33 +70,23 @@ def soft_ties(text: str) -> TieCount | None:
     raise SpecError(f"{text}: expected ties='mid' or ties='strict', got {spec.settings['ties']!r}")
 
 
-@dataclass(frozen=True)
-class RatingAspect:
+class RatingAspect(AspectData):
     """Evaluates metrics by the ratings of one aspect (see `preferences.PreferenceAspect` for preferences)."""
-
-    data: AspectData
-
-    @property
-    def aspect(self) -> str:
-        return self.data.aspect
 
     @property
     def steps(self) -> int:
         """The steps of a slice that are reported: of each metric the tie threshold, if it has one, and the figure."""
-        return 2 * len(self.data.metrics)
-
-    def slices(self) -> list[Slice]:
-        return self.data.slices
+        return 2 * len(self.metrics)
 
     def evaluate_slice(
         self, part: Slice, measure: str, report: Callable[[int], None]
     ) -> tuple[list[Figure], Tests | None]:
         """Return the figures of all metrics on one slice, ranked, the human ceiling, and the tests. `report` is called
         with the steps done."""
-        data, plan = self.data, self.data.plan
+        plan = self.plan
         if soft_ties(measure):
-            return [_soft_figure(data, part, number, measure) for number in range(len(data.metrics))], None
-        panel = data.panel(part, measure, report)
+            return [_soft_figure(self, part, metric, measure) for metric in self.metrics], None
+        panel = self.panel(part, measure, report)
         intervals = bootstrap(
             panel.measures,
             panel.panel,
@@ -108,16 +97,16 @@ class RatingAspect:
             rng=plan.rng(),
             confidence=plan.confidence,
         )
-        tests = compare_metrics(data, panel, np.array([interval.value for interval in intervals]))
+        tests = compare_metrics(self, panel, np.array([interval.value for interval in intervals]))
         figures = []
         for number, interval in enumerate(intervals):
-            figures.append(_metric_figure(data, panel, number, interval))
-            report(len(data.metrics) + number + 1)
-        figures = [_mark_against(data, part, figure) for figure in rank_figures(plan, figures, tests)]
-        if self._has_ceiling():
-            raters = [measure_slice(data, scorer, part, measure) for scorer in self._raters()]
-            values = resample_together(data, raters, part.outputs)
-            figures.append(_human_figure(data, measure, part.name, values, part.outputs))
+            figures.append(_metric_figure(self, panel, number, interval))
+            report(len(self.metrics) + number + 1)
+        figures = [_mark_against(self, part, figure) for figure in rank_figures(plan, figures, tests)]
+        if scorers := self._raters():
+            raters = [measure_slice(self, scorer, part, measure) for scorer in scorers]
+            values = resample_together(self, raters, part.outputs)
+            figures.append(_human_figure(self, measure, part.name, values, part.outputs))
         return figures, tests
 
     def average_slices(self, slices: Sequence[Slice], measure: str, figures: Sequence[Figure]) -> list[Figure]:
@@ -129,45 +118,42 @@ class RatingAspect:
         """
         if soft_ties(measure):
             return []
-        data = self.data
         outputs = np.unique(np.concatenate([part.outputs for part in slices]))
-        name = f"{slices[0].column}: {data.plan.average} mean"
-        rated = sum(int(np.isfinite(data.gold[part.outputs]).sum()) for part in slices)
+        name = f"{slices[0].column}: {self.plan.average} mean"
+        rated = sum(int(np.isfinite(self.gold[part.outputs]).sum()) for part in slices)
         averages = []
-        for metric in data.metrics:
-            samples = samples_to_average(data, make_scorer(data, metric), slices, measure)
-            mean = average_values(resample_together(data, samples, outputs))
+        for metric in self.metrics:
+            samples = samples_to_average(self, make_scorer(self, metric), slices, measure)
+            mean = average_values(resample_together(self, samples, outputs))
             own = [figure for figure in figures if figure.metric == metric.name]
             baselines = [sample.baselines() for sample in samples]
-            averages.append(figure_of_mean(own, mean, data, outputs, rated, baselines, slice=name))
-        if self._has_ceiling():
+            averages.append(figure_of_mean(own, mean, self, outputs, rated, baselines, slice=name))
+        if scorers := self._raters():
             raters = [
-                average_values(resample_together(data, samples_to_average(data, rater, slices, measure), outputs))
-                for rater in self._raters()
+                average_values(resample_together(self, samples_to_average(self, rater, slices, measure), outputs))
+                for rater in scorers
             ]
-            averages.append(_human_figure(data, measure, name, raters, outputs))
+            averages.append(_human_figure(self, measure, name, raters, outputs))
         return averages
 
     def notes(self, figures: Sequence[Figure]) -> list[str]:
         """What a reader must know about the ratings and scores of this aspect."""
-        data = self.data
         return [
-            *data.chosen_slices.notes,
-            *few_notes(data, self.slices()),
-            *system_notes(data, figures),
-            *data_notes(data, figures),
-            *data.dataset.notes,
+            *self.chosen_slices.notes,
+            *few_notes(self, self.slices),
+            *system_notes(self, figures),
+            *data_notes(self, figures),
+            *self.dataset.notes,
         ]
 
-    def _has_ceiling(self) -> bool:
-        """Whether raters can be compared with each other: they are named, and the gold is made of all of them."""
-        return self.data.plan.gold in GOLDS and self.data.dataset.ratings[self.data.aspect].are_named()
-
     def _raters(self) -> list[Scorer]:
-        """Each rater as if it were a metric, with the gold of the others."""
-        scorers = []
-        for rater in self.data.left_out:
-            human, values = np.full((2, len(self.data.dataset)), np.nan)
+        """Each rater as if it were a metric, with the gold of the others; none if raters cannot be compared with each
+        other: they are not named, or the gold is not made of all of them."""
+        scorers: list[Scorer] = []
+        if self.plan.gold not in GOLDS or not self.dataset.ratings[self.aspect].are_named():
+            return scorers
+        for rater in self.left_out:
+            human, values = np.full((2, len(self.dataset)), np.nan)
             human[rater.outputs], values[rater.outputs] = rater.sample.human, rater.sample.metric
             scorers.append(Scorer(name=f"{HUMANS} {rater.rater}", human=human, values=values))
         return scorers
@@ -183,7 +169,7 @@ def _mark_against(data: AspectData, part: Slice, figure: Figure) -> Figure:
         # Few metrics are below 0: only those are resampled.
         if data.plan.draws and sample.value() < 0:
             (order,) = resample_together(data, [sample], part.outputs)
-            low, high = order.interval(data, part.outputs)
+            low, high, _ = order.limits(data, part.outputs)
             if high < 0:
                 return replace(figure, against=f"{_ORDER} {order.value:.3f} [{low:.3f}, {high:.3f}]")
     if behind_ties or not figure.high < figure.chance:
@@ -221,7 +207,7 @@ def figure_of_mean(
 ) -> Figure:
     """Return the figure of a mean over a metric's figures, of whose `rated` outputs these were resampled. `baselines`
     are the chance and the share of ties of what is averaged."""
-    low, high = mean.interval(data, outputs)
+    low, high, reason = mean.limits(data, outputs)
     chance, all_ties = mean_of_known(np.array(baselines).T)
     return average_figure(
         figures,
@@ -232,7 +218,7 @@ def figure_of_mean(
         coverage=mean.n / rated if rated else math.nan,
         chance=float(chance),
         all_ties=float(all_ties),
-        reason=mean.explain_missing(data, outputs),
+        reason=reason,
         **place,
     )
 
@@ -254,7 +240,7 @@ def _metric_figure(data: AspectData, panel: SlicePanel, number: int, estimated: 
             low,
             high,
             optimism=sample.optimism(data.plan),
-            units=count_units(data, sample.selected.outputs),
+            units=data.count_units(sample.selected.outputs),
             confidence=data.plan.confidence,
         )
     chance, all_ties = sample.baselines()
@@ -288,7 +274,7 @@ def _human_figure(
 ) -> Figure:
     """Return the mean over raters, each compared with the gold of the others, if these outputs were resampled."""
     mean = average_values(raters)
-    low, high = mean.interval(data, outputs)
+    low, high, reason = mean.limits(data, outputs)
     undefined = sum(math.isnan(rater.value) for rater in raters)
     return Figure(
         metric=HUMANS,
@@ -302,12 +288,11 @@ def _human_figure(
         n=mean.n,
         groups=len(raters) - undefined,
         undefined=undefined,
-        reason=mean.explain_missing(data, outputs),
+        reason=reason,
     )
 
 
-def _soft_figure(data: AspectData, part: Slice, number: int, name: str) -> Figure:
-    metric = data.metrics[number]
+def _soft_figure(data: AspectData, part: Slice, metric: MetricScores, name: str) -> Figure:
     if data.dataset.weight is not None:
         raise RunError(f"{name} has no form for sampling weights: use `weighted=False`", code="conflict")
     selected = select_sample(data.dataset, data.gold, metric.signed(), part.outputs)
@@ -326,6 +311,48 @@ def _soft_figure(data: AspectData, part: Slice, number: int, name: str) -> Figur
         coverage=selected.coverage,
         chance=soft.chance if soft else math.nan,
     )
+
+
+# ---- The mean of each metric over the aspects
+
+
+def average_aspects(
+    aspects: Sequence[RatingAspect], measures: Sequence[str], figures: Sequence[Figure]
+) -> list[Figure]:
+    """Average each metric over the aspects, on each slice and on the mean over a column's slices, whose figures are
+    given. Intervals come from common resamples of the outputs of all aspects. An aspect without the slice, or
+    without a value there, is left out and counted."""
+    if len(aspects) < 2:
+        raise RunError("`mean_over='aspect'` needs two aspects: name more with `aspects`", code="too_little_data")
+    data = aspects[0]
+    averages = []
+    for measure in [measure for measure in measures if not soft_ties(measure)]:
+        for name in dict.fromkeys(figure.slice for figure in figures if figure.measure == measure):
+            for metric in data.metrics:
+                samples, outputs = _collect_samples(aspects, metric.name, measure, name)
+                values = iter(resample_together(data, [sample for own in samples for sample in own], outputs))
+                mean = average_values([average_values([next(values) for _ in own]) for own in samples])
+                baselines = [mean_of_known(np.array([sample.baselines() for sample in own]).T) for own in samples]
+                same = [f for f in figures if (f.metric, f.measure, f.slice) == (metric.name, measure, name)]
+                rated = sum(figure.n / figure.coverage for figure in same if figure.coverage > 0)
+                averages.append(figure_of_mean(same, mean, data, outputs, rated, baselines, aspect=MEAN))
+    return averages
+
+
+def _collect_samples(
+    aspects: Sequence[RatingAspect], metric: str, measure: str, name: str
+) -> tuple[list[list[MeasuredSample]], Codes]:
+    """Return each aspect's samples of a metric on a slice, or on all slices of a column, and the outputs of all."""
+    samples, members = [], []
+    for data in aspects:
+        scorer = next(make_scorer(data, own) for own in data.metrics if own.name == metric)
+        by_column = [part for part in data.slices if name == f"{part.column}: {data.plan.average} mean"]
+        parts = by_column or [part for part in data.slices if part.name == name]
+        members += [part.outputs for part in parts]
+        if parts:
+            averaged = samples_to_average(data, scorer, parts, measure)
+            samples.append(averaged if by_column else [measure_slice(data, scorer, parts[0], measure)])
+    return samples, np.unique(np.concatenate(members))
 
 
 # ---- Tests of every pair of metrics of one table, and ranks by them
@@ -391,10 +418,46 @@ def check_test(plan: MetaPlan, name: str) -> None:
 
 def compare_metrics(data: AspectData, panel: SlicePanel, values: Floats) -> Tests:
     """Test all pairs of metrics that have a value."""
+    plan = data.plan
     pairs = [pair for pair in combinations(range(len(values)), 2) if not np.isnan(values[list(pair)]).any()]
-    results = _test_pairs(data, panel, pairs) if pairs and data.plan.draws else UNTESTED
+    settings = (panel.measures, panel.panel, pairs, panel.grouping, plan.group_average)
+    match _choose_test(plan, panel) if pairs and plan.draws else "none":
+        case "none":
+            results = UNTESTED
+        case "sign":
+            results = _test_signs(data, panel, pairs)
+        case "williams":
+            results = _test_williams(plan, panel, pairs)
+        case "bootstrap":
+            gaps = bootstrap_gaps(*settings, over=plan.resample, draws=plan.draws, rng=plan.rng())
+            how = f"paired bootstrap of {plan.resample_name} (Student's t)"
+            results = PairResults(how, np.array([gap.value for gap in gaps]), bootstrap_p_values(gaps, plan.draws))
+        case kind:
+            adds_up = kind == "exchange" or _is_linear(panel)
+            draws = plan.exchange_draws if adds_up else plan.draws
+            tests = permutation_tests(*settings, exchange=plan.resample, draws=draws, rng=plan.rng(), alpha=plan.alpha)
+            p, how = np.array([test.p for test in tests]), f"permutation of {plan.resample_name}"
+            if kind == "exchange":
+                p, how = exchange_p_values(tests), f"permutation of whole {plan.resample} (normal tails)"
+            results = PairResults(how, np.array([test.difference for test in tests]), p, draws=draws)
     names = [metric.name for metric in data.metrics]
-    return make_tests(data.plan, (data.aspect, panel.measure, panel.slice.name), names, values, pairs, results)
+    return make_tests(plan, (data.aspect, panel.measure, panel.slice.name), names, values, pairs, results)
+
+
+def _choose_test(plan: MetaPlan, panel: SlicePanel) -> str:
+    if panel.panel.weight is not None and plan.test != "none":
+        if plan.test not in ("auto", "bootstrap"):
+            raise RunError(
+                f"`test='{plan.test}'` has no form for sampling weights: use `test='bootstrap'` or `weighted=False`",
+                code="conflict",
+            )
+        return "bootstrap"
+    whole_groups = isinstance(panel.grouping, str) and panel.grouping == _UNITS.get(plan.resample)
+    if plan.test in ("auto", "permutation") and whole_groups and plan.group_average == "macro":
+        return "exchange"
+    if plan.test == "auto":
+        return "permutation" if _is_linear(panel) else "bootstrap"
+    return plan.test
 
 
 def make_tests(
@@ -450,48 +513,6 @@ def rank_figures(plan: MetaPlan, figures: Sequence[Figure], tests: Tests) -> lis
     return [
         replace(figure, rank=int(rank), mark=mark) for figure, rank, mark in zip(figures, ranks, signs, strict=True)
     ]
-
-
-def _test_pairs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResults:
-    plan = data.plan
-    settings = (panel.measures, panel.panel, pairs, panel.grouping, plan.group_average)
-    match _test_kind(plan, panel):
-        case "none":
-            return UNTESTED
-        case "sign":
-            return _test_signs(data, panel, pairs)
-        case "williams":
-            return _test_williams(plan, panel, pairs)
-        case "bootstrap":
-            gaps = bootstrap_gaps(*settings, over=plan.resample, draws=plan.draws, rng=plan.rng())
-            how = f"paired bootstrap of {plan.resample_name} (Student's t)"
-            return PairResults(how, np.array([gap.value for gap in gaps]), bootstrap_p_values(gaps, plan.draws))
-        case kind:
-            adds_up = kind == "exchange" or _is_linear(panel)
-            draws = plan.exchange_draws if adds_up else plan.draws
-            tests = permutation_tests(*settings, exchange=plan.resample, draws=draws, rng=plan.rng(), alpha=plan.alpha)
-            differences = np.array([test.difference for test in tests])
-            if kind == "exchange":
-                how = f"permutation of whole {plan.resample} (normal tails)"
-                return PairResults(how, differences, exchange_p_values(tests), draws=draws)
-            how = f"permutation of {plan.resample_name}"
-            return PairResults(how, differences, np.array([test.p for test in tests]), draws=draws)
-
-
-def _test_kind(plan: MetaPlan, panel: SlicePanel) -> str:
-    if panel.panel.weight is not None and plan.test != "none":
-        if plan.test not in ("auto", "bootstrap"):
-            raise RunError(
-                f"`test='{plan.test}'` has no form for sampling weights: use `test='bootstrap'` or `weighted=False`",
-                code="conflict",
-            )
-        return "bootstrap"
-    whole_groups = isinstance(panel.grouping, str) and panel.grouping == _UNITS.get(plan.resample)
-    if plan.test in ("auto", "permutation") and whole_groups and plan.group_average == "macro":
-        return "exchange"
-    if plan.test == "auto":
-        return "permutation" if _is_linear(panel) else "bootstrap"
-    return plan.test
 
 
 def _is_linear(panel: SlicePanel) -> bool:

@@ -71,7 +71,13 @@ def join(
         return _apply_directions(data, lower_is_better)
     records, runs, choices = _split_sources(data)
     folders = [scored.run for scored in runs if scored.run]
-    readers = list(_readers(records, folders, **reading) if records else _input_readers(runs, **reading))
+    readers = [] if records else list(_input_readers(runs, **reading))
+    # One reader for all files checks rows across them. Files that a run read are read as it did.
+    paths = [os.fspath(source) for source in records if isinstance(source, str | os.PathLike)]
+    if paths:
+        readers.append(read_files(paths, folders, **reading) if folders else read_records(paths, **reading))
+    others = [source for source in records if not isinstance(source, str | os.PathLike)]
+    readers += [read_records(source, **reading) for source in others]
     readers += map(read_records, choices)
     tables, notes = SourceTables(lengths), list[str]()
     if not records and (files := dict.fromkeys(name for reader in readers for name in reader.names)):
@@ -81,8 +87,8 @@ def join(
     for reader in readers:
         tables.add(reader, progress)
         notes += [*reader.remarks, *reader.skipped.describe()]
-    others = [(None if scored.results else scored.run, scored.list_names) for scored in runs]
-    dataset, numbers = build_dataset(tables, others)
+    scored_outputs = [(None if scored.results else scored.run, scored.list_names) for scored in runs]
+    dataset, numbers = build_dataset(tables, scored_outputs)
     # Tables are gone before scores are read.
     results = [(scored.name, scored.load()) for scored in runs]
     scores, errors = _read_runs(results, numbers, len(dataset), parts, metrics)
@@ -167,17 +173,6 @@ def _split_sources(data: Any) -> tuple[list[Any], list[_ScoredSource], list[list
 def has_runs(data: Any) -> bool:
     """Whether a source, or one of several, has the scores of a run, or is joined already."""
     return isinstance(data, JudgedDataset) or bool(_split_sources(data)[1])
-
-
-def _readers(sources: Sequence[Any], runs: Sequence[Run], **options: Any) -> Iterator[Reader]:
-    """Yield one reader for all files, which checks rows across files, and one for each other source. Files that a run
-    read are read as it did."""
-    paths = [os.fspath(source) for source in sources if isinstance(source, str | os.PathLike)]
-    if paths:
-        yield read_files(paths, runs, **options) if runs else read_records(paths, **options)
-    for source in sources:
-        if not isinstance(source, str | os.PathLike):
-            yield read_records(source, **options)
 
 
 def _input_readers(runs: Sequence[_ScoredSource], **options: Any) -> Iterator[Reader]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,41 +18,32 @@ _Counts = NDArray[Any]
 SHORT_BELOW = 5
 
 
-def _count_words(texts: pa.ChunkedArray) -> _Counts:
-    """Count as `len(text.split(' '))` does, with which the BARTScore paper cut references into classes."""
-    counts: _Counts = pc.add(pc.count_substring(texts, " "), 1).to_numpy()
-    return counts
-
-
-def _count_tokens(texts: pa.ChunkedArray) -> _Counts:
-    counts = tokenise([text or "" for text in texts.to_pylist()], "unicode").lengths
-    return np.where(texts.is_valid().to_numpy(), counts, np.nan)
-
-
-def _count_pattern(pattern: str, texts: pa.ChunkedArray) -> _Counts:
-    """Count matches outside of blocks of code, where a line such as `# total` is no header."""
-    prose = pc.replace_substring_regex(texts, r"(?s)```.*?```", "")
-    counts: _Counts = pc.count_substring_regex(prose, pattern).to_numpy()
-    return counts
-
-
-_COUNTERS: Mapping[str, Callable[[pa.ChunkedArray], _Counts]] = {
-    "": lambda texts: pc.utf8_length(texts).to_numpy(),
-    ":words": _count_words,
-    ":tokens": _count_tokens,
-    ":headers": partial(_count_pattern, r"(?m)^ {0,3}#{1,6}[ \t]"),
-    ":list_items": partial(_count_pattern, r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,3}[.)])[ \t]"),
-    ":bold": partial(_count_pattern, r"\*\*[^*\n]+\*\*|__[^_\n]+__"),
+_PATTERNS = {
+    "headers": r"(?m)^ {0,3}#{1,6}[ \t]",
+    "list_items": r"(?m)^[ \t]*(?:[-*+]|[0-9]{1,3}[.)])[ \t]",
+    "bold": r"\*\*[^*\n]+\*\*|__[^_\n]+__",
 }
 
 
 def length_columns(units: Sequence[str]) -> list[str]:
     """The columns of lengths in characters and in these units."""
-    return [f"{name}{suffix}" for suffix in _suffixes(units) for name in LENGTHS]
+    return [f"{name}:{unit}" if unit else name for unit in ("", *units) for name in LENGTHS]
 
 
-def _suffixes(units: Sequence[str]) -> list[str]:
-    return ["", *(f":{unit}" for unit in units)]
+def _count_units(texts: pa.ChunkedArray, unit: str) -> _Counts:
+    """Count a unit of texts, characters if it is empty; NaN for a text that is missing."""
+    match unit:
+        case "":
+            counts: _Counts = pc.utf8_length(texts).to_numpy()
+        case "words":  # As `len(text.split(' '))`, with which the BARTScore paper cut references into classes.
+            counts = pc.add(pc.count_substring(texts, " "), 1).to_numpy()
+        case "tokens":
+            tokens = tokenise([text or "" for text in texts.to_pylist()], "unicode").lengths
+            counts = np.where(texts.is_valid().to_numpy(), tokens, np.nan)
+        case _:  # Outside of blocks of code, where a line such as `# total` is no header.
+            prose = pc.replace_substring_regex(texts, r"(?s)```.*?```", "")
+            counts = pc.count_substring_regex(prose, _PATTERNS[unit]).to_numpy()
+    return counts
 
 
 def measure_lengths(
@@ -65,12 +55,12 @@ def measure_lengths(
     ends = np.cumsum(counts)
     references = pc.list_flatten(records["references"])
     lengths: dict[str, _Counts] = {}
-    for suffix in _suffixes(units):
-        count = _COUNTERS[suffix]
-        sums = np.concatenate([[0], np.cumsum(count(references), dtype=np.int64)])
+    for unit in ("", *units):
+        sums = np.concatenate([[0], np.cumsum(_count_units(references, unit), dtype=np.int64)])
         total = sums[ends] - sums[ends - counts]
         mean = np.divide(total, counts, out=np.full(len(counts), np.nan), where=counts > 0)
-        own = (count(records["output"]), mean, count(records["source"]))
+        own = (_count_units(records["output"], unit), mean, _count_units(records["source"], unit))
+        suffix = f":{unit}" if unit else ""
         lengths |= {f"{name}{suffix}": values for name, values in zip(LENGTHS, own, strict=True)}
     if originals:
         lengths = {name: values.astype(np.float64) for name, values in lengths.items()}

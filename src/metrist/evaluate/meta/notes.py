@@ -23,11 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from metrist.errors import agree, format_count
-from metrist.evaluate.meta.dataset import MetricScores, Slice
+from metrist.evaluate.meta.dataset import JudgedDataset, MetricScores, Slice
 from metrist.evaluate.meta.estimates import CALIBRATED, AspectData
 from metrist.evaluate.meta.join import suggests_lower_is_better
 from metrist.evaluate.meta.results import HUMANS, MEAN, NO_TESTS, Figure, MetaEvaluation, Tests
 from metrist.evaluate.plans import MetaPlan
+from metrist.evaluate.selection import list_some
+from metrist.io.fields import SAMPLING_WEIGHT
 from metrist.report.tables import Number, PValue, Table, format_number, name_columns
 from metrist.stats.estimation import FEW_UNITS
 from metrist.stats.significance import wins
@@ -61,9 +63,9 @@ def plan_notes(
     given = [name for name in names if name in plan.epsilon]
     chosen = [name for name in names if name not in plan.epsilon]
     if given:
-        notes.append(f"ε of {_list(given)}: given." if chosen else "ε: given.")
+        notes.append(f"ε of {list_some(given)}: given." if chosen else "ε: given.")
     if chosen:
-        notes.append(f"ε{f' of {_list(chosen)}' if given else ''}: {_describe_choice(plan, epsilon_column)}")
+        notes.append(f"ε{f' of {list_some(chosen)}' if given else ''}: {_describe_choice(plan, epsilon_column)}")
     if any(figure.measure.startswith("spa") for figure in figures):
         notes.append("spa is computed from p-values: it has no interval, no test and no mean over slices.")
     reasons: dict[str, list[str]] = {}
@@ -72,7 +74,7 @@ def plan_notes(
         if figure.reason:
             place = f" ({figure.slice})" if several else ""
             reasons.setdefault(figure.reason, []).append(f"{figure.metric} {figure.measure}{place}")
-    notes += [f"No interval for {_list(names)}: {reason}." for reason, names in list(reasons.items())[:_MAX_LISTED]]
+    notes += [f"No interval for {list_some(names)}: {reason}." for reason, names in list(reasons.items())[:_MAX_LISTED]]
     methods = Counter(
         f"{table.how}, {table.draws:,} draws" if table.draws else table.how for table in tests if table.how != NO_TESTS
     )
@@ -83,7 +85,7 @@ def plan_notes(
         )
     untested = list(dict.fromkeys(text for table in tests for text in table.untested))
     if untested:
-        notes.append(f"Not tested, because the test is undefined: {_list(untested)}.")
+        notes.append(f"Not tested, because the test is undefined: {list_some(untested)}.")
     notes += _draws_notes(plan, tests)
     if any(figure.mark for figure in figures):
         notes.append("†: significantly better than every metric of another family; ‡: than every other metric.")
@@ -128,10 +130,24 @@ def _draws_notes(plan: MetaPlan, tests: Sequence[Tests]) -> list[str]:
                     place = "" if table.slice == "all" else f", {table.slice}"
                     close.append(f"{table.metrics[i]} and {table.metrics[j]} ({PValue(float(adjusted))}{place})")
     if close:
-        notes.append(
-            f"Near {plan.alpha:g}: {_list(close, ' pairs')}. Another seed could decide otherwise: use more draws."
-        )
+        listed = list_some(close, noun="pairs")
+        notes.append(f"Near {plan.alpha:g}: {listed}. Another seed could decide otherwise: use more draws.")
     return notes
+
+
+def weight_notes(dataset: JudgedDataset, plan: MetaPlan) -> list[str]:
+    """Say that outputs or pairs count by their sampling weights."""
+    if plan.preferences:
+        weights = [choices.weight for choices in dataset.preferences.values() if choices.weight is not None]
+    else:
+        weights = [] if dataset.weight is None else [dataset.weight]
+    if not weights:
+        return []
+    ratio = max(float(weight.max() / weight.min()) for weight in weights)
+    what = "Pairs" if plan.preferences else "Outputs"
+    return [
+        f"{what} count by their {SAMPLING_WEIGHT}, up to {ratio:.1f} times each other; `weighted=False`: all alike."
+    ]
 
 
 def opposition_notes(
@@ -149,10 +165,10 @@ def opposition_notes(
     for metric, places in list(evidence.items())[:_MAX_LISTED]:
         reverse = f", or reverse it if lower is better: `lower_is_better={[metric]}`" if metric in assumed else ""
         notes.append(
-            f"Warning: {metric} runs against people (↓): {_list(places)}. Do not use it on such data{reverse}."
+            f"Warning: {metric} runs against people (↓): {list_some(places)}. Do not use it on such data{reverse}."
         )
     if rest := list(evidence)[_MAX_LISTED:]:
-        notes.append(f"Warning: {len(rest)} more metrics run against people (↓): {_list(rest)}.")
+        notes.append(f"Warning: {len(rest)} more metrics run against people (↓): {list_some(rest)}.")
     for aspect in dict.fromkeys(figure.aspect for figure in figures):
         own = [f for f in figures if f.aspect == aspect and f.slice == "all" and f.metric != HUMANS]
         if len(own) > 1 and all(figure.against for figure in own) and aspect not in reversed_aspects:
@@ -173,7 +189,7 @@ def reversal_notes(tests: Sequence[Tests], alpha: float) -> list[str]:
             reversals.append(f"{table.metrics[first]} over {table.metrics[second]} ({table.slice})")
     if not reversals:
         return []
-    return [f"Ranks use the outputs that both metrics scored. There the order is reversed for {_list(reversals)}."]
+    return [f"Ranks use the outputs that both metrics scored. There the order is reversed for {list_some(reversals)}."]
 
 
 def few_notes(data: AspectData, slices: Sequence[Slice]) -> list[str]:
@@ -193,8 +209,8 @@ def few_units_notes(plan: MetaPlan, counts: Sequence[tuple[int, str, str]]) -> l
     if not few or not plan.draws:
         return []
     return [
-        f"Warning: resampled from only {_list(few)}: with fewer than {FEW_UNITS}, intervals are too narrow and tests "
-        "have little power."
+        f"Warning: resampled from only {list_some(few)}: with fewer than {FEW_UNITS}, intervals are too narrow and "
+        "tests have little power."
     ]
 
 
@@ -207,14 +223,14 @@ def system_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
     few = dict.fromkeys(f"{format_count(f.systems, 'system')} ({f.slice})" for f in compared if f.systems < FEW_SYSTEMS)
     if few:
         notes.append(
-            f"Warning: only {_list(list(few))}: agreement between so few scores says little, and intervals over items "
-            "do not show it."
+            f"Warning: only {list_some(few)}: agreement between so few scores says little, and intervals over "
+            "items do not show it."
         )
     pooled = [metric.name for metric in data.metrics if data.corpus(metric)]
     means = [metric.name for metric in data.metrics if not data.corpus(metric)]
     if pooled:
-        others = f"; means of output scores for {_list(means)}" if means else ""
-        notes.append(f"System scores: corpus scores, as `metrist score` pools them, for {_list(pooled)}{others}.")
+        others = f"; means of output scores for {list_some(means)}" if means else ""
+        notes.append(f"System scores: corpus scores, as `metrist score` pools them, for {list_some(pooled)}{others}.")
     elif any(metric.corpus for metric in data.metrics) and data.plan.group == "system-level":
         notes.append("System scores: means of output scores, also for metrics that `metrist score` pools.")
     if any(metric.corpus for metric in data.metrics) and any(f.measure.startswith("spa") for f in compared):
@@ -236,7 +252,7 @@ def epsilon_notes(data: AspectData) -> list[str]:
             named = {name: by_slice[0].epsilon[code] for code, name in data.part_names().items()}
         if len(named) > 1:
             values = [f"{name} {format_number(float(epsilon), 4)}" for name, epsilon in named.items()]
-            listed.append(f"{metric.name} {_list(values, most=_MAX_THRESHOLDS)}")
+            listed.append(f"{metric.name} {list_some(values, _MAX_THRESHOLDS)}")
     return [f"ε for {data.aspect} by {'fold' if over == 'crossfit' else over}: {'; '.join(listed)}."] if listed else []
 
 
@@ -263,7 +279,7 @@ def data_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
     ties = {f.slice: f"{f.slice} ({f.all_ties:.1%})" for f in figures if f.all_ties >= _SKEWED and f.metric != HUMANS}
     if ties:
         notes.append(
-            f"Warning: calling every pair a tie is right for most pairs on {_list(list(ties.values()))}: compare "
+            f"Warning: calling every pair a tie is right for most pairs on {list_some(ties.values())}: compare "
             "accuracies with that."
         )
     undefined = []
@@ -278,7 +294,7 @@ def data_notes(data: AspectData, figures: Sequence[Figure]) -> list[str]:
             )
     if undefined:
         notes.append(
-            f"Undefined (one output, or the same value for all), and left out of the mean: {_list(undefined)}."
+            f"Undefined (one output, or the same value for all), and left out of the mean: {list_some(undefined)}."
         )
     return notes
 
@@ -297,11 +313,6 @@ def direction_notes(metrics: Sequence[MetricScores]) -> list[str]:
         listed = ", ".join(suspicious[:_MAX_LISTED])
         notes.append(f"The name suggests that lower is better: {listed}. If so: `lower_is_better={suspicious[:1]}`.")
     return notes
-
-
-def _list(entries: Sequence[str], unit: str = "", most: int = _MAX_LISTED) -> str:
-    more = f" and {len(entries) - most} more{unit}" if len(entries) > most else ""
-    return ", ".join(entries[:most]) + more
 
 
 # ---- Advice
@@ -397,7 +408,7 @@ def _advise(evaluation: MetaEvaluation, group: FigureGroup) -> str:
         sentences += f" One rater against the others reaches {human}: the best metric is {order} that."
     if against := [figure.metric for figure in group.metrics if figure.against]:
         runs = "they run" if len(against) > 1 else "it runs"
-        sentences += f" Do not use {_list(against, most=_MAX_NAMED)}: {runs} against people."
+        sentences += f" Do not use {list_some(against, _MAX_NAMED)}: {runs} against people."
     if 0 < best.groups < _SMALL_SLICE and best.group == "item":
         sentences += f" The slice is small ({format_count(best.groups, 'group')})."
     return sentences
@@ -422,24 +433,19 @@ def _name_equals(evaluation: MetaEvaluation, best: Figure, group: FigureGroup) -
         quick = [best, *filter(_is_reliable, equals)]
         seconds = [evaluation.seconds_per_output(figure.metric) for figure in quick]
         fastest = best if np.isnan(seconds).all() else quick[int(np.nanargmin(seconds))]
-        if savings := _describe_savings(evaluation, fastest, best):
+        less, more = evaluation.seconds_per_output(fastest.metric), evaluation.seconds_per_output(best.metric)
+        if fastest is not best and less > 0 and more >= 2 * less:  # Also false where a time is unknown.
+            ratio = more / less
+            digits = 10 ** max(0, math.floor(math.log10(ratio)) - 1)
+            savings = f"1/{round(ratio / digits) * digits:g} of its time"
+            saved = evaluation.money_per_output(best.metric) - evaluation.money_per_output(fastest.metric)
+            if saved > 0:
+                savings += f" and {saved:.2g} less per output"
             sentences = f" {fastest.metric} ({format_number(fastest.value, 3)}) is on a par with it at {savings}."
         else:
             names = [f"{figure.metric} ({format_number(figure.value, 3)})" for figure in equals]
-            sentences = f" On a par with it: {_list(names, most=_MAX_NAMED)}."
+            sentences = f" On a par with it: {list_some(names, _MAX_NAMED)}."
     elif different and not better and len(different) == len(known):
         others = "all others that could be tested" if len(known) < len(compared) else "all others"
         sentences = f" It is significantly better than {others}."
     return sentences + "".join(f" However, {name} is better on the outputs that both scored." for name in better)
-
-
-def _describe_savings(evaluation: MetaEvaluation, fastest: Figure, best: Figure) -> str:
-    """Return, for example, `1/1000 of its time`; empty if the time is unknown or not less than half."""
-    less, more = evaluation.seconds_per_output(fastest.metric), evaluation.seconds_per_output(best.metric)
-    if fastest is best or math.isnan(less + more) or less <= 0 or more < 2 * less:
-        return ""
-    ratio = more / less
-    digits = 10 ** max(0, math.floor(math.log10(ratio)) - 1)
-    time = f"1/{round(ratio / digits) * digits:g} of its time"
-    saved = evaluation.money_per_output(best.metric) - evaluation.money_per_output(fastest.metric)
-    return f"{time} and {saved:.2g} less per output" if saved > 0 else time

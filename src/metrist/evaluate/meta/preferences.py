@@ -39,19 +39,18 @@ from metrist.evaluate.meta.dataset import (
     make_slices,
     select_outputs,
 )
-from metrist.evaluate.meta.estimates import mean_of_known
+from metrist.evaluate.meta.estimates import ChosenSlices, limit_slices
 from metrist.evaluate.meta.figures import UNTESTED, PairResults, average_figure, make_tests, rank_figures
 from metrist.evaluate.meta.notes import few_units_notes
 from metrist.evaluate.meta.results import Figure, Tests
-from metrist.evaluate.meta.slices import ChosenSlices, limit_slices
 from metrist.evaluate.plans import MetaPlan
-from metrist.stats import Codes, Floats, Mask
+from metrist.stats import Codes, Floats, Mask, Pool
 from metrist.stats import preferences as tables
-from metrist.stats.gold import UNKNOWN
-from metrist.stats.measures import MEASURES, divide
+from metrist.stats.gold import UNKNOWN, Ratings
+from metrist.stats.measures import MEASURES, divide, mean_of_known
 from metrist.stats.permutation import exchange_p_values, exchange_rows
-from metrist.stats.preferences import Preferences, shares_won
-from metrist.stats.resampling import Pool, bootstrap_scores, explain_missing_interval, interval, pool_rows
+from metrist.stats.preferences import Preferences, bradley_terry, shares_won
+from metrist.stats.resampling import bootstrap_scores, explain_missing_interval, interval, pool_rows
 from metrist.stats.significance import best_first, coin_tail
 
 _TESTS = ("auto", "permutation", "none")
@@ -184,6 +183,43 @@ def split_gold(gold: str) -> tuple[str, str]:
     return (name, comparator) if name in PREFERENCE_GOLDS else ("", "")
 
 
+def derive_ratings(dataset: JudgedDataset, plan: MetaPlan) -> tuple[JudgedDataset, list[str]]:
+    """Return the data with the plan's gold from preferences, one rating per output and aspect, as the only ratings, and
+    notes on them."""
+    gold, comparator = split_gold(plan.gold)
+    notes = [PREFERENCE_GOLDS[gold]]
+    if comparator or (dataset.choices and not dataset.preferences):
+        # Named in full or without its settings; without a name, it is the only one.
+        named = [label for label in dataset.choices if comparator in (label, label.partition("(")[0], "")]
+        if len(named) > 1:
+            listed = " or ".join(f"`gold={f'{gold}:{label}'!r}`" for label in named)
+            raise RunError(f"several comparators chose: {listed}", code="missing_value")
+        (comparator,) = named or check_names("comparator", [comparator], list(dataset.choices))
+        dataset = replace(dataset, preferences={comparator: dataset.choices[comparator]})
+        notes.append(f"Gold: choices of {comparator}, not of people.")
+    if gold == "bradley-terry" and plan.group != "system-level":
+        raise RunError(
+            f"`gold='bradley-terry'` gives one strength per system and cannot compare outputs by {plan.group}: use "
+            "`group='system-level'`, or `gold='win-rate'`"
+        )
+    # `top_k` selects systems by these values later, so the choices between all systems enter them.
+    all_systems = replace(plan, top_k=None)
+    ratings = {}
+    for aspect in preference_aspects(dataset, plan.aspects):
+        choices = select_choices(dataset, all_systems, aspect)
+        if gold == "bradley-terry":
+            preferences, systems = compare_systems(dataset, choices)
+            names = [dataset.systems.names[code] for code in systems]
+            strength = np.full(len(dataset.systems.names), np.nan)
+            strength[systems] = bradley_terry(preferences, names=names).strength
+            values = strength[dataset.systems.codes]
+        else:
+            values = shares_won(choices.first, choices.second, choices.choice, len(dataset))
+        outputs = np.unique(np.concatenate([choices.first, choices.second]))
+        ratings[aspect] = Ratings.of(outputs, np.full(len(outputs), UNKNOWN), values[outputs], len(dataset))
+    return replace(dataset, ratings=ratings), notes
+
+
 # ---- Choices of metrics
 
 
@@ -263,41 +299,34 @@ class PreferenceMeasure:
     all_ties: Pool
 
 
-def _from_tables(pool: Pool) -> Pool:
-    return lambda sums: pool(sums.reshape(*sums.shape[:-1], 3, 3))
-
-
-def _tie_share(sums: Floats) -> Floats:
-    return divide(sums[..., tables.TIE_CODE, :].sum(axis=-1), sums.sum(axis=(-2, -1)))
-
-
-def _undefined(sums: Floats) -> Floats:
-    return np.full(sums.shape[:-2], np.nan)
+def _count_pairs(sums: Floats) -> Floats:
+    """Return the counts that pairwise measures pool (..., 5) of summed confusion tables (..., 9)."""
+    return tables.pair_counts(sums.reshape(*sums.shape[:-1], 3, 3))
 
 
 def _pairwise(name: str) -> PreferenceMeasure:
-    def from_counts(pool: Pool) -> Pool:
-        return _from_tables(lambda sums: pool(tables.pair_counts(sums)))
+    def from_tables(pool: Pool) -> Pool:
+        return lambda sums: pool(_count_pairs(sums))
 
     measure = MEASURES[name]
-    return PreferenceMeasure(*map(from_counts, (measure.pool, measure.chance, measure.all_ties or measure.chance)))
+    return PreferenceMeasure(*map(from_tables, (measure.pool, measure.chance, measure.all_ties or measure.chance)))
 
 
-def _decided_share(sums: Floats) -> Floats:
-    """The share of right choices among the pairs that neither humans nor the metric tie."""
-    alike, opposed = np.moveaxis(tables.pair_counts(sums)[..., :2], -1, 0)
-    return divide(alike, alike + opposed)
+def _macro_f1(sums: Floats) -> Floats:
+    return tables.macro_f1(sums.reshape(*sums.shape[:-1], 3, 3))
 
 
-_ACCURACY = PreferenceMeasure(*map(_from_tables, (tables.accuracy, tables.chance_accuracy, _tie_share)))
+def _undefined(sums: Floats) -> Floats:
+    return np.full(sums.shape[:-1], np.nan)
+
+
 PREFERENCE_MEASURES: Mapping[str, PreferenceMeasure] = MappingProxyType(
     {
-        "accuracy": _ACCURACY,
-        "f1": PreferenceMeasure(*map(_from_tables, (tables.macro_f1, _undefined, _undefined))),
-        "acc_eq": _ACCURACY,
+        "accuracy": _pairwise("acc_eq"),
+        "f1": PreferenceMeasure(pool=_macro_f1, chance=_undefined, all_ties=_undefined),
         **{
             name: _pairwise(name)
-            for name in ("gamma", "kendall_a", "darr_wmt14", "darr_wmt17", "concordance", "pair_accuracy")
+            for name in ("acc_eq", "gamma", "kendall_a", "darr_wmt14", "darr_wmt17", "concordance", "pair_accuracy")
         },
     }
 )
@@ -312,27 +341,17 @@ def check_preferences(plan: MetaPlan) -> None:
                 f"no measure of preferences {name!r}{did_you_mean(name, PREFERENCE_MEASURES)} (known: {known})",
                 code="unknown_name",
             )
-    if split_gold(plan.gold)[0]:
-        raise _misfit("gold", plan.gold, "it gives outputs a value to agree with: leave `preferences` out")
-    if plan.mean_over:
-        raise _misfit("mean_over", plan.mean_over, "only ratings are averaged over aspects")
-    if plan.epsilon_over not in ("all", "slice"):
-        raise _misfit("epsilon_over", plan.epsilon_over, "thresholds are chosen over all pairs or per slice")
-    if plan.group != "item":
-        reason = "only pairs that people saw are compared: use `slices` or `gold='win-rate'`"
-        raise _misfit("group", plan.group, reason)
-    if plan.group_average != "macro":
-        reason = "all pairs of a slice are pooled, there are no groups"
-        raise _misfit("group_average", plan.group_average, reason)
-    if plan.resample != "items":
-        raise _misfit("resample", plan.resample, "items are resampled, with all their pairs")
-    if plan.test not in _TESTS:
-        tests = ", ".join(_TESTS)
-        raise _misfit("test", plan.test, f"metrics are tested by exchanging whole items: use one of {tests}")
-
-
-def _misfit(option: str, value: object, reason: str) -> RunError:
-    return RunError(f"`{option}={value!r}` does not fit preferences: {reason}", code="conflict")
+    for option, fits, reason in (
+        ("gold", not split_gold(plan.gold)[0], "it gives outputs a value to agree with: leave `preferences` out"),
+        ("mean_over", not plan.mean_over, "only ratings are averaged over aspects"),
+        ("epsilon_over", plan.epsilon_over in ("all", "slice"), "thresholds are chosen over all pairs or per slice"),
+        ("group", plan.group == "item", "only pairs that people saw are compared: use `slices` or `gold='win-rate'`"),
+        ("group_average", plan.group_average == "macro", "all pairs of a slice are pooled, there are no groups"),
+        ("resample", plan.resample == "items", "items are resampled, with all their pairs"),
+        ("test", plan.test in _TESTS, f"metrics are tested by exchanging whole items: use one of {', '.join(_TESTS)}"),
+    ):
+        if not fits:
+            raise RunError(f"`{option}={getattr(plan, option)!r}` does not fit preferences: {reason}", code="conflict")
 
 
 # ---- Figures
@@ -399,14 +418,14 @@ class PreferenceAspect:
             chosen=_choose_slices(dataset, plan, pairs, aspect),
         )
 
+    @property
     def slices(self) -> list[Slice]:
-        """Return the slices of pairs, by what both outputs share."""
+        """The slices of pairs, by what both outputs share."""
         return self.chosen.slices
 
-    @property
     def members(self) -> Codes:
-        """The pairs of any slice."""
-        return np.unique(np.concatenate([part.outputs for part in self.slices()]))
+        """Return the pairs of any slice."""
+        return np.unique(np.concatenate([part.outputs for part in self.slices]))
 
     def evaluate_slice(self, part: Slice, measure: str, _: Callable[[int], None]) -> tuple[list[Figure], Tests]:
         """Return the figures of all metrics on one slice, ranked, and the tests."""
@@ -457,7 +476,7 @@ class PreferenceAspect:
 
     def notes(self, _: Sequence[Figure]) -> list[str]:
         """What a reader must know about the choices of this aspect."""
-        members = self.members
+        members = self.members()
         human, notes = self.pairs.choice[members], list(self.chosen.notes)
         counts = {name: np.count_nonzero(human == v) for name, v in (("first", 1), ("second", -1), ("tie", 0))}
         most, count = max(counts.items(), key=lambda entry: entry[1])
@@ -479,7 +498,7 @@ class PreferenceAspect:
 
     def _epsilons(self, part: Slice, measure: str) -> list[float]:
         """Return each metric's tie threshold, 0 if it has none."""
-        pairs = part.outputs if self.plan.epsilon_over == "slice" else self.members
+        pairs = part.outputs if self.plan.epsilon_over == "slice" else self.members()
         own = self.pairs.take(pairs)
         epsilons = []
         for chooser in self.choosers:
@@ -515,9 +534,7 @@ class PreferenceAspect:
         for metric, value in enumerate(values):
             sums = stats[metric].sum(axis=0)
             low, high = interval(resampled[:, metric], plan.confidence, stats.shape[1], float(value))
-            reason = ""
-            if not math.isnan(value):
-                reason = explain_missing_interval(resampled[:, metric], plan.confidence, stats.shape[1], "items")
+            missing = explain_missing_interval(resampled[:, metric], plan.confidence, stats.shape[1], "items")
             leaning = self.choosers[metric].leaning
             count = sum(int(np.count_nonzero(~np.isnan(leaning[part.outputs]))) for part in slices)
             numbers.append(
@@ -525,7 +542,7 @@ class PreferenceAspect:
                     "value": float(value),
                     "low": low,
                     "high": high,
-                    "reason": reason,
+                    "reason": "" if math.isnan(value) else missing,
                     "n": count,
                     "coverage": count / pairs,
                     "chance": float(measure.chance(sums)),
@@ -540,14 +557,19 @@ class PreferenceAspect:
         chooser = next(chooser for chooser in self.choosers if chooser.name == figure.metric)
         item = np.searchsorted(items, self.dataset.items.codes[self.pairs.first[part.outputs]])
         rows = choice_rows(self.pairs.choice[part.outputs], chooser.leaning[part.outputs], 0.0, item, len(items))
-        alike, opposed = map(int, tables.pair_counts(rows.sum(axis=0).reshape(3, 3))[:2])
+        alike, opposed = map(int, _count_pairs(rows.sum(axis=0))[:2])
         plan = self.plan
         tail = (1 - plan.confidence) / 2
         # The resamples of a few pairs, all wrong, do not vary: an exact test guards against them.
         if figure.measure == "f1" or not plan.draws or not coin_tail(opposed, alike + opposed) < tail:
             return figure
+
+        def decided_share(sums: Floats) -> Floats:
+            right, wrong = np.moveaxis(_count_pairs(sums)[..., :2], -1, 0)
+            return divide(right, right + wrong)
+
         share = alike / (alike + opposed)
-        resampled = bootstrap_scores(rows[np.newaxis], _from_tables(_decided_share), plan.draws, plan.rng())
+        resampled = bootstrap_scores(rows[np.newaxis], decided_share, plan.draws, plan.rng())
         low, high = interval(resampled[:, 0], plan.confidence, len(items), share)
         if not high < 0.5:
             return figure

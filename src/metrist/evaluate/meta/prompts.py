@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metrist.errors import SpecError, format_count
-from metrist.evaluate.meta import JudgedDataset, MetaEvaluation, MetaPlan, evaluate, join
+from metrist.evaluate.meta import MetaEvaluation, MetaPlan, evaluate, join
 from metrist.evaluate.meta.dataset import MetricScores
 from metrist.evaluate.plans import as_names
 from metrist.metrics.base import Metric, Shard
@@ -242,7 +242,15 @@ def search_prompts(
         test="none",
     )
     results = score(data, each, executor=executor, progress=progress, **(score_options or {}), **reading)
-    evaluation = evaluate(replace(judged, scores=_prompt_columns(judged, results), choices={}), plan)
+    (scores,) = results.scores.values()
+    # One column per prompt and one for their mean, in the order of the judged outputs. An output without a score gets
+    # row -1, the NaN that is appended.
+    items, systems = (NameColumn(labels.codes, labels.names) for labels in (judged.items, judged.systems))
+    rows = find_outputs(items, systems, results.items, results.systems)
+    columns = {prompt: np.append(values, np.nan)[rows] for prompt, values in scores.parts.items()}
+    columns[ALL] = np.mean([values for prompt, values in columns.items() if prompt != NO_PROMPT], axis=0)
+    by_prompt = {name: MetricScores(name=name, values=v, higher_is_better=True) for name, v in columns.items()}
+    evaluation = evaluate(replace(judged, scores=by_prompt, choices={}), plan)
     return PromptStudy(
         metric=each.text,
         measure=plan.measures[0],
@@ -267,18 +275,6 @@ def _with_prompts(metric: str | Metric, prompts: str | Sequence[str] | None) -> 
     if not phrases:
         raise SpecError("no prompt to try: name a set, a file with one phrase a line, or phrases")
     return replace(likelihood, prompts=("", *dict.fromkeys(phrases)))
-
-
-def _prompt_columns(judged: JudgedDataset, results: Results) -> dict[str, MetricScores]:
-    """One column of scores per prompt and one for their mean, in the order of the judged outputs."""
-    (scores,) = results.scores.values()
-    items, systems = (NameColumn(labels.codes, labels.names) for labels in (judged.items, judged.systems))
-    # An output without a score gets row -1, the NaN that is appended below.
-    rows = find_outputs(items, systems, results.items, results.systems)
-    by_prompt = {prompt: np.append(values, np.nan)[rows] for prompt, values in scores.parts.items()}
-    mean = np.mean([values for prompt, values in by_prompt.items() if prompt != NO_PROMPT], axis=0)
-    columns = {**by_prompt, ALL: mean}
-    return {name: MetricScores(name=name, values=values, higher_is_better=True) for name, values in columns.items()}
 
 
 def _prompt_figures(evaluation: MetaEvaluation) -> tuple[PromptAgreement, ...]:

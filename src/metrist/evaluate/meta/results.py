@@ -287,6 +287,11 @@ class MetaEvaluation:
         constant = [value for value in values if value != "all" and value not in _name_measure(table.title)]
         title = ": ".join(filter(None, [_name_measure(table.title), ", ".join(constant)]))
         for_author = [note for note in table.notes if note.startswith(_FOR_AUTHOR)]
+        notes = [note.replace("`", "") for note in table.notes if note not in for_author]
+        if names:
+            listed = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+            pattern = rf"(?<![\w(-])({listed})(?![\w(-])"
+            notes = [re.sub(pattern, lambda match: names[match[1]], note) for note in notes]
         return replace(
             table,
             title=title if title.startswith("acc_eq") else title[:1].upper() + title[1:],
@@ -301,7 +306,7 @@ class MetaEvaluation:
                 ]
                 for row in table.rows
             ],
-            notes=[_replace_words(note.replace("`", ""), names) for note in table.notes if note not in for_author],
+            notes=notes,
             remarks=[*for_author, *table.remarks],
         )
 
@@ -368,13 +373,6 @@ def _name_measure(text: str) -> str:
     """The text with the measure that it begins with named as in papers."""
     name, *rest = re.split(r"(?=[ (])", text, maxsplit=1)
     return "".join([MEASURE_TITLES.get(name, name), *rest])
-
-
-def _replace_words(text: str, names: Mapping[str, str]) -> str:
-    if not names:
-        return text
-    listed = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    return re.sub(rf"(?<![\w(-])({listed})(?![\w(-])", lambda match: names[match[1]], text)
 
 
 #: How the notes begin that are about the data and the settings rather than the figures.

@@ -77,8 +77,19 @@ class SourceTables:
         """Add what the rows of a reader say."""
         if isinstance(reader, StoredReader):
             self._add_run(reader.run, progress)
-        else:
-            self._add_entries(reader, progress)
+            return
+        rows: list[ParsedRow] = []
+        place = -1
+        for row in reader.entries(progress):
+            here, before = row.location, rows[-1].location if rows else None
+            # Some readers go through their rows twice.
+            is_next = before is not None and here.file == before.file and here.line >= before.line
+            if not is_next or len(rows) >= _ROWS_AT_ONCE:
+                self._add_rows(rows, place)
+                place = place if is_next else self.open_place(here.file)
+                rows = []
+            rows.append(row)
+        self._add_rows(rows, place)
 
     def _add_run(self, run: Run, progress: Callable[..., None] | None) -> None:
         """Add what a run says, without the inputs that another run has read, too."""
@@ -107,20 +118,6 @@ class SourceTables:
             for source, table in run.iterate_parts(name, [*columns, "rater", "weight", "row"]):
                 if source.number in places:
                     self._add_table(name, table, places[source.number])
-
-    def _add_entries(self, reader: Reader, progress: Callable[..., None] | None) -> None:
-        rows: list[ParsedRow] = []
-        place = -1
-        for row in reader.entries(progress):
-            here, before = row.location, rows[-1].location if rows else None
-            # Some readers go through their rows twice.
-            is_next = before is not None and here.file == before.file and here.line >= before.line
-            if not is_next or len(rows) >= _ROWS_AT_ONCE:
-                self._add_rows(rows, place)
-                place = place if is_next else self.open_place(here.file)
-                rows = []
-            rows.append(row)
-        self._add_rows(rows, place)
 
     def open_place(self, name: str | None) -> int:
         """The number of a further input."""
@@ -286,8 +283,8 @@ def _encode_outputs(names: OutputNames, tables: SourceTables) -> pa.Table:
 
 
 def _number_outputs(rows: Mapping[str, tuple[pa.Table, str]], originals: Mapping[str, str]) -> _Outputs:
-    """Number the outputs that rows are about, which are tables with the names of their columns of systems. Those of
-    records come first."""
+    """Number the outputs that rows are about, which are tables with the names of their columns of systems, in the order
+    of their places. Those of records come first."""
     at = [table["at"].to_numpy() for table, _ in rows.values()]
     items, item_names = _unify([table["item"] for table, _ in rows.values()])
     systems, system_names = _unify([table[system] for table, system in rows.values()])
@@ -298,24 +295,19 @@ def _number_outputs(rows: Mapping[str, tuple[pa.Table, str]], originals: Mapping
     sizes = [len(keys[n]) for n in own]
     all_keys, all_at = (np.concatenate([column[n] for n in own]) for column in (keys, at))
     keys.clear()
-    outputs, numbers = _number_in_order(all_keys, all_at)
+    if (all_keys[1:] > all_keys[:-1]).all() and (all_at[1:] >= all_at[:-1]).all():
+        outputs, numbers = all_keys, np.arange(len(all_keys))
+    else:
+        order = np.argsort(all_at, kind="stable")
+        encoded = pa.array(all_keys[order]).dictionary_encode()
+        outputs, numbers = encoded.dictionary.to_numpy(), np.empty(len(all_keys), np.intp)
+        numbers[order] = encoded.indices.to_numpy()
     labels = [_order_by_use(outputs // width, item_names), _order_by_use(outputs % width, system_names)]
     if originals:
         labels = [replace(own, names=tuple(originals.get(name, name) for name in own.names)) for own in labels]
     by_rows = dict(zip(own, np.split(numbers, np.cumsum(sizes)[:-1]), strict=True))
     of = {name: by_rows.get(n, by_rows[0]) for n, name in enumerate(rows)}
     return _Outputs(items=labels[0], systems=labels[1], of=of)
-
-
-def _number_in_order(keys: _Integers, at: _Integers) -> tuple[_Integers, Codes]:
-    """Number distinct keys in the order of their places; return the keys, and the number of each of those given."""
-    if (keys[1:] > keys[:-1]).all() and (at[1:] >= at[:-1]).all():
-        return keys, np.arange(len(keys))
-    order = np.argsort(at, kind="stable")
-    encoded = pa.array(keys[order]).dictionary_encode()
-    numbers = np.empty(len(keys), np.intp)
-    numbers[order] = encoded.indices.to_numpy()
-    return encoded.dictionary.to_numpy(), numbers
 
 
 def _unify(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], pa.Array]:

@@ -24,7 +24,7 @@ from metrist.stats.estimation import draw_resamples
 from metrist.stats.measures import Measure, accuracy_at
 from metrist.stats.samples import Average, number_groups
 from metrist.stats.tie_thresholds import ThresholdChoice, optimism
-from metrist.stats.ties import TIE, pairing, quantise_ties
+from metrist.stats.ties import TIE, quantise_ties
 
 # By `epsilon_over`:
 #
@@ -165,26 +165,19 @@ def estimate_optimism(
     values, weights = [], []
     for code in np.flatnonzero(np.bincount(parts)):
         members, make_choice = np.flatnonzero(parts == code), thresholds.choices[code]
-        inside = take_outputs(groups, members)
-        if make_choice is None:  # No draw is needed to know that it is taken as 0.
-            sizes = np.bincount(number_groups(inside)[1])
-            pairs = sizes[sizes > 1] * (sizes[sizes > 1] - 1) // 2
-            values.append(0.0)
-            weights.append(float(len(pairs) if average == "macro" else pairs.sum()))
-            continue
-        choice = make_choice()
-        if choice.slices is not None:  # Outputs of no slice were not chosen on.
-            on = np.isin(selected.sample.item, choice.sample.item) & np.isin(
-                selected.sample.system, choice.sample.system
-            )
-            members = members[on[members]]
+        flattery = 0.0
+        if make_choice is not None:
+            choice = make_choice()
+            items, systems = choice.sample.item, choice.sample.system
+            if choice.slices is not None:  # Outputs of no slice were not chosen on.
+                on = np.isin(selected.sample.item, items) & np.isin(selected.sample.system, systems)
+                members = members[on[members]]
+            draws = next(draw_resamples(items, systems, plan.resample, _DRAWS, plan.rng(), _DRAWS))
             inside = take_outputs(groups, members)
-        sample = selected.sample.take(members)
-        draws = next(
-            draw_resamples(choice.sample.item, choice.sample.system, plan.resample, _DRAWS, plan.rng(), _DRAWS)
-        )
-        values.append(optimism(choice, sample, inside, draws, average))
+            flattery = optimism(choice, selected.sample.take(members), inside, draws, average)
+        values.append(flattery)
         # In a pool, a part weighs as many groups as have a pair, or all its pairs.
-        pairs = pairing(sample.human, sample.metric, inside).pairs
+        sizes = np.bincount(number_groups(take_outputs(groups, members))[1])
+        pairs = sizes[sizes > 1] * (sizes[sizes > 1] - 1) // 2
         weights.append(float(len(pairs) if average == "macro" else pairs.sum()))
     return float(np.dot(weights, values) / sum(weights)) if sum(weights) else 0.0

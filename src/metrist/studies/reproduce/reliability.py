@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 
 from metrist.errors import RunError, SpecError, format_count
-from metrist.evaluate.epsilons import check_epsilons
 from metrist.evaluate.meta.analyses.systems import metrics_on_scale, system_levels
 from metrist.evaluate.meta.dataset import (
     JudgedDataset,
@@ -28,12 +27,11 @@ from metrist.evaluate.meta.dataset import (
     filter_outputs,
     select_sample,
 )
-from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.evaluate import evaluate
 from metrist.evaluate.meta.join import join
 from metrist.evaluate.meta.lengths import SHORT_BELOW
 from metrist.evaluate.meta.results import Figure, MetaEvaluation
-from metrist.evaluate.plans import MetaPlan
+from metrist.evaluate.plans import MetaPlan, check_epsilons
 from metrist.evaluate.selection import holds_results
 from metrist.io.writer import atomic_write
 from metrist.metrics.base import PART
@@ -46,7 +44,7 @@ from metrist.stats import Codes, Floats
 from metrist.stats.agreement import agreement
 from metrist.stats.estimation import estimate
 from metrist.stats.gold import UNKNOWN, majorities
-from metrist.stats.measures import accuracy_at
+from metrist.stats.measures import accuracy_at, mean_of_known
 from metrist.stats.ties import tie_share
 
 #: For which outputs a metric has one threshold.

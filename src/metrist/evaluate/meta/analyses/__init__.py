@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from metrist.errors import RunError, unknown_name
-from metrist.evaluate.meta.analyses import judgments, metrics, raters, systems
+from metrist.evaluate.meta.analyses import judgments, metrics, systems
 from metrist.evaluate.meta.evaluate import RATERS_ONLY
 from metrist.evaluate.meta.notes import advice_tables
 from metrist.evaluate.meta.results import MetaEvaluation
@@ -37,8 +37,8 @@ ANALYSES: Mapping[str, _Analysis] = MappingProxyType(
         "ties": _each_aspect(metrics.tie_table),
         "curve": _each_aspect(metrics.curve_table),
         "agreement": judgments.agreement_tables,
-        "disputes": raters.dispute_tables,
-        "errors": raters.error_tables,
+        "disputes": judgments.dispute_tables,
+        "errors": judgments.error_tables,
         "reductions": judgments.reduction_tables,
         "confusion": judgments.confusion_tables,
         "strengths": judgments.strength_tables,

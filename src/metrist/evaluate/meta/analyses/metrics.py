@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, pairwise, product
+from itertools import chain, combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy as np
 from metrist.errors import RunError
 from metrist.evaluate.meta.dataset import (
     ALL,
-    MetricScores,
     Slice,
     group_codes,
     make_slices,
@@ -24,7 +24,7 @@ from metrist.evaluate.meta.estimates import CALIBRATED, AspectData
 from metrist.evaluate.meta.evaluate import evaluate
 from metrist.evaluate.meta.figures import soft_ties
 from metrist.evaluate.meta.notes import epsilon_notes
-from metrist.evaluate.meta.results import HUMANS, NO_TESTS, MetaEvaluation, Tests
+from metrist.evaluate.meta.results import HUMANS, NO_TESTS, MetaEvaluation
 from metrist.report.tables import Change, Column, Count, Number, PValue, Table, name_columns
 from metrist.stats import Codes, Floats
 from metrist.stats.estimation import bootstrap_gaps
@@ -39,38 +39,26 @@ _CURVE_POINTS = 12
 
 def matrix_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Metric × slice: one table per aspect and measure, with the mean rank over the slices."""
-    return [_matrix(evaluation, aspect, name) for aspect, name in _list_tables(evaluation)]
-
-
-def _list_tables(evaluation: MetaEvaluation) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((figure.aspect, figure.measure) for figure in evaluation.figures))
-
-
-def _matrix(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
-    figures = [figure for figure in evaluation.figures if figure.aspect == aspect and figure.measure == name]
-    slices = list(dict.fromkeys(figure.slice for figure in figures))
-    values = {(figure.metric, figure.slice): figure.value for figure in figures}
-    rows = list(dict.fromkeys(figure.metric for figure in figures))
-    metrics = [metric for metric in rows if metric != HUMANS]
+    plan, tables = evaluation.plan, []
     # The slice of all outputs and the means would count the same outputs again.
-    plan = evaluation.plan
     aggregates = {ALL, *(f"{column}: {plan.average} mean" for column in plan.slices)}
-    ranked = [part for part in slices if part not in aggregates] or slices[:1]
-    cells = np.array([[values.get((metric, part), math.nan) for metric in metrics] for part in ranked])
-    ranks = dict(zip(metrics, average_ranks(cells), strict=True))
-    rows.sort(key=lambda metric: -values.get((metric, slices[0]), math.nan))
-    return Table(
-        title=f"{name} with {aspect}, metric by slice",
-        columns=name_columns("metric", right=(*slices, "mean rank")),
-        rows=[
-            [
-                metric,
-                *(Number(values.get((metric, part), math.nan)) for part in slices),
-                Number(ranks.get(metric, math.nan), 1),
-            ]
-            for metric in rows
-        ],
-    )
+    for aspect, name in dict.fromkeys((figure.aspect, figure.measure) for figure in evaluation.figures):
+        figures = [figure for figure in evaluation.figures if figure.aspect == aspect and figure.measure == name]
+        values = defaultdict(lambda: math.nan, {(figure.metric, figure.slice): figure.value for figure in figures})
+        slices = list(dict.fromkeys(figure.slice for figure in figures))
+        ranked = [part for part in slices if part not in aggregates] or slices[:1]
+        names = list(dict.fromkeys(figure.metric for figure in figures))
+        metrics = [metric for metric in names if metric != HUMANS]
+        cells = np.array([[values[metric, part] for metric in metrics] for part in ranked])
+        ranks = dict(zip(metrics, average_ranks(cells), strict=True))
+        names.sort(key=lambda metric: -values[metric, slices[0]])
+        rows = [
+            [metric, *(Number(values[metric, part]) for part in slices), Number(ranks.get(metric, math.nan), 1)]
+            for metric in names
+        ]
+        columns = name_columns("metric", right=(*slices, "mean rank"))
+        tables.append(Table(title=f"{name} with {aspect}, metric by slice", columns=columns, rows=rows))
+    return tables
 
 
 def top_k_tables(evaluation: MetaEvaluation) -> list[Table]:
@@ -126,24 +114,19 @@ def tested_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Every tested pair of metrics: difference, p-value, and p-value corrected for all pairs."""
     rows: list[list[Any]] = []
     for tests in evaluation.tests:
-        order = best_first(tests.values)
-        for i, first in enumerate(order):
-            rows += [_tested_row(tests, first, j) for j in order[i + 1 :] if not np.isnan(tests.raw[first, j])]
+        for first, second in combinations(best_first(tests.values), 2):
+            if np.isnan(tests.raw[first, second]):
+                continue
+            # The better metric is better on the outputs that both scored, whatever its figure on others.
+            pair = (second, first) if tests.differences[first, second] < 0 else (first, second)
+            names = [tests.aspect, tests.measure, tests.slice, *(tests.metrics[metric] for metric in pair)]
+            difference = Change(float(tests.differences[pair]), decimals=4)
+            rows.append([*names, difference, PValue(float(tests.raw[pair])), PValue(float(tests.adjusted[pair]))])
     if not rows:
         raise RunError("no tests between metrics: there is one metric, or `test='none'`")
     head = name_columns("aspect", "measure", "slice", "better", "worse", right=("difference", "p", "p corrected"))
     methods = dict.fromkeys(tests.how for tests in evaluation.tests if tests.how != NO_TESTS)
     return [Table(title="tests between metrics", columns=head, rows=rows, notes=[f"Test: {' or '.join(methods)}."])]
-
-
-def _tested_row(tests: Tests, first: int, second: int) -> list[Any]:
-    """The better metric is the one that is better on the outputs that both scored, whatever its figure on others."""
-    if tests.differences[first, second] < 0:
-        first, second = second, first
-    names = [tests.aspect, tests.measure, tests.slice, tests.metrics[first], tests.metrics[second]]
-    difference = Change(float(tests.differences[first, second]), decimals=4)
-    p_values = [PValue(float(table[first, second])) for table in (tests.raw, tests.adjusted)]
-    return [*names, difference, *p_values]
 
 
 _LEVELS = {
@@ -155,14 +138,30 @@ _LEVELS = {
 
 def power_tables(evaluation: MetaEvaluation) -> list[Table]:
     """For each metric and the next best: how many more resampled units would separate the two."""
-    plan, metrics = evaluation.plan, len(evaluation.metrics())
-    units = plan.resample_name
-    level = strictest_level(plan.alpha, metrics * (metrics - 1) // 2, plan.correction)
+    plan, names, units = evaluation.plan, evaluation.metrics(), evaluation.plan.resample_name
+    level = strictest_level(plan.alpha, len(names) * (len(names) - 1) // 2, plan.correction)
     rows: list[list[Any]] = []
-    for aspect in evaluation.golds:
-        for name in plan.measures:
-            if soft_ties(name) is None:
-                rows += _power_rows(evaluation, aspect, name, level)
+    for aspect, name in product(evaluation.golds, [name for name in plan.measures if soft_ties(name) is None]):
+        values = np.array([evaluation.figure(metric, aspect=aspect, measure=name).value for metric in names])
+        neighbours = list(pairwise(best_first(values)))
+        if not neighbours or not plan.draws:
+            continue
+        data = _aspect_data(evaluation, aspect)
+        panel = data.panel(Slice(name=ALL, outputs=data.outputs), name)
+        gaps = bootstrap_gaps(
+            panel.measures,
+            panel.panel,
+            neighbours,
+            panel.grouping,
+            plan.group_average,
+            over=plan.resample,
+            draws=plan.draws,
+            rng=plan.rng(),
+        )
+        for (first, second), gap in zip(neighbours, gaps, strict=True):
+            power = estimate_power(gap.value, gap.standard_error, gap.units, level, over=plan.resample)
+            pair = [aspect, name, names[first], names[second]]
+            rows.append([*pair, Change(gap.value, decimals=4), Count(gap.units), str(power)])
     if not rows:
         raise RunError(
             f"power: how many {units} would separate two metrics needs two metrics and draws", code="too_little_data"
@@ -174,32 +173,6 @@ def power_tables(evaluation: MetaEvaluation) -> list[Table]:
         f"Separated: p of at most {level:.2g}, {_LEVELS[plan.correction]}."
     ]
     return [Table(title=f"how many {units} would separate neighbours", columns=head, rows=rows, notes=notes)]
-
-
-def _power_rows(evaluation: MetaEvaluation, aspect: str, name: str, level: float) -> list[list[Any]]:
-    data, plan = _aspect_data(evaluation, aspect), evaluation.plan
-    panel = data.panel(Slice(name=ALL, outputs=data.outputs), name)
-    names = [metric.name for metric in data.metrics]
-    values = np.array([evaluation.figure(metric, aspect=aspect, measure=name).value for metric in names])
-    neighbours = list(pairwise(best_first(values)))
-    if not neighbours or not plan.draws:
-        return []
-    gaps = bootstrap_gaps(
-        panel.measures,
-        panel.panel,
-        neighbours,
-        panel.grouping,
-        plan.group_average,
-        over=plan.resample,
-        draws=plan.draws,
-        rng=plan.rng(),
-    )
-    rows = []
-    for (first, second), gap in zip(neighbours, gaps, strict=True):
-        power = estimate_power(gap.value, gap.standard_error, gap.units, level, over=plan.resample)
-        pair = [aspect, name, names[first], names[second]]
-        rows.append([*pair, Change(gap.value, decimals=4), Count(gap.units), str(power)])
-    return rows
 
 
 def _aspect_data(evaluation: MetaEvaluation, aspect: str) -> AspectData:
@@ -226,7 +199,10 @@ def tie_table(evaluation: MetaEvaluation, aspect: str) -> Table:
     humans = [_tie_share(data.gold[part.outputs], data.parts[part.outputs], untied) for part in slices]
     rows: list[list[Any]] = [["(humans)", *2 * _mean_and_deviation(humans), Number(0.0, 4)]]
     for metric in data.metrics:
-        epsilons = [_thresholds(data, metric, part) for part in slices]
+        epsilons = [untied] * len(slices)
+        if CALIBRATED in evaluation.plan.measures and data.is_calibrated(CALIBRATED):
+            chosen = [data.thresholds(metric.name, data.gold, metric.signed(), part) for part in slices]
+            epsilons = [thresholds.epsilon for thresholds in chosen]
         shares = [
             [
                 _tie_share(metric.values[part.outputs], data.parts[part.outputs], own)
@@ -248,13 +224,6 @@ def tie_table(evaluation: MetaEvaluation, aspect: str) -> Table:
             *epsilon_notes(data),
         ],
     )
-
-
-def _thresholds(data: AspectData, metric: MetricScores, part: Slice) -> Floats:
-    """Return the threshold of each part of the data for the metric on a slice; 0 if it has none."""
-    if CALIBRATED not in data.plan.measures or not data.is_calibrated(CALIBRATED):
-        return np.zeros(1 + data.parts.max())
-    return data.thresholds(metric.name, data.gold, metric.signed(), part).epsilon
 
 
 def _tie_share(values: Floats, parts: Codes, epsilons: Floats) -> float:
@@ -312,7 +281,26 @@ def cost_tables(evaluation: MetaEvaluation) -> list[Table]:
         raise RunError(
             "no run recorded what its metrics cost: give run folders (`metrist score … -o run/`), not flat files"
         )
-    return [_cost_table(evaluation, aspect, name) for aspect, name in _list_tables(evaluation)]
+    tables = []
+    for aspect, name in dict.fromkeys((figure.aspect, figure.measure) for figure in evaluation.figures):
+        figures = [f for f in evaluation.figures if f.key == (aspect, name, ALL) and f.metric != HUMANS]
+        points = [
+            (figure.value, evaluation.seconds_per_output(figure.metric), evaluation.money_per_output(figure.metric))
+            for figure in figures
+        ]
+        timed = [i for i in range(len(points)) if math.isfinite(points[i][1])]
+        timed.sort(key=lambda number: points[number][1])
+        rows = []
+        for number, on_front in zip(timed, pareto_front([points[i] for i in timed]), strict=True):
+            value, seconds, money = points[number]
+            cells = Number(value), Number(1000 * seconds, 3), Number(money, 5)
+            rows.append([figures[number].metric, *cells, "front" if on_front else ""])
+        notes = ["front: no other metric is as good at a lower cost."]
+        if len(timed) < len(figures):
+            notes.append(f"Not shown: {len(figures) - len(timed)} without a recorded time.")
+        head = [*name_columns("metric", right=(name, "ms per output", "cost per output")), Column("front")]
+        tables.append(Table(title=f"{name} with {aspect} and its cost", columns=head, rows=rows, notes=notes))
+    return tables
 
 
 def pareto_front(points: Sequence[tuple[float, ...]]) -> list[bool]:
@@ -326,30 +314,3 @@ def pareto_front(points: Sequence[tuple[float, ...]]) -> list[bool]:
     return [
         not any(map(math.isnan, point)) and not any(dominates(other, point) for other in points) for point in points
     ]
-
-
-def _cost_table(evaluation: MetaEvaluation, aspect: str, name: str) -> Table:
-    figures = [f for f in evaluation.figures if f.key == (aspect, name, ALL) and f.metric != HUMANS]
-    points = [
-        (figure.value, evaluation.seconds_per_output(figure.metric), evaluation.money_per_output(figure.metric))
-        for figure in figures
-    ]
-    timed = sorted(
-        (i for i, point in enumerate(points) if math.isfinite(point[1])), key=lambda number: points[number][1]
-    )
-    front = pareto_front([points[i] for i in timed])
-    rows = [
-        [
-            figures[i].metric,
-            Number(points[i][0]),
-            Number(1000 * points[i][1], 3),
-            Number(points[i][2], 5),
-            "front" if on_front else "",
-        ]
-        for i, on_front in zip(timed, front, strict=True)
-    ]
-    head = [*name_columns("metric", right=(name, "ms per output", "cost per output")), Column("front")]
-    notes = ["front: no other metric is as good at a lower cost."]
-    if len(timed) < len(figures):
-        notes.append(f"Not shown: {len(figures) - len(timed)} without a recorded time.")
-    return Table(title=f"{name} with {aspect} and its cost", columns=head, rows=rows, notes=notes)

@@ -8,7 +8,8 @@ answers share words (Task 1615).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -17,13 +18,11 @@ import numpy as np
 
 from metrist.errors import MetristError, RunError
 from metrist.evaluate.meta.dataset import (
-    JudgedDataset,
     MetricScores,
     make_slices,
     resolve_column,
     system_means,
 )
-from metrist.evaluate.meta.estimates import mean_of_known
 from metrist.evaluate.meta.results import MetaEvaluation
 from metrist.metrics.base import Metric
 from metrist.metrics.registry import build
@@ -32,70 +31,52 @@ from metrist.report.tables import Change, Count, Estimate, Number, Share, Table,
 from metrist.run import score
 from metrist.stats import Codes, Floats
 from metrist.stats.gold import majorities, mean_by_code, sum_by_code
-from metrist.stats.measures import divide
+from metrist.stats.measures import divide, mean_of_known
 from metrist.stats.resampling import bootstrap_scores, interval, pooled_interval
-from metrist.stats.samples import CorpusStats
 from metrist.stats.significance import ranks
 
 # ---- Systems
-
-
-def rank_differences(
-    dataset: JudgedDataset, human: Floats, metric: Floats, outputs: Codes, corpus: CorpusStats | None = None
-) -> Floats:
-    """Return by how many ranks the metric places each system above humans; scores use outputs that have both values,
-    and are pooled from the metric's statistics if those are given."""
-    both = outputs[np.isfinite(human[outputs]) & np.isfinite(metric[outputs])]
-    if corpus is None:
-        scores = system_means(dataset, metric, both)
-    else:
-        sums = np.zeros((len(dataset.systems.names), corpus.rows.shape[1]))
-        np.add.at(sums, dataset.systems.codes[both], corpus.rows[both])
-        present = np.bincount(dataset.systems.codes[both], minlength=len(sums)) > 0
-        scores = np.where(present, corpus.scores(sums), np.nan)
-    return ranks(system_means(dataset, human, both)) - ranks(scores)
 
 
 def bias_table(evaluation: MetaEvaluation, aspect: str) -> Table:
     """Each system's rank by humans minus its rank by each metric; then the same averaged over the values of the sliced
     columns where each system has a single value (say, extractive or abstractive)."""
     dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
-    metrics = evaluation.metrics()
+    metrics, systems = evaluation.metrics(), dataset.systems
     human = ranks(system_means(dataset, gold, outputs))
-    pooled = evaluation.plan.system_score == "corpus"
-    differences = np.stack(
-        [
-            rank_differences(dataset, gold, scores.signed(), outputs, scores.signed_corpus() if pooled else None)
-            for scores in (dataset.scores[name] for name in metrics)
-        ],
-        axis=1,
-    )
+    columns = []
+    for scores in (dataset.scores[name] for name in metrics):
+        values, corpus = scores.signed(), scores.signed_corpus()
+        both = outputs[np.isfinite(gold[outputs]) & np.isfinite(values[outputs])]
+        by_metric = system_means(dataset, values, both)
+        if corpus and evaluation.plan.system_score == "corpus":
+            sums = np.zeros((len(systems.names), corpus.rows.shape[1]))
+            np.add.at(sums, systems.codes[both], corpus.rows[both])
+            by_metric = np.where(np.isnan(by_metric), np.nan, corpus.scores(sums))
+        columns.append(ranks(system_means(dataset, gold, both)) - ranks(by_metric))
+    differences = np.stack(columns, axis=1)
 
     def row(name: str, rank: float, changes: Floats) -> list[Any]:
         return [name, Number(rank, 1), *(Change(change, decimals=1) for change in changes)]
 
     order = [code for code in np.argsort(human, kind="stable") if not np.isnan(human[code])]
-    rows = [row(dataset.systems.names[code], human[code], differences[code]) for code in order]
+    rows = [row(systems.names[code], human[code], differences[code]) for code in order]
     for column in evaluation.plan.slices:
-        for name, members in _systems_by_value(dataset, column, outputs).items():
-            known = [code for code in members if not np.isnan(human[code])]
+        labels = resolve_column(dataset, column, outputs)
+        pairs = np.unique(np.stack([systems.codes[outputs], labels.codes[outputs]]), axis=1)
+        if len(np.unique(pairs[0])) < pairs.shape[1] or (pairs[1] < 0).any():
+            continue  # A system has outputs under two values.
+        for value in np.unique(pairs[1]):
+            known = [code for code in pairs[0, pairs[1] == value] if not np.isnan(human[code])]
             if known:
-                rows.append(row(f"{column}={name}", human[known].mean(), np.nanmean(differences[known], axis=0)))
+                name = f"{column}={labels.names[value]}"
+                rows.append(row(name, human[known].mean(), np.nanmean(differences[known], axis=0)))
     return Table(
         title=f"bias by {aspect}: rank by humans minus rank by the metric",
         columns=name_columns("system", right=("rank by humans", *metrics)),
         rows=rows,
         notes=["Above 0: the metric ranks the system higher than humans do. Rank 1 is the best system score."],
     )
-
-
-def _systems_by_value(dataset: JudgedDataset, column: str, outputs: Codes) -> dict[str, list[int]]:
-    """Return the systems of each value of a column; empty if a system has outputs under two values."""
-    labels = resolve_column(dataset, column, outputs)
-    systems, values = np.unique(np.stack([dataset.systems.codes[outputs], labels.codes[outputs]]), axis=1)
-    if len(np.unique(systems)) < len(systems) or (values < 0).any():
-        return {}
-    return {labels.names[value]: systems[values == value].tolist() for value in np.unique(values)}
 
 
 def mean_level_table(evaluation: MetaEvaluation, aspect: str) -> Table:
@@ -175,39 +156,29 @@ def rating_tables(evaluation: MetaEvaluation) -> list[Table]:
     return [Table(title=title, columns=head, rows=rows, notes=notes)]
 
 
-def _rating_rows(evaluation: MetaEvaluation, aspect: str) -> list[list[Any]]:
+def _rating_rows(evaluation: MetaEvaluation, aspect: str) -> Iterator[list[Any]]:
     dataset, gold, outputs = evaluation.dataset, evaluation.golds[aspect], evaluation.outputs[aspect]
     ratings = dataset.ratings[aspect]
     low, high = float(ratings.value.min()), float(ratings.value.max())
     agreed = majorities(ratings)
-    metrics = evaluation.metrics()
     judges = metrics_on_scale(evaluation, outputs, (low, high)) if low < high else ()
     # Ratings of an aspect where lower is better are stored negated.
     sign = -1.0 if aspect in dataset.reversed_aspects else 1.0
     rescaled = evaluation.plan.gold != "z" and low < high
-    rows: list[list[Any]] = []
     for part in make_slices(dataset, evaluation.plan.slices, outputs):
         rated = part.outputs[np.isfinite(gold[part.outputs])]
         mean, *limits = _mean_over_items(evaluation, gold, rated)
         lower, upper = sorted(limit * sign for limit in limits)
-        rows.append(
-            [
-                part.name,
-                "humans",
-                Count(len(rated)),
-                Estimate(mean * sign, lower, upper),
-                Number((mean - low) / (high - low) if rescaled else math.nan, 3),
-                Share(float(mean_of_known(agreed[rated]))),
-            ]
-        )
-        for name in metrics:
-            values = dataset.scores[name].values
-            scored = rated[np.isfinite(values[rated])]
-            estimate = _mean_over_items(evaluation, values, scored)
-            on_scale = estimate[0] * (-1 if dataset.scores[name].higher_is_better is False else 1)
-            level = (on_scale - low) / (high - low) if name in judges and rescaled else math.nan
-            rows.append([part.name, name, Count(len(scored)), Estimate(*estimate), Number(level, 3), ""])
-    return rows
+        estimate = Estimate(mean * sign, lower, upper)
+        level = Number((mean - low) / (high - low) if rescaled else math.nan, 3)
+        yield [part.name, "humans", Count(len(rated)), estimate, level, Share(float(mean_of_known(agreed[rated])))]
+        for name in evaluation.metrics():
+            scores = dataset.scores[name]
+            scored = rated[np.isfinite(scores.values[rated])]
+            mean, lower, upper = _mean_over_items(evaluation, scores.values, scored)
+            on_scale = mean * (-1 if scores.higher_is_better is False else 1)
+            level = Number((on_scale - low) / (high - low) if name in judges and rescaled else math.nan, 3)
+            yield [part.name, name, Count(len(scored)), Estimate(mean, lower, upper), level, ""]
 
 
 def _mean_over_items(evaluation: MetaEvaluation, values: Floats, outputs: Codes) -> tuple[float, float, float]:
@@ -294,41 +265,30 @@ def confusion(
 def level_agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect and metric: how many outputs at each human level the metric puts at that level, and where it puts the
     rest."""
-    tables = []
+    dataset, plan, tables = evaluation.dataset, evaluation.plan, list[Table]()
     for aspect, outputs in evaluation.outputs.items():
-        values = evaluation.dataset.ratings[aspect].value
-        metrics = metrics_on_scale(evaluation, outputs, (float(values.min()), float(values.max())))
-        tables += [_level_table(evaluation, aspect, metric) for metric in metrics]
+        values = dataset.ratings[aspect].value
+        for metric in metrics_on_scale(evaluation, outputs, (float(values.min()), float(values.max()))):
+            table = confusion(
+                evaluation.golds[aspect][outputs],
+                dataset.scores[metric].signed()[outputs],
+                plan.draws,
+                plan.rng(),
+                cluster=dataset.items.codes[outputs],
+                confidence=plan.confidence,
+            )
+            rows: list[list[Any]] = []
+            for i, level in enumerate(table.human):
+                share = Estimate(table.agreement[i], table.low[i], table.high[i])
+                counts = [Count(int(count)) for count in table.counts[i]]
+                rows.append([f"{level:g}", Count(int(table.counts[i].sum())), share, *counts])
+            right = ("n", "same level", *(f"{metric} {level:g}" for level in table.judge))
+            note = "Same level: the share of the outputs at this human level that the metric puts there too."
+            title, columns = f"{metric} at each level of {aspect}", name_columns("humans", right=right)
+            tables.append(Table(title=title, columns=columns, rows=rows, notes=[note]))
     if not tables:
         raise RunError("agreement at each level needs a metric with scores on the raters' scale", code="invalid_value")
     return tables
-
-
-def _level_table(evaluation: MetaEvaluation, aspect: str, metric: str) -> Table:
-    dataset, outputs, plan = evaluation.dataset, evaluation.outputs[aspect], evaluation.plan
-    table = confusion(
-        evaluation.golds[aspect][outputs],
-        dataset.scores[metric].signed()[outputs],
-        plan.draws,
-        plan.rng(),
-        cluster=dataset.items.codes[outputs],
-        confidence=plan.confidence,
-    )
-    rows: list[list[Any]] = [
-        [
-            f"{level:g}",
-            Count(int(table.counts[i].sum())),
-            Estimate(table.agreement[i], table.low[i], table.high[i]),
-            *(Count(int(count)) for count in table.counts[i]),
-        ]
-        for i, level in enumerate(table.human)
-    ]
-    return Table(
-        title=f"{metric} at each level of {aspect}",
-        columns=name_columns("humans", right=("n", "same level", *(f"{metric} {level:g}" for level in table.judge))),
-        rows=rows,
-        notes=["Same level: the share of the outputs at this human level that the metric puts there too."],
-    )
 
 
 def inflation_table(evaluation: MetaEvaluation, aspect: str) -> Table:
@@ -385,18 +345,24 @@ def _worst_score(scores: MetricScores) -> float:
 def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
     """For each task whose references are a closed set, and each metric that needs only references."""
     sets = evaluation.dataset.label_sets
-    texts = [(name, evaluation.dataset.scores[name].text or name) for name in evaluation.metrics()]
-    metrics = [metric for name, text in texts if (metric := _build_metric(name, text)) is not None]
+    metrics = []
+    for name in evaluation.metrics():
+        text = evaluation.dataset.scores[name].text or name
+        with suppress(MetristError):  # An unknown metric, or a part of one.
+            metric = build(text, allow_import=False)
+            # Reading scores must not send requests that cost money.
+            is_free = not metric.asks_llm and metric.extra != "llm"
+            if is_free and set(metric.needs) <= {"references"} and metric.higher_is_better:
+                metrics.append(metric.named(name if name != text else None))
     if not sets:
         raise RunError("no task has a closed set of answers: at most 20 distinct references, each of two items or more")
     if not metrics:
         raise RunError("no metric can score the answers: expected one that needs only references", code="invalid_value")
     rows: list[list[Any]] = []
-    for task, labels in sets.items():
-        for metric in metrics:
-            space = score_labels(labels, metric)
-            numbers = (space.right, space.wrong, space.highest_wrong)
-            rows.append([task, Count(len(labels)), metric.label, *map(Number, numbers), Number(space.inflation, 2)])
+    for (task, labels), metric in product(sets.items(), metrics):
+        space = score_labels(labels, metric)
+        numbers = (space.right, space.wrong, space.highest_wrong)
+        rows.append([task, Count(len(labels)), metric.label, *map(Number, numbers), Number(space.inflation, 2)])
     figures = ("right answer", "wrong, mean", "wrong, most", "inflation")
     head = [*name_columns("task", right=["answers"]), *name_columns("metric", right=figures)]
     notes = ["inflation: the score of a system that is always wrong, as a share of one that is always right."]
@@ -429,15 +395,3 @@ def score_labels(labels: Mapping[str, int], metric: Metric) -> LabelSpace:
     right = float(np.average(np.diagonal(scores), weights=share))
     wrong = float(np.average(np.where(is_right, 0.0, scores).sum(axis=0) / (len(answers) - 1), weights=share))
     return LabelSpace(right, wrong, float(scores[~is_right].max()), wrong / right if right else math.nan)
-
-
-def _build_metric(name: str, text: str) -> Metric | None:
-    try:
-        metric = build(text, allow_import=False)
-    except MetristError:  # an unknown metric, or a part of one
-        return None
-    # Reading scores must not send requests that cost money.
-    if metric.asks_llm or metric.extra == "llm":
-        return None
-    suitable = set(metric.needs) <= {"references"} and metric.higher_is_better
-    return metric.named(name if name != text else None) if suitable else None
