@@ -28,7 +28,7 @@ from metrist.llm.cache import (
     is_cacheable,
     open_cache,
 )
-from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage, mark_cached
 from metrist.llm.openai_format import NO_TEXT
 from metrist.llm.pricing import Budget
 from metrist.runtime import Runtime
@@ -119,7 +119,7 @@ def complete(
     for request in requests:
         # Of several equal requests, only the first has a cost.
         completion = completions[request.key]
-        completion = completion.as_cached(repeated=True) if request.key in seen else completion
+        completion = mark_cached(completion, repeated=True) if request.key in seen else completion
         ordered.append(replace(completion, key=request.key))
         seen.add(request.key)
     return ordered
@@ -165,7 +165,7 @@ def _recall(llm: LLM, stored: Mapping[bytes, tuple[Request, Completion]], runtim
     recalled = {}
     for key, (request, completion) in stored.items():
         unpriced = completion if price is None else replace(completion, usage=replace(completion.usage, cost=None))
-        recalled[key] = completion.as_cached(saved=pricing.add_cost(request, unpriced, price).usage.cost)
+        recalled[key] = mark_cached(completion, saved=pricing.add_cost(request, unpriced, price).usage.cost)
     return recalled
 
 

@@ -120,10 +120,11 @@ class Completion:
             failure = Failure(kinds.get(self.finish, FailureKind.transient), failure)
             object.__setattr__(self, "failure", failure)
 
-    def as_cached(self, *, saved: float | None = None, repeated: bool = False) -> Completion:
-        """The same, as it costs nothing now."""
-        usage = replace(self.usage, cached=True, cost=0.0, seconds=0.0, attempts=0, saved=saved, repeated=repeated)
-        return replace(self, usage=usage)
+
+def mark_cached(completion: Completion, *, saved: float | None = None, repeated: bool = False) -> Completion:
+    """A completion that costs nothing now."""
+    usage = replace(completion.usage, cached=True, cost=0.0, seconds=0.0, attempts=0, saved=saved, repeated=repeated)
+    return replace(completion, usage=usage)
 
 
 #: 'chat' applies the model's chat template; 'none' passes the text as it is, for models trained on a single prompt.

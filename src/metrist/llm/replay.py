@@ -29,7 +29,7 @@ from metrist.llm.cache import (
     completion_to_json,
     is_cacheable,
 )
-from metrist.llm.messages import Completion, Conversation, Message, Sampling
+from metrist.llm.messages import Completion, Conversation, Message, Sampling, mark_cached
 from metrist.scores import Failure, FailureKind
 
 _BATCH = 500
@@ -207,7 +207,7 @@ def _read_recording(path: Path, of: str | None, fact: str | None, _size: int, _c
         )
     answers: dict[bytes, Completion] = {}
     for answer in recorded:
-        answers.setdefault(answer.request.content_key, answer.completion.as_cached())
+        answers.setdefault(answer.request.content_key, mark_cached(answer.completion))
     digest = hashlib.sha256()
     for key in sorted(answers):
         digest.update(key + answers[key].text.encode("utf-8", "surrogatepass"))

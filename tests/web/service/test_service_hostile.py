@@ -53,8 +53,9 @@ def test_a_client_that_does_not_read_is_cut_off_at_the_time_limit(
     monkeypatch.setattr("metrist.web.service.app._LAST_LINE_SECONDS", 0.05)
     with (
         running(time_limit=1.0, max_queue=500, send_buffer=4096) as (port, open_connections),
-        never_read(port, 1, 500, stream=stream),
+        never_read(port, 1, 500, stream=stream) as connections,
     ):
+        connections[0].recv(1, socket.MSG_PEEK)  # The answer has begun.
         deadline = time.monotonic() + 20
         while open_connections:
             assert time.monotonic() < deadline
