@@ -72,7 +72,7 @@ def test_a_model_whose_decoder_takes_no_cache_is_scored_all_the_same(
 
     monkeypatch.setattr(seq2seq, "_expand_cache", broken)
     engine = Seq2Seq.load(Options(model=str(seq2seq_folder("t5"))))
-    assert engine._path.decoder.share is False  # type: ignore[attr-defined]
+    assert engine._path.decoder.share is False  # type: ignore[union-attr]
     agree(engine.log_probs(PAIRS[:3]), reference(seq2seq_folder("t5"), PAIRS[:3]))
 
 
