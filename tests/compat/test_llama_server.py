@@ -10,7 +10,7 @@ import pytest
 
 from error_codes import raises_code
 from metrist.compat import TIGERScorer
-from metrist.compat.tiger_scorer import start_llama_server
+from metrist.compat.llama_server import start_llama_server
 from metrist.errors import ModelError
 from metrist.metrics.errors.tigerscore import build_prompt
 from real_models import unpacked

@@ -152,7 +152,8 @@ def _describe_interruption() -> str:
     arguments = sys.argv[1:]
     # A run that asked no LLM has not even loaded the module that counts answers.
     base = sys.modules.get("metrist.llm.base")
-    if stored := base.stored_completions if base else 0:
+    stored = base.stored_completions if base else 0
+    if stored:
         answers = format_count(stored, "answer is", "answers are")
         command = "without --fresh to use them" if "--fresh" in arguments else "again to continue"
         return f"interrupted; {answers} kept: run the same command {command}"

@@ -201,12 +201,6 @@ def calibrate(
     print_table(fit.table(), form)
 
 
-def _write(path: Path, text: str, suffix: str) -> None:
-    if suffix not in path.suffixes:
-        raise RunError(f"cannot write {path}: the name must end in {suffix}", code="cannot_write")
-    write_file(path, text)
-
-
 def leaderboard(
     sources: Annotated[
         list[str],
@@ -249,3 +243,9 @@ def leaderboard(
         print_text(board.to_json())
     else:
         print_tables(board.tables(), form, as_list=False)
+
+
+def _write(path: Path, text: str, suffix: str) -> None:
+    if suffix not in path.suffixes:
+        raise RunError(f"cannot write {path}: the name must end in {suffix}", code="cannot_write")
+    write_file(path, text)

@@ -60,7 +60,7 @@ class Diagnosis:
 
 def doctor(as_json: bool = setting(False, "Print the findings as JSON.", "--json")) -> None:
     # Nothing is downloaded and no model is loaded.
-    checks = (_find_core, _find_extras, _find_devices, _find_models, _find_llms)
+    checks = (_find_core, _find_extras, _find_devices, _find_models, _find_environments, _find_llms)
     findings = [finding for check in checks for finding in check()]
     if as_json:
         print_text(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -135,7 +135,6 @@ def _find_devices() -> Iterator[Diagnosis]:
 def _find_models() -> Iterator[Diagnosis]:
     from pathlib import Path
 
-    from metrist.metrics.external.environments import find_environment
     from metrist.models.numpy_inference import storage
 
     packages = storage.find_packages()
@@ -150,6 +149,11 @@ def _find_models() -> Iterator[Diagnosis]:
     names = [folder.name.removeprefix("models--").replace("--", "/") for folder in folders]
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     yield Diagnosis("models", "hub's cache", "note", shown or "empty: a model of the hub is downloaded at first use")
+
+
+def _find_environments() -> Iterator[Diagnosis]:
+    from metrist.metrics.external.environments import find_environment
+
     for name in ("comet", "bleurt", "unieval"):
         is_ready = find_environment(name) is not None
         detail = "its environment is ready" if is_ready else f"`metrist setup {name}` makes its environment"

@@ -156,6 +156,9 @@ DRAWS = setting(1000, "Resamples behind intervals and tests.", min=100, max=MAX_
 SEED = setting(0, "Seed of the resampling.", min=0)
 TEXTS = setting(True, "Store no texts in the run folder; commands that need them read the inputs again.", "/--no-texts")
 DRY_RUN = setting(False, "Print time, LLM requests, cost and a prompt; send and write nothing.")
+WORKERS = setting(
+    0, "Processes to score with; 0: all cores, or one process per GPU for models; 1: only this process.", min=0
+)
 #: The limit of a command that calls LLMs now and then.
 MAX_COST = reuse_setting(LLMSettings, "max_cost")
 

@@ -118,18 +118,22 @@ def print_tables(
         print_text(json.dumps([table.to_dict() for table in tables], indent=2))
     else:
         for table in tables:
-            if form == "text" and sys.stdout.isatty():
-                from rich.console import Console
-
-                Console().print(table)
-            else:
-                print_text(table.render(form))
-                for remark in table.remarks if form in ("latex", "csv") else ():  # The other formats show them.
-                    print_note(remark)
+            _print_one(table, form)
             if not is_single:
                 print_text("")
     if error:
         raise error
+
+
+def _print_one(table: Table, form: str) -> None:
+    if form == "text" and sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(table)
+        return
+    print_text(table.render(form))
+    if form in ("latex", "csv"):  # The other formats show them.
+        print_note(*table.remarks)
 
 
 def print_estimate(estimate: CallEstimate, form: str, run: RunEstimate | None = None) -> None:

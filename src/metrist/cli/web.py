@@ -187,7 +187,7 @@ def annotate(
 
 
 def _print_status(answers: Answers, form: Format) -> None:
-    from metrist.report.tables import Table, name_columns
+    from metrist.report.tables import Column, Table, name_columns
     from metrist.web.annotation.answers import ALPHA_NOTE
     from metrist.web.annotation.export import attention_share
 
@@ -202,9 +202,11 @@ def _print_status(answers: Answers, form: Format) -> None:
     agreement = Table(
         title="Agreement (Krippendorff's alpha)",
         columns=[
-            *name_columns("question", right=("alpha",)),
-            *name_columns("scale", right=("tasks",)),
-            *name_columns("remark"),
+            Column("question"),
+            Column("alpha", "right"),
+            Column("scale"),
+            Column("tasks", "right"),
+            Column("remark"),
         ],
         rows=[
             [
@@ -244,7 +246,7 @@ def _list_means(answers: Answers) -> list[Table]:
 
 
 def _list_disputes(answers: Answers) -> list[Table]:
-    from metrist.report.tables import Table, name_columns
+    from metrist.report.tables import Column, Table
     from metrist.web.annotation.answers import Disputes, describe_dispute
 
     disputes = Disputes(answers).find()
@@ -258,7 +260,7 @@ def _list_disputes(answers: Answers) -> list[Table]:
     return [
         Table(
             title="Disputed tasks",
-            columns=[*name_columns("item", "system", right=("disagreement",)), *name_columns("answers")],
+            columns=[Column("item"), Column("system"), Column("disagreement", "right"), Column("answers")],
             rows=[
                 [
                     own.task.item,

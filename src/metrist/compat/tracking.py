@@ -132,15 +132,17 @@ def log_results(
 ) -> list[str]:
     """Log results to `mlflow`, `mlflow:URI`, `wandb`, `wandb:PROJECT`, `tensorboard` or `tensorboard:FOLDER`, and tell
     where they are. `step` is the step of a training; without `report`, no page is made."""
-    from metrist.evaluate.report import build_report
-
     check_trackers(trackers)
     settings = {"version": __version__, **results.signatures}
     scores = results.system_scores(draws=draws, seed=seed)
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder, "report.html")] if report else []
-        for path in files:
-            path.write_text(build_report(results, seed=seed).html(), encoding="utf-8")
+        files = []
+        if report:
+            from metrist.evaluate.report import build_report
+
+            page = Path(folder, "report.html")
+            page.write_text(build_report(results, seed=seed).html(), encoding="utf-8")
+            files.append(page)
         content = Content(scores=scores, settings=settings, files=files, step=step)
         places = []
         for text in trackers:

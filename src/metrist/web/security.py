@@ -99,8 +99,7 @@ class Access:
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and self.default_user is not None:
             raise ValueError(f"a server on {self.host} needs a token for every request")
-        scheme, _, rest = (self.url or "").partition("://")
-        if self.url is not None and not (scheme.lower() in ("http", "https") and _split_host(rest.removesuffix("/"))):
+        if self.url is not None and not _is_root_url(self.url):
             raise InputError(f"expected https://NAME or http://NAME:PORT, got {self.url!r}", code="invalid_value")
 
     def identify(self, token: str) -> str | None:
@@ -132,6 +131,12 @@ class Access:
         except ValueError:
             return name in (socket.gethostname().lower(), socket.getfqdn().lower())
         return True
+
+
+def _is_root_url(url: str) -> bool:
+    """Whether a URL names a server, and no page on it."""
+    scheme, _, rest = url.partition("://")
+    return scheme.lower() in ("http", "https") and bool(_split_host(rest.removesuffix("/")))
 
 
 @lru_cache(maxsize=16)

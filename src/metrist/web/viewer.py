@@ -400,7 +400,7 @@ class Viewer:
     def send_runs(self, request: Request) -> Response:  # noqa: ARG002
         runs = []
         for run in self.collection.runs:
-            names, labels = run.systems.names, run.labels
+            names = run.systems.names
             counts = np.bincount(run.systems.codes, minlength=len(names)).tolist()
             runs.append(
                 {
@@ -408,10 +408,10 @@ class Viewer:
                     "size": len(run),
                     "systems": [{"name": name, "size": size} for name, size in zip(names, counts, strict=True)],
                     "columns": [asdict(column) for column in run.columns.values()],
-                    "tasks": labels["task"],
-                    "languages": labels["language"],
-                    "severities": labels["severity"],
-                    "aspects": labels["aspect"],
+                    "tasks": run.labels["task"],
+                    "languages": run.labels["language"],
+                    "severities": run.labels["severity"],
+                    "aspects": run.labels["aspect"],
                     "notes": run.notes,
                     "picked": len(run.picks.keys),
                 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from metrist.web.annotation.app import parse_guidelines
+from metrist.web.annotation.guidelines import parse_guidelines
 
 
 def tag(name: str, *children: Any, **attributes: str) -> dict[str, Any]:

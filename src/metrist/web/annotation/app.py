@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
-from markdown_it import MarkdownIt
-from markdown_it.tree import SyntaxTreeNode
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -40,6 +38,7 @@ from metrist.web.annotation.export import (
     fits_label_studio,
     label_studio_config,
 )
+from metrist.web.annotation.guidelines import parse_guidelines
 from metrist.web.annotation.project import Project, Rater
 from metrist.web.annotation.store import Click
 from metrist.web.pages import answer_json, read_body, render_page
@@ -51,9 +50,6 @@ _RATER = "rater:"
 _SHOWN_DISPUTES, _SHOWN_TEXT = 50, 2000
 #: What raters see of an error that an analysis lists, besides its text.
 _SHOWN_FACTS = ("aspect", "severity", "penalty", "explanation", "revision")
-#: Headings of guidelines: the dialog that shows them has headings of its own above and below.
-_HEADINGS = {"h1": "h3", "h2": "h3", "h3": "h4", "h4": "h4", "h5": "h4", "h6": "h4"}
-_LINKS = ("http://", "https://", "mailto:")
 
 
 class UndoBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -309,33 +305,3 @@ class Pages:
 def _check_owner(request: Request) -> None:
     if request.scope["metrist.user"] != OWNER:
         raise HTTPException(403, "This page is for the owner of the project.")
-
-
-# ---- Guidelines: Markdown as elements of a page, which scripts build without HTML
-
-
-def parse_guidelines(text: str) -> list[Any]:
-    """The elements of a text: strings, and objects with a `tag`, `children` and, where it is a link, `href`. A line
-    break stays one, HTML and images stay text, and links lead to other servers by HTTP or mail."""
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
-    return _convert_children(SyntaxTreeNode(parser.parse(text)))
-
-
-def _convert_children(node: SyntaxTreeNode) -> list[Any]:
-    return [element for child in node.children for element in _convert(child)]
-
-
-def _convert(node: SyntaxTreeNode) -> list[Any]:
-    if node.type == "text":
-        return [node.content]
-    if node.type in ("softbreak", "hardbreak"):
-        return [{"tag": "br", "children": []}]
-    if node.type in ("code_inline", "code_block", "fence"):
-        return [{"tag": "code" if node.type == "code_inline" else "pre", "children": [node.content]}]
-    if node.type == "inline" or node.hidden:  # The paragraph of a short item of a list.
-        return _convert_children(node)
-    element: dict[str, Any] = {"tag": _HEADINGS.get(node.tag, node.tag), "children": _convert_children(node)}
-    if node.type == "link":
-        target = str(node.attrs["href"])
-        return [{**element, "href": target}] if target.startswith(_LINKS) else element["children"]
-    return [element]

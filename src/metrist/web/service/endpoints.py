@@ -136,25 +136,32 @@ def encode(value: Any) -> bytes:
         return json.dumps(value, default=asdict).encode()
 
 
-@dataclass(eq=False, slots=True, kw_only=True)
 class Endpoints:
     """The endpoints of one process."""
 
-    catalog: Catalog
-    lanes: Mapping[str, Lane]
-    guards: Guards
-    settings: ServiceSettings
-    counters: Counters
-    capacity: Capacity
-    log: Log
-    note_fault: Callable[[ServedRequest, BaseException], None]
-    _statistics: ThreadPoolExecutor = field(init=False)
-    _comparisons: int = 0
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        lanes: Mapping[str, Lane],
+        guards: Guards,
+        settings: ServiceSettings,
+        counters: Counters,
+        capacity: Capacity,
+        log: Log,
+        note_fault: Callable[[ServedRequest, BaseException], None],
+    ) -> None:
+        self._catalog = catalog
+        self._lanes = lanes
+        self._guards = guards
+        self._log = log
+        self._note_fault = note_fault
+        self._settings = settings
+        self._counters = counters
+        self._capacity = capacity
         self._statistics = ThreadPoolExecutor(1, thread_name_prefix="metrist-statistics")
-        for check in self.settings.checks:
-            if not self.catalog.find(check.metric).can_score:
+        self._comparisons = 0
+        for check in settings.checks:
+            if not catalog.find(check.metric).can_score:
                 raise RunError(f"a guard cannot check {check.metric}, which compares outputs and scores none")
 
     def close(self) -> None:
@@ -163,12 +170,12 @@ class Endpoints:
 
     def list_metrics(self) -> bytes:
         """GET /v1/metrics."""
-        settings = self.settings
+        settings = self._settings
         names = ("max_body", "max_records", "max_characters", "max_queue", "max_draws", "max_systems", "time_limit")
         limits = {name: getattr(settings, name) for name in names}
         checks = [{"metric": c.metric, "min": c.minimum, "max": c.maximum} for c in settings.checks]
-        guard = {"checks": checks, "policy": settings.guard_policy, **self.guards.describe()}
-        metrics = [offer.describe() for offer in self.catalog.offered]
+        guard = {"checks": checks, "policy": settings.guard_policy, **self._guards.describe()}
+        metrics = [offer.describe() for offer in self._catalog.offered]
         return encode({"version": __version__, "metrics": metrics, "limits": limits, "guard": guard})
 
     async def score(self, request: models.ScoreRequest, call: ServedRequest) -> Answer:
@@ -190,7 +197,7 @@ class Endpoints:
         name = request.metric
         if name is None:
             # Those without an LLM come before the others.
-            able = sorted((o for o in self.catalog.offered if o.explains), key=lambda offer: offer.calls_llm)
+            able = sorted((o for o in self._catalog.offered if o.explains), key=lambda offer: offer.calls_llm)
             if not able:
                 raise ApiError(422, "unsuitable_metric", "this service has no metric that reports errors or reasons")
             name = able[0].label
@@ -230,7 +237,7 @@ class Endpoints:
 
     async def compare(self, request: models.CompareRequest, call: ServedRequest) -> Answer:
         """POST /v1/compare."""
-        settings = self.settings
+        settings = self._settings
         if request.draws > settings.max_draws:
             raise _refuse("draws", f"at most {settings.max_draws:,} are allowed here")
         offers = self._choose(request.metrics)
@@ -285,13 +292,13 @@ class Endpoints:
         for number, record in enumerate(records):
             numbers.setdefault(record.item, []).append(number)
         pairs = sum(len(own) ** 2 for own in numbers.values()) if risks or comparing else len(records)
-        if pairs > self.settings.max_records:
-            text = f"records: they make {pairs:,} pairs of outputs of an item, more than {self.settings.max_records:,}"
+        if pairs > self._settings.max_records:
+            text = f"records: they make {pairs:,} pairs of outputs of an item, more than {self._settings.max_records:,}"
             raise ApiError(413, "too_many_records", text, field="records")
         self._admit(call, pairs, [*direct, *risks, *comparing])
         plan: dict[str, Key] = {}
         for offer, metric in zip((*risks, *direct, *comparing), ranker.metrics, strict=True):
-            self.catalog.by_text.setdefault(metric.text, metric)
+            self._catalog.by_text.setdefault(metric.text, metric)
             plan[offer.lane] = (*plan.get(offer.lane, ()), metric.text)
         # An item is one chunk, and no other request in the batch has one of its name.
         chunks = ([replace(records[n], item=f"{id(call)} {item}") for n in own] for item, own in numbers.items())
@@ -325,7 +332,7 @@ class Endpoints:
 
     async def guard(self, request: models.GuardRequest, call: ServedRequest) -> Answer:
         """POST /v1/guard."""
-        settings = self.settings
+        settings = self._settings
         if any(body.min is None and body.max is None for body in request.checks or ()):
             raise _refuse("checks", "expected min or max, or both")
         checks = settings.checks
@@ -339,17 +346,17 @@ class Endpoints:
         ]
         (record,) = self._read_records([request.record])
         self._admit(call, 1, offers)
-        usual = self.guards.choose_budget(offer.text for offer in offers)
+        usual = self._guards.choose_budget(offer.text for offer in offers)
         budget = usual if request.budget_ms is None else request.budget_ms / 1000
         policy = request.policy or settings.guard_policy
         judge = partial(self._judge, call)
-        results = await self.guards.check(checks, offers, record, judge, budget=budget, began=call.began)
+        results = await self._guards.check(checks, offers, record, judge, budget=budget, began=call.began)
         failed = [result for result in results if result["result"] == "fail"]
         undecided = [result for result in results if result["result"] in ("late", "too_long", "unscored")]
         passed = not failed and (not undecided or policy == "open")
         decided_by = "policy" if undecided and not failed else "checks"
         verdict = "pass" if passed else "fail"
-        self.counters.guards.labels(verdict, decided_by).inc()
+        self._counters.guards.labels(verdict, decided_by).inc()
         call.notes |= {"verdict": verdict, "decided_by": decided_by}
         return encode(
             {
@@ -367,7 +374,7 @@ class Endpoints:
         self, call: ServedRequest, check: Check, offer: OfferedMetric, job: asyncio.Future[JobResults]
     ) -> dict[str, Any]:
         if (error := job.exception()) is not None:
-            self.note_fault(call, error)
+            self._note_fault(call, error)
             failure = {"kind": "other", "message": "the metric failed; the service's log says more"}
             return {"value": None, "result": "unscored", "failure": failure}
         body = self._write_score(call, offer, {offer.text: job.result()}, 0, details=True)
@@ -378,7 +385,7 @@ class Endpoints:
 
     def _find(self, name: str, suits: Callable[[OfferedMetric], bool], problem: str, field: str) -> OfferedMetric:
         try:
-            offer = self.catalog.find(name)
+            offer = self._catalog.find(name)
         except UnknownMetric as error:
             raise ApiError(422, "unknown_metric", str(error), field=field) from None
         if not suits(offer):
@@ -387,7 +394,7 @@ class Endpoints:
 
     def _choose(self, names: Sequence[str] | None, *, compare: bool = False) -> list[OfferedMetric]:
         if names is None:
-            offers = self.catalog.by_default(compare=compare)
+            offers = self._catalog.by_default(compare=compare)
             if not offers:
                 raise _refuse("metrics", "name one, since all that suit call an LLM", "unsuitable_metric")
             return offers
@@ -401,7 +408,7 @@ class Endpoints:
 
     def _admit(self, call: ServedRequest, records: int, offers: Sequence[OfferedMetric]) -> None:
         call.notes |= {"records": records, "metrics": [offer.label for offer in offers]}
-        self.capacity.hold(call, "records", records)
+        self._capacity.hold(call, "records", records)
 
     def _read_records(self, bodies: Sequence[models.RecordBody]) -> list[Record]:
         counts: Counter[str] = Counter()
@@ -413,7 +420,7 @@ class Endpoints:
         return records
 
     def _check_size(self, units: Sequence[Unit], name: str) -> None:
-        limit, characters = self.settings.max_records, self.settings.max_characters
+        limit, characters = self._settings.max_records, self._settings.max_characters
         if len(units) > limit:
             text = f"{name}: {len(units):,} are more than {limit:,}, the limit"
             raise ApiError(413, "too_many_records", text, field=name)
@@ -437,13 +444,13 @@ class Endpoints:
     ) -> AsyncIterator[tuple[Sequence[Unit], dict[str, JobResults]]]:
         """The results of units in their order, chunk by chunk. Only a few chunks are in the lanes at once."""
         small = any(lane != "text" for lane in plan)
-        limit = self.settings.model_batch_characters if small else self.settings.batch_characters
+        limit = self._settings.model_batch_characters if small else self._settings.batch_characters
         flying: deque[tuple[Sequence[Unit], list[tuple[Key, asyncio.Future[JobResults]]]]] = deque()
-        chunks = chunks or cut_chunks(units, self.settings.batch_records, limit)
+        chunks = chunks or cut_chunks(units, self._settings.batch_records, limit)
         try:
             while True:
                 while len(flying) < _CHUNKS_AT_ONCE and (chunk := next(chunks, None)):
-                    flying.append((chunk, [(key, self.lanes[lane].submit(key, chunk)) for lane, key in plan.items()]))
+                    flying.append((chunk, [(key, self._lanes[lane].submit(key, chunk)) for lane, key in plan.items()]))
                 if not flying:
                     return
                 chunk, jobs = flying[0]
@@ -505,23 +512,25 @@ class Endpoints:
         assert offer.comparator_text is not None
         results = by_text[offer.comparator_text]
         judgment = results.blocks[offer.comparator_text][results.start + i]
-        facts = {"explanation": judgment.explanation, "flipped": judgment.flipped}
         body: dict[str, Any] = {"preference": judgment.preference}
-        body |= {name: value for name, value in facts.items() if value is not None}
+        if judgment.explanation is not None:
+            body["explanation"] = judgment.explanation
+        if judgment.flipped is not None:
+            body["flipped"] = judgment.flipped
         if judgment.failure is not None:
             body["failure"] = self._write_failure(call, offer, judgment.failure)
         return body
 
     def _write_failure(self, call: ServedRequest, offer: OfferedMetric, failure: Failure) -> dict[str, str]:
         """Why there is no score. What is not about the client's own data is in the log alone: the first of a kind."""
-        self.counters.unscored.labels(offer.label).inc()
+        self._counters.unscored.labels(offer.label).inc()
         kind = failure.kind
         if kind in _TOLD:
             return {"kind": kind.value, "message": failure.message}
         if (offer.label, kind) not in call.failures:
             call.failures.add((offer.label, kind))
             names = {"id": call.request_id, "path": call.endpoint, "metric": offer.label, "kind": kind.value}
-            self.log.event("unscored", level="error", **names, reason=failure.message)
+            self._log.event("unscored", level="error", **names, reason=failure.message)
         return {"kind": kind.value, "message": f"no score ({kind.value}); the service's log says more"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import math
 import os
 import re
@@ -30,7 +31,7 @@ _CHECK = re.compile(r"(?P<metric>.+?)\s*(?P<sign>>=|<=)\s*(?P<limit>-?(?:\d+\.?\
 class AccessTokens:
     """API tokens by the names of their owners. Only SHA-256 hashes are kept: no log or dump can show a token."""
 
-    def __init__(self, digests: Mapping[str, str]) -> None:
+    def __init__(self, digests: Mapping[bytes, str]) -> None:
         self._digests = dict(digests)
 
     def __repr__(self) -> str:
@@ -38,14 +39,17 @@ class AccessTokens:
 
     def identify(self, token: bytes) -> str | None:
         """Return the owner of a token, or None. The time taken says nothing about known tokens."""
-        from metrist.web.security import match_token  # It needs starlette, and the options of the command do not.
-
-        return match_token(hashlib.sha256(token).hexdigest(), self._digests.items())
+        given = hashlib.sha256(token).digest()
+        owner = None
+        for digest, name in self._digests.items():
+            if hmac.compare_digest(digest, given):
+                owner = name
+        return owner
 
     @classmethod
     def parse(cls, lines: Sequence[str], source: str) -> AccessTokens:
         """Read tokens, one per entry: `TOKEN`, `NAME:TOKEN`, or `NAME:sha256:HASH`. Messages never quote a token."""
-        digests: dict[str, str] = {}
+        digests: dict[bytes, str] = {}
         for number, line in enumerate(lines, 1):
             text = line.strip()
             if not text or text.startswith("#"):
@@ -60,12 +64,12 @@ class AccessTokens:
                 digits = token.removeprefix(_HASH)
                 if not re.fullmatch(r"[0-9a-fA-F]{64}", digits):
                     raise RunError(f"{place}: expected 64 hexadecimal digits after {_HASH}", code="invalid_value")
-                digest = digits.lower()
+                digest = bytes.fromhex(digits)
             else:
                 if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
                     text = f"expected {MIN_TOKEN} printable characters without spaces: `openssl rand -hex 24` makes one"
                     raise RunError(f"{place}: {text}", code="invalid_value")
-                digest = hashlib.sha256(token.encode()).hexdigest()
+                digest = hashlib.sha256(token.encode()).digest()
             if digest in digests:
                 raise RunError(f"{place}: the same token as that of {digests[digest]}")
             digests[digest] = name
@@ -159,7 +163,7 @@ class ServiceSettings(ServiceOptions):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise RunError(f"{name} must be above 0 and finite, got {value}", code="invalid_value")
-        from metrist.web.security import is_loopback
+        from metrist.web.security import is_loopback  # It needs starlette, and the options of the command do not.
 
         if not is_loopback(self.host) and self.tokens is None and not self.anonymous:
             raise RunError(
