@@ -396,6 +396,15 @@ def test_votes_of_the_arena_are_read_with_and_without_texts(write: Write) -> Non
     assert (converted["outputs"], converted["ratings"]) == (["Hello", "Yo"], {"preference": 2})
     with raises_code(InputError, "invalid_row", "wrong.jsonl"):
         read(write([{**vote, "winner": "nobody"}], "wrong.jsonl"))
+    unnamed = {name: value for name, value in vote.items() if name != "question_id"}
+    assert [row.preferences[0].item for row in read(write([vote, unnamed], "unnamed.jsonl"))] == ["q", "2"]
+
+
+@pytest.mark.parametrize("missing", ["question_id", "model_id"])
+def test_an_answer_of_mt_bench_without_question_or_model_is_a_bad_row(write: Write, missing: str) -> None:
+    second = {name: value for name, value in ANSWER.items() if name != missing}
+    with raises_code(InputError, "invalid_row", "answers.jsonl:2", missing):
+        read(write([ANSWER, second], "answers.jsonl"))
 
 
 def test_a_file_of_another_tool_is_named(write: Write) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from metrist.llm import openai
+from metrist.llm import openai, retry
 
 
 @pytest.fixture(autouse=True)
 def unknown_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that may have another's port is not taken for it."""
-    monkeypatch.setattr(openai, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(openai, "LONGEST_WAIT", 0.2)
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.2)
     openai.reset_server_states()

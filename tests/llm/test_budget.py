@@ -14,11 +14,11 @@ import pytest
 from error_codes import raises_code
 from fault_server import FaultServer, answer
 from metrist.errors import ModelError, RunError
-from metrist.llm import gateway, pricing
+from metrist.llm import budget, gateway
+from metrist.llm.budget import Budget
 from metrist.llm.cache import AnswerCache, open_cache
 from metrist.llm.messages import Sampling
 from metrist.llm.openai import OpenAI
-from metrist.llm.pricing import Budget
 from metrist.metrics.base import Shard
 from metrist.metrics.llm_metric import LLMMetric
 from metrist.records import Record
@@ -171,10 +171,10 @@ def test_what_a_dead_process_had_reserved_stays_so_and_is_not_waited_for(tmp_pat
 
 
 def test_a_process_of_another_machine_is_waited_for_until_it_is_silent():
-    assert pricing._is_alive("elsewhere:1", time.time() - 10)
-    assert not pricing._is_alive("elsewhere:1", time.time() - 1000)
-    assert pricing._is_alive(f"{os.uname().nodename}:{os.getpid()}", 0.0)
-    assert pricing._is_alive(f"{os.uname().nodename}:1", 0.0)
+    assert budget._is_alive("elsewhere:1", time.time() - 10)
+    assert not budget._is_alive("elsewhere:1", time.time() - 1000)
+    assert budget._is_alive(f"{os.uname().nodename}:{os.getpid()}", 0.0)
+    assert budget._is_alive(f"{os.uname().nodename}:1", 0.0)
 
 
 def test_amounts_and_limits_that_cannot_be_are_refused():

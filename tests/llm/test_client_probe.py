@@ -15,11 +15,12 @@ from error_codes import raises_code
 from fault_server import Act, FaultServer, Request, answer, error, status
 from metrist.errors import ModelError
 from metrist.llm import gateway, openai, pricing
+from metrist.llm.budget import Budget
 from metrist.llm.cache import build_requests, open_cache
 from metrist.llm.estimate import estimate_calls
 from metrist.llm.messages import Completion, Message, Sampling
 from metrist.llm.openai import OpenAI
-from metrist.llm.pricing import Budget, Price
+from metrist.llm.pricing import Price
 from metrist.runtime import Runtime
 from scripted_llm import say
 

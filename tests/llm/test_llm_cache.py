@@ -19,6 +19,7 @@ from error_codes import raises_code
 from metrist.errors import ModelError
 from metrist.llm import gateway
 from metrist.llm.base import build_llm
+from metrist.llm.budget import Budget
 from metrist.llm.cache import (
     FILE_NAME,
     AnswerCache,
@@ -30,7 +31,6 @@ from metrist.llm.cache import (
     open_cache,
 )
 from metrist.llm.messages import Completion, Message, Sampling
-from metrist.llm.pricing import Budget
 from metrist.runtime import Runtime
 from scripted_llm import Scripted, read_log, say
 

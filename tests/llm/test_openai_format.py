@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from metrist.llm.http import Response, UnreadableResponse
 from metrist.llm.messages import Completion
-from metrist.llm.openai_format import RequestError, Success, classify_error, parse_completion, parse_error
+from metrist.llm.openai_format import parse_chat_completion
+from metrist.llm.retry import RequestError, Success, classify_error, parse_error
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -50,7 +51,7 @@ def with_changed(result: Any, path: tuple[Any, ...], value: Any) -> Any:
 @given(st.sampled_from(places(GOOD)), JSON)
 def test_an_answer_with_anything_anywhere_is_read_or_called_unreadable(path: tuple[Any, ...], value: Any) -> None:
     try:
-        result = parse_completion(Response(200, {}, json.dumps(with_changed(GOOD, path, value)).encode()).data)
+        result = parse_chat_completion(Response(200, {}, json.dumps(with_changed(GOOD, path, value)).encode()).data)
     except UnreadableResponse:
         return
     assert isinstance(result, Completion)
@@ -62,7 +63,7 @@ def test_an_answer_with_anything_anywhere_is_read_or_called_unreadable(path: tup
 @given(st.binary(max_size=60))
 def test_bytes_of_any_kind_are_no_surprise(body: bytes) -> None:
     with contextlib.suppress(UnreadableResponse):
-        parse_completion(Response(200, {}, body).data)
+        parse_chat_completion(Response(200, {}, body).data)
     assert parse_error(Response(400, {}, body)).message
 
 

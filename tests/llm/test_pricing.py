@@ -34,7 +34,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_shipped_price_has_its_day_its_server_and_sense():
-    shipped = pricing._read_prices(pricing.SHIPPED_PRICES)
+    shipped = pricing._read_shipped_prices()
     assert len(shipped) >= 8
     for price in shipped:
         assert price.host

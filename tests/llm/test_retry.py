@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrist.llm.http import Response
-from metrist.llm.openai import FIRST_CONTACT, LONGEST_WAIT, RetryPolicy
-from metrist.llm.openai_format import RetryableError, classify_error, parse_retry_after
+from metrist.llm.retry import (
+    FIRST_CONTACT,
+    LONGEST_WAIT,
+    RetryableError,
+    RetryPolicy,
+    classify_error,
+    parse_retry_after,
+)
 
 POLICY = RetryPolicy(attempts=8, seconds=900.0)
 

@@ -284,10 +284,10 @@ def test_answers_of_llms(tmp_path: Path, torture_row: Rows) -> None:
     text = json.dumps({"choices": [{"text": "An answer", "logprobs": {"tokens": ["An"], "token_logprobs": [-0.1],
                        "top_logprobs": [{"An": -0.1}]}}], "usage": usage}).encode()  # fmt: skip
     own = http.UnreadableResponse
-    for seed, plain in ((chat, False), (text, True)):
+    for seed, parse in ((chat, openai_format.parse_chat_completion), (text, openai_format.parse_text_completion)):
 
-        def read(data: bytes, plain: bool = plain) -> None:
-            completion = openai_format.parse_completion(http.Response(200, {}, data).data, plain=plain)
+        def read(data: bytes, parse: Callable[[Any], Any] = parse) -> None:
+            completion = parse(http.Response(200, {}, data).data)
             json.dumps(completion.text, ensure_ascii=False).encode()
 
         fuzz(row, [seed], read, 2 * CASES, own)

@@ -41,7 +41,7 @@ from metrist.io.table_rows import (
     to_plain_value,
 )
 from metrist.io.tools import TOOLS, recognise_tool
-from metrist.io.tools.harnesses import read_archive
+from metrist.io.tools.inspect_ai import read_archive
 from metrist.records import Record
 
 FORMATS = {
@@ -134,7 +134,7 @@ def _convert_tool_rows(rows: Iterator[tuple[int, Any]], form: FileFormat) -> Ite
             else:
                 yield line, row
 
-    for converted in TOOLS[form.tool](entries()):
+    for converted in TOOLS[form.tool].rows(entries()):
         yield from bad
         bad.clear()
         yield converted

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, zip_longest
+from itertools import chain
 from typing import IO, Any
 
 from metrist.errors import InputError, MissingExtra, did_you_mean, format_count
@@ -204,6 +204,12 @@ def _check_header(header: list[str], place: str) -> None:
         )
 
 
+def _write_cell(value: Any) -> Any:
+    if value is None:  # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
+        return ""
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
 def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowError]]:
     """Yield the rows of a sheet of an .xlsx file with their numbers. Formulas count as the values stored for them."""
     try:
@@ -236,12 +242,9 @@ def read_excel(path: str, form: FileFormat) -> Iterator[tuple[int, Cells | RowEr
                 found = f"must have {format_count(len(header), 'cell')} like the header, got {len(values)}"
                 yield number, RowError(found)
             else:
-                row = Cells()
-                for column, value in zip_longest(header, values[: len(header)]):
-                    if column:  # An empty cell is an empty output, as in CSV, where the two cannot be told apart.
-                        value = "" if value is None else value
-                        row[column] = value.isoformat() if hasattr(value, "isoformat") else value
-                yield number, row
+                values += [None] * (len(header) - len(values))
+                texts = map(_write_cell, values)
+                yield number, Cells((column, text) for column, text in zip(header, texts, strict=False) if column)
     except InputError:
         raise
     except Exception as error:

@@ -149,11 +149,14 @@ _NEEDS_QUOTES = re.compile(r'[",\r\n]')
 
 def csv_line(cells: Iterable[Any]) -> str:
     """A line of CSV in which no text is run as a formula."""
-    texts = []
-    for cell in cells:
-        text = escape_formula(cell) if isinstance(cell, str) else "" if cell is None else str(cell)
-        texts.append(f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text)
-    return ",".join(texts) + "\n"
+    return ",".join(map(_csv_cell, cells)) + "\n"
+
+
+def _csv_cell(cell: Any) -> str:
+    if cell is None:
+        return ""
+    text = escape_formula(cell) if isinstance(cell, str) else str(cell)
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if _NEEDS_QUOTES.search(text) else text
 
 
 def json_line(row: dict[str, Any]) -> str:

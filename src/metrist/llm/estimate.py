@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from metrist.llm import pricing
@@ -114,18 +115,22 @@ class CallEstimate:
         estimate.most_completion_tokens += request.sampling.max_tokens
 
 
+_current: ContextVar[CallEstimate | None] = ContextVar("estimate", default=None)
+
+
 @contextmanager
 def estimate_calls() -> Iterator[CallEstimate]:
     """Inside the block, `gateway.complete` calls no LLM from this thread and counts what it would call."""
     estimate = CallEstimate()
-    token = dry_run.set(estimate)
+    current = _current.set(estimate)
+    calls = dry_run.set(estimate.complete)
     try:
         yield estimate
     finally:
-        dry_run.reset(token)
+        dry_run.reset(calls)
+        _current.reset(current)
 
 
 def current_estimate() -> CallEstimate | None:
     """The estimate of the current dry run in this thread, if any."""
-    estimate: CallEstimate | None = dry_run.get()
-    return estimate
+    return _current.get()

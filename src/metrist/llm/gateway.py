@@ -18,6 +18,7 @@ from typing import Any
 from metrist.errors import MetristError, ModelError
 from metrist.llm import base, pricing
 from metrist.llm.base import LLM, Call, build_llm
+from metrist.llm.budget import Budget
 from metrist.llm.cache import (
     AnswerCache,
     CachedAnswer,
@@ -30,14 +31,13 @@ from metrist.llm.cache import (
 )
 from metrist.llm.messages import Completion, Conversation, Message, Sampling, Usage, mark_cached
 from metrist.llm.openai_format import NO_TEXT
-from metrist.llm.pricing import Budget
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 from metrist.spec import Spec
 
-#: The `estimate.CallEstimate` whose `complete` takes all calls instead of LLMs in the dry run of this context; None in
-#: others. One in one thread does not affect others.
-dry_run: ContextVar[Any] = ContextVar("dry_run", default=None)
+#: Takes all calls instead of LLMs, with the arguments of `complete`, in the dry run of this context. One in one thread
+#: does not affect others.
+dry_run: ContextVar[Callable[..., list[Completion]] | None] = ContextVar("dry_run", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,8 @@ def complete(
     if llm.disabled_reason is not None:
         raise ModelError(llm.disabled_reason)
     runtime = runtime or Runtime.current()
-    if (estimate := dry_run.get()) is not None:
-        foreseen: list[Completion] = estimate.complete(llm, messages, sampling, runtime, parser)
-        return foreseen
+    if (count_calls := dry_run.get()) is not None:
+        return count_calls(llm, messages, sampling, runtime, parser)
     requests = build_requests(llm, messages, sampling)
     reader = AnswerReader(parser, requests)
     cache = open_cache(runtime) if llm.cacheable else None

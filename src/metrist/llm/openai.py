@@ -34,20 +34,24 @@ from metrist.llm.openai_format import (
     LENGTH_FIELDS,
     OMITTABLE,
     RESERVED_FIELDS,
+    RequestShape,
+    bound_usage,
+    build_body,
+    parse_chat_completion,
+    parse_text_completion,
+)
+from metrist.llm.rate_limit import rate_limiter, run_requests
+from metrist.llm.retry import (
     FatalError,
     Outcome,
     RejectedField,
     RequestError,
-    RequestShape,
     RetryableError,
+    RetryPolicy,
     Success,
-    bound_usage,
-    build_body,
     classify_error,
-    parse_completion,
     parse_error,
 )
-from metrist.llm.rate_limit import rate_limiter, run_requests
 from metrist.scores import Failure, FailureKind
 from metrist.spec import Spec
 
@@ -232,11 +236,6 @@ def _walk_fields(data: Any, path: str = "") -> Iterator[tuple[str, str, Any]]:
 
 # --- Completing conversations
 
-#: Seconds before the second attempt; each further wait is twice as long, up to the longest.
-FIRST_WAIT = 0.5
-LONGEST_WAIT = 30.0
-#: Attempts at a server that has never responded, so that a wrong address is reported soon.
-FIRST_CONTACT = 3
 #: Conversations that may fail in a row before the server, and not a record, is held responsible.
 MAX_FAILURES_IN_A_ROW = 20
 
@@ -300,28 +299,6 @@ def reset_server_states() -> None:
     """Forget all servers, as another one may now run at the same address."""
     with _states_lock:
         _states.clear()
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often one conversation is sent, and for how many seconds at most. Throttled attempts count against the
-    seconds only."""
-
-    attempts: int
-    seconds: float
-
-    def delay(self, attempt: int, retry_after: float, rng: random.Random) -> float:
-        """Seconds to wait before this attempt (the first retry is attempt 2), at least what the server asked for.
-
-        Half of the wait is random, and a little is added to the server's own number: all clients get the same one.
-        """
-        longest = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt - 2, 30))
-        own = longest * rng.uniform(0.5, 1.0)
-        return max(own, retry_after + FIRST_WAIT * rng.uniform(0.0, 0.5)) if retry_after else own
-
-    def is_exhausted(self, failures: int, seconds: float, *, first_contact: bool) -> bool:
-        """Whether to give up after this many failed attempts, if the next one is due this long after the first."""
-        return failures >= (FIRST_CONTACT if first_contact else self.attempts) or seconds > self.seconds
 
 
 class Stopped(Exception):
@@ -486,8 +463,9 @@ class ChatClient:
         self._state.responded = True
         plain = self._llm.turns == "none"
         if response.is_success:
+            parse = parse_text_completion if plain else parse_chat_completion
             try:
-                completion = parse_completion(response.data, plain=plain)
+                completion = parse(response.data)
             except UnreadableResponse as error:
                 return RetryableError(f"the server answered {response.status}, but {error}")
             usage = bound_usage(

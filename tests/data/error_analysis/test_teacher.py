@@ -27,7 +27,7 @@ from metrist.data.error_analysis.teacher import (
 )
 from metrist.errors import SpecError
 from metrist.evaluate.audit.stress import read_examples as read_reports
-from metrist.llm import openai
+from metrist.llm import retry
 from metrist.llm.estimate import estimate_calls
 from metrist.llm.messages import Conversation, Sampling
 from metrist.llm.openai import OpenAI
@@ -301,8 +301,8 @@ def test_the_estimate_is_what_is_asked() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(openai, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.05)
 
 
 @pytest.mark.usefixtures("quick")

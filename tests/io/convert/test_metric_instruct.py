@@ -13,8 +13,7 @@ import pytest
 from error_codes import raises_code
 from metrist.data.error_analysis import read_published_row
 from metrist.errors import InputError
-from metrist.io.convert import convert, detect
-from metrist.io.convert.instructions import is_alpaca_analysis
+from metrist.io.convert import convert, detect, metric_instruct
 from metrist.io.reader import read_records
 from metrist.metrics.errors.answers import WrittenError
 from metrist.metrics.errors.tigerscore import OPENING, build_prompt, format_tiger_answer, parse_tiger_answer
@@ -96,7 +95,7 @@ def test_outputs_without_errors_keep_an_empty_list_and_repeated_items_get_number
 
 
 def test_the_first_line_of_the_prompt_is_that_of_tigerscore() -> None:
-    assert is_alpaca_analysis({"instruction": OPENING, "input": "", "output": ""})
+    assert metric_instruct.is_alpaca({"instruction": OPENING, "input": "", "output": ""})
 
 
 @pytest.mark.parametrize(

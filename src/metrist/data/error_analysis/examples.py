@@ -23,7 +23,7 @@ import msgspec
 from metrist.data.faults import quote
 from metrist.errors import InputError
 from metrist.io.compression import open_bytes
-from metrist.io.convert.instructions import METRIC_INSTRUCT_ALIASES, is_alpaca_analysis, is_metric_instruct
+from metrist.io.convert import metric_instruct
 from metrist.io.fields import as_text
 from metrist.io.json_rows import json_line_rows
 from metrist.io.row_model import RowError, format_value
@@ -253,11 +253,11 @@ _ERROR_FIELDS = {
 def read_published_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row with `prompt`, `completion` and `errors` with their places; a row in another layout as it is. Raise
     RowError if its errors cannot be read."""
-    if not is_metric_instruct(row):
+    if not metric_instruct.is_entry(row):
         return dict(row)
-    values = {METRIC_INSTRUCT_ALIASES.get(name, name): value for name, value in row.items()}
+    values = {metric_instruct.ALIASES.get(name, name): value for name, value in row.items()}
     errors = values.pop("errors", None)
-    if is_alpaca_analysis(row):
+    if metric_instruct.is_alpaca(row):
         prompt = f"{row['instruction']}\n{as_text('input', row.get('input'))}"
         errors = values.pop("output")
         texts = _INPUT.match(as_text("input", values.pop("input")))

@@ -15,10 +15,12 @@ from typing import Any, Literal, cast, get_args
 
 from metrist.errors import InputError, did_you_mean
 from metrist.io.convert import (
+    alpaca_eval,
     bartscore,
-    instructions,
     label_studio,
+    metric_instruct,
     mt_metrics_eval,
+    natural_instructions,
 )
 from metrist.io.convert.json_input import ConvertOptions, Row, drop_empty, format_names, read_document, read_entries
 from metrist.io.convert.mt_metrics_eval import line_files
@@ -102,9 +104,9 @@ def convert(
     )
     # Items are numbered, and predictions found, over all files together.
     together: dict[str, Callable[[list[Path], ConvertOptions], Iterator[Row]]] = {
-        "alpaca_eval": instructions.read_alpaca_eval,
-        "metric_instruct": instructions.read_metric_instruct,
-        "natural_instructions": instructions.read_natural_instructions,
+        "alpaca_eval": alpaca_eval.rows,
+        "metric_instruct": metric_instruct.rows,
+        "natural_instructions": natural_instructions.rows,
     }
     if kind in together:
         return together[kind](existing, options)
@@ -134,14 +136,14 @@ def detect(path: Path | str) -> Kind:
         value = read_document(path)
     if bartscore.is_document(value):
         return "bartscore"
-    if instructions.is_metric_instruct(value):
+    if metric_instruct.is_entry(value):
         return "metric_instruct"
-    if instructions.is_alpaca_eval(value):
+    if alpaca_eval.is_entry(value):
         return "alpaca_eval"
     if label_studio.is_entry(value):
         return "label_studio"
     with suppress(InputError):  # What was read may be an instance of a task.
-        if instructions.is_natural_instructions(value) or instructions.is_natural_instructions(read_document(path)):
+        if natural_instructions.is_document(value) or natural_instructions.is_document(read_document(path)):
             return "natural_instructions"
     if isinstance(value, dict) and "item" in value:
         raise InputError(f"{path}: already has metrist's fields and needs no conversion; found {format_names(value)}")

@@ -13,28 +13,47 @@ answers.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from metrist.io.row_model import RowError, format_value
 from metrist.io.tools.entries import Entries, Row, Rows, as_scores, convert_each, get_objects
 
 _CHOICES = {"model_1": 1, "model_2": 2, "model_a": 1, "model_b": 2}
+_TEXTS = frozenset(
+    ("conversation_a", "response_a", "answer_a", "output_a", "text_a", "conversation", "full_conversation")
+)
 
 
-def read_arena(entries: Entries) -> Rows:
-    # A vote may have no question: then its line is the item.
-    return convert_each(((line, {"question_id": line, **entry}) for line, entry in entries), _convert)
+def is_entry(value: Row) -> bool:
+    return any(
+        fields <= value.keys()
+        for fields in (
+            {"question_id", "model_id", "choices"},
+            {"question_id", "model", "judge", "score", "turn"},
+            {"question_id", "model_1", "model_2", "g1_winner", "g2_winner"},
+        )
+    ) or ({"model_a", "model_b", "winner"} <= value.keys() and not value.keys() & _TEXTS)
+
+
+def rows(entries: Entries) -> Rows:
+    for line, entry in entries:
+        yield from convert_each([(line, entry)], partial(_convert, line=line))
 
 
 def _name_item(question: Any, turn: Any) -> str:
     return str(question) if turn in (None, 1) else f"{question}:{turn}"
 
 
-def _convert(entry: Row) -> Iterable[Row]:
-    item = _name_item(entry["question_id"], entry.get("turn"))
+def _convert(entry: Row, line: int) -> Iterable[Row]:
+    # A vote may have no question: then its line is the item.
+    item = _name_item(entry.get("question_id", line), entry.get("turn"))
     judge = entry.get("judge")
     judge = judge[0] if isinstance(judge, list) and judge else judge
     if "choices" in entry:
+        for name in ("question_id", "model_id"):
+            if name not in entry:
+                raise RowError(f"an answer must have {name!r}")
         turns = next(iter(get_objects(entry, "choices")), {}).get("turns") or []
         for number, text in enumerate(turns, 1):
             yield {"item": _name_item(entry["question_id"], number), "system": entry["model_id"], "output": text}
