@@ -415,7 +415,7 @@ class ReportData:
             labels = dataset.columns.get(name)
             if labels and _MIN_VALUES <= len(np.unique(labels.codes[labels.codes >= 0])) <= _MAX_VALUES:
                 varied.append(name)
-        return (*varied, "task+language") if len(varied) == 2 else tuple(varied)
+        return (*varied, "+".join(varied)) if len(varied) == 2 else tuple(varied)
 
 
 class ReportTexts(OutputTexts):
