@@ -69,6 +69,7 @@ def test_the_published_pairs_come_back_byte_for_byte(
         ({"task": "c", "good": GOOD, "bad": BAD, "certainty": "NaN"}, ("'certainty'",)),
         ({"task": "c", "good": GOOD, "bad": BAD, "good_rank": []}, ("'good_rank'",)),
         ({"task": "c", "good": GOOD, "bad": BAD, "systems": ["a"]}, ("'systems'",)),
+        ({"task": "c", "good": [], "bad": BAD, "split": "no", "certainty": 2, "systems": []}, ("'good'",)),
         ({"task": "c", "good": GOOD, "bad": BAD, "item": []}, ("'item'",)),
     ],
 )

@@ -21,8 +21,9 @@ from metrist.models.devices import Options
 from metrist.models.weights import find_weights
 from metrist.train.fit import fit, plan_training
 from metrist.train.folder import TrainingFolder
-from metrist.train.likelihood import LikelihoodTask, TokenLoss, encode_text_pairs
+from metrist.train.likelihood import LikelihoodTask, TokenLoss
 from metrist.train.recipe import Recipe
+from metrist.train.text_pairs import encode_text_pairs
 from tiny_models import WORDS
 
 Tiny = Callable[[str], Path]

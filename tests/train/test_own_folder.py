@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 from toy_pairs import preference_request
@@ -134,6 +135,19 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
         lock_folder(tmp_path / "file" / "out", FIRST),
     ):
         pass
+
+
+def test_the_file_of_a_lock_is_closed_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[IO[bytes]] = []
+
+    def fail(file: IO[bytes]) -> bool:
+        opened.append(file)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("metrist.train.folder.try_lock", fail)
+    with raises_code(RunError, "cannot_write", "Input/output error"), lock_folder(tmp_path, FIRST):
+        pass
+    assert opened[0].closed
 
 
 def test_a_folder_without_locks_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

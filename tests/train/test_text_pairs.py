@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from error_codes import raises_code
 from metrist.errors import InputError
-from metrist.train.likelihood import load_text_pairs, read_pairs, sample_pairs, split_text_pairs
+from metrist.train.text_pairs import load_text_pairs, read_pairs, sample_pairs, split_text_pairs
 
 
 def write_rows(path: Path, *rows: Any) -> Path:

@@ -249,7 +249,8 @@ def reproduce(
 
 
 def _study_reliability(inputs: list[str], options: StudyOptions, reading: ReadingOptions, out: Path | None) -> None:
-    from metrist.studies.reproduce.reliability import format_study, study_reliability, write_study
+    from metrist.studies.reproduce.reliability import study_reliability
+    from metrist.studies.reproduce.reliability_figures import format_study, write_study
 
     reading.check_system(inputs)
     settings = as_arguments(options)

@@ -99,7 +99,7 @@ def _expand_choices(source: RowSource) -> RowSource:
                 yield line, row
                 continue
             try:
-                rows: list[Any] = _rows_by_output(row)
+                rows: list[Any] = _rows_by_output(_parse_table_row(row) if type(row) is Cells else dict(row))
             except RowError as error:
                 rows = [error]
             for output_row in rows:
@@ -108,15 +108,20 @@ def _expand_choices(source: RowSource) -> RowSource:
     return replace(source, read=read)
 
 
-def _rows_by_output(cells: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each output. In a table's row, `chosen` may be a position or a list of choices written as JSON."""
-    row = parse_cells(cells) if type(cells) is Cells else dict(cells)
-    written = row.get(CHOSEN) if type(cells) is Cells else None
-    if isinstance(written, str) and (written.isdecimal() or written.lstrip().startswith("[")):
+def _parse_table_row(cells: Cells) -> dict[str, Any]:
+    """Parse a table's row, in which `chosen` may be a position or a list of choices written as JSON."""
+    row = parse_cells(cells)
+    chosen = row.get(CHOSEN)
+    if isinstance(chosen, str) and (chosen.isdecimal() or chosen.lstrip().startswith("[")):
         try:
-            row[CHOSEN] = json.loads(written)
+            row[CHOSEN] = json.loads(chosen)
         except ValueError as error:
             raise RowError(f"{CHOSEN!r} must hold JSON: {describe_json_error(error)}") from None
+    return row
+
+
+def _rows_by_output(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each output."""
     outputs = as_texts("outputs", row.pop("outputs"))
     names = row.pop("systems", None)
     systems = [str(number) for number in range(1, len(outputs) + 1)]

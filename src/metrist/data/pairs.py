@@ -138,27 +138,17 @@ def _parse_pair(row: Any) -> GoodBad:
     missing = next((name for name in ("task", "good", "bad") if row.get(name) is None), None)
     if missing:
         raise RowError(f"{missing!r} is missing: a pair needs 'task', 'good' and 'bad'")
-    split, certainty, systems = row.get("split"), row.get("certainty"), row.get("systems")
-    if split not in (None, *SPLITS):
-        raise RowError(f"'split' must be train, dev or test, got {format_value(split)}")
-    probability = 1.0 if certainty is None else as_number("'certainty'", certainty)
-    if not 0.5 <= probability <= 1:
-        raise RowError(
-            f"'certainty' must lie between 0.5 and 1, got {format_value(certainty)}; below that, swap 'good' and 'bad'"
-        )
-    if systems is not None and (not isinstance(systems, list) or len(systems) != 2):
-        raise RowError(f"'systems' must be a list of two names, got {format_value(systems)}")
     return GoodBad(
         criterion=as_name("task", row["task"]),
         good=_parse_fields("good", row["good"]),
         bad=_parse_fields("bad", row["bad"]),
         instruction=as_optional_text("instruction", row.get("instruction")) or "",
         item="" if row.get("item") is None else as_name("item", row["item"]),
-        split=split,
-        certainty=probability,
+        split=_parse_split(row.get("split")),
+        certainty=_parse_certainty(row.get("certainty")),
         good_rating=_parse_rating("good_rank", row),
         bad_rating=_parse_rating("bad_rank", row),
-        systems=(as_name("systems", systems[0]), as_name("systems", systems[1])) if systems else None,
+        systems=_parse_systems(row.get("systems")),
     )
 
 
@@ -172,8 +162,33 @@ def _parse_fields(name: str, value: Any) -> Fields:
     return tuple((label, text) for label, text in value)
 
 
+def _parse_split(value: Any) -> str | None:
+    if value is not None and value not in SPLITS:
+        raise RowError(f"'split' must be train, dev or test, got {format_value(value)}")
+    return value if value is None else str(value)
+
+
+def _parse_certainty(value: Any) -> float:
+    if value is None:
+        return 1.0
+    number = as_number("'certainty'", value)
+    if not 0.5 <= number <= 1:
+        raise RowError(
+            f"'certainty' must lie between 0.5 and 1, got {format_value(value)}; below that, swap 'good' and 'bad'"
+        )
+    return number
+
+
 def _parse_rating(name: str, row: dict[str, Any]) -> float | None:
     return None if row.get(name) is None else as_number(repr(name), row[name])
+
+
+def _parse_systems(value: Any) -> tuple[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != 2:
+        raise RowError(f"'systems' must be a list of two names, got {format_value(value)}")
+    return as_name("systems", value[0]), as_name("systems", value[1])
 
 
 def check_pairs_path(path: str | os.PathLike[str]) -> None:

@@ -42,7 +42,7 @@ class Grams:
         sizes = np.array([len(hashes) for hashes in grams], dtype=np.int64)
         flat = np.concatenate([*grams, np.empty(0, dtype=np.uint64)])
         in_order = np.sort(flat)
-        repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
+        repeated = _drop_repeats(in_order[1:][in_order[1:] == in_order[:-1]])
         # Most grams occur in one text only; a table of their last bits spares most of them the search.
         marked = np.zeros(1 << _TABLE_BITS, dtype=bool)
         marked[repeated & _TABLE_MASK] = True
@@ -84,8 +84,13 @@ def _hash_grams(texts: Sequence[str]) -> list[NDArray[np.uint64]]:
         for offset in range(length):
             hashes = (hashes ^ mixed[offset : offset + len(hashes)]) * _MIXING
             hashes ^= hashes >> np.uint64(32)
-        grams.append(np.unique(hashes))
+        grams.append(_drop_repeats(np.sort(hashes)))
     return grams
+
+
+def _drop_repeats(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the distinct values of a sorted array."""
+    return hashes[np.concatenate([[True], hashes[1:] != hashes[:-1]])] if len(hashes) else hashes
 
 
 def _concatenate_ranges(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -144,9 +149,7 @@ def _iterate_containers(grams: Grams, by_size: NDArray[np.int64], threshold: flo
     needed = np.ceil(threshold * grams.sizes - 1e-9).astype(np.int64)
     rare = grams.rank <= (grams.sizes - needed)[grams.owners]
     rare &= (grams.sizes >= FEWEST_WORDS_INSIDE - GRAM + 1)[grams.owners]
-    common = grams.common[order]
-    run_ends = np.searchsorted(common, common, side="right")
-    begins, lengths = _limit_candidates(rare[order], run_ends)
+    begins, lengths = _limit_candidates(rare[order], _find_run_ends(grams.common[order]))
     first = 0
     while first < len(begins):
         last = max(first + 1, int(np.searchsorted(np.cumsum(lengths[first:]), _BATCH_SIZE)) + first)
@@ -155,6 +158,12 @@ def _iterate_containers(grams: Grams, by_size: NDArray[np.int64], threshold: flo
         keys = np.unique(smaller * len(by_size) + larger)
         yield np.stack([keys // len(by_size), keys % len(by_size)], axis=1)
         first = last
+
+
+def _find_run_ends(in_order: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return, for each gram of a sorted array, the end of the run of equal grams."""
+    last = np.flatnonzero(np.append(in_order[1:] != in_order[:-1], np.ones(min(1, len(in_order)), dtype=bool)))
+    return np.repeat(last + 1, np.diff(np.append(-1, last)))
 
 
 def _limit_candidates(rare: NDArray[np.bool_], ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -78,8 +78,11 @@ class CacheFile:
             size += len(value)
             if size > _BYTES_PER_WRITE or number == len(entries):
                 if self._growing:
-                    self._attempt(partial(self._store.write, partial(self._insert, group=group)))
+                    self._attempt(partial(self._write, group))
                 group, size = [], 0
+
+    def _write(self, group: Sequence[tuple[bytes, bytes]]) -> None:
+        self._store.write(partial(self._insert, group=group))
 
     def contents(self) -> CacheContents:
         query = "SELECT count(*) FROM entries"
@@ -87,8 +90,11 @@ class CacheFile:
         return CacheContents(entries=count or 0, size=self._store.size())
 
     def clear(self) -> None:
-        self._attempt(lambda: self._store.write(lambda connection: connection.execute("DELETE FROM entries")))
-        self._attempt(self._store.compact)
+        self._attempt(self._delete)
+
+    def _delete(self) -> None:
+        self._store.write(lambda connection: connection.execute("DELETE FROM entries"))
+        self._store.compact()
 
     def _attempt(self, work: Callable[[], _T]) -> _T | None:
         """Work on the file; an error ends the use of the file in this process."""

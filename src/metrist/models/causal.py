@@ -98,23 +98,7 @@ class Causal:
     def log_probs(self, pairs: Sequence[tuple[str, str]], max_tokens: int | None = None) -> Likelihoods:
         distinct = list(dict.fromkeys(pairs))
         ids = self._ids({text for pair in distinct for text in pair})
-        token_pairs = {}
-        for pair in distinct:
-            condition, target = (ids[text] for text in pair)
-            cut_target = target[: _minimum(max_tokens, self._target_limit)]
-            limit = max_tokens
-            if self._context is not None:
-                step = max(1, self._context // _CONTEXT_STEPS)
-                limit = _minimum(max_tokens, max(1, self._context - -(-len(cut_target) // step) * step))
-            cut_condition = condition
-            room = None if limit is None else max(0, limit - len(self._opening))
-            if room is not None and len(condition) > room:
-                first = room // 2
-                cut_condition = (*condition[:first], *condition[len(condition) - (room - first) :])
-            before = (*self._opening, *cut_condition) or self._least_opening
-            row, failure = _make_row(before, cut_target)
-            cuts = len(condition) - len(cut_condition), len(target) - len(cut_target)
-            token_pairs[pair] = _TokenPair(row, failure, *cuts)
+        token_pairs = {pair: self._make_pair(ids[pair[0]], ids[pair[1]], max_tokens) for pair in distinct}
         return self._score([[token_pairs[pair]] for pair in pairs])
 
     def running(self, texts: Sequence[str], max_tokens: int | None = None) -> Likelihoods:
@@ -145,6 +129,21 @@ class Causal:
             text: tuple(ids[before : len(ids) - after].tolist())
             for text, ids in zip(ordered, self._side.ids(ordered), strict=True)
         }
+
+    def _make_pair(self, condition: _TokenIds, target: _TokenIds, max_tokens: int | None) -> _TokenPair:
+        cut_target = target[: _minimum(max_tokens, self._target_limit)]
+        limit = max_tokens
+        if self._context is not None:
+            step = max(1, self._context // _CONTEXT_STEPS)
+            limit = _minimum(max_tokens, max(1, self._context - -(-len(cut_target) // step) * step))
+        cut_condition = condition
+        room = None if limit is None else max(0, limit - len(self._opening))
+        if room is not None and len(condition) > room:
+            first = room // 2
+            cut_condition = (*condition[:first], *condition[len(condition) - (room - first) :])
+        before = (*self._opening, *cut_condition) or self._least_opening
+        row, failure = _make_row(before, cut_target)
+        return _TokenPair(row, failure, len(condition) - len(cut_condition), len(target) - len(cut_target))
 
     def _make_windows(self, text: _TokenIds, max_tokens: int | None) -> list[_TokenPair]:
         opening = self._least_opening

@@ -98,21 +98,7 @@ class Encoder:
     budget: batching.TokenBudget
     facts: Mapping[str, str]
     name: str
-    layers: int = field(init=False)
-    #: The largest number of tokens at once, special tokens included.
-    limit: int = field(init=False)
-    #: What to put before a text so that its first word is tokenized as elsewhere.
-    word_start: str = field(init=False)
     _lock: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        with quiet_transformers():
-            marks = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
-        opening = next((at for at, mark in enumerate(marks) if not mark), 0)
-        closing = next((at for at, mark in enumerate(reversed(marks)) if not mark), 0)
-        self._format = SequenceFormat(opening, closing, token_limit(self.model, self.tokenizer))
-        self.layers, self.limit = self.stack.size, self._format.limit
-        self.word_start = " " if self.model.config.model_type in _SPACE_SENSITIVE else ""
 
     @staticmethod
     def load(options: Options, runtime: Runtime | None = None) -> Encoder:
@@ -128,6 +114,20 @@ class Encoder:
             facts={"weights": files.fingerprint, "dtype": options.dtype},
             name=files.name,
         )
+
+    @property
+    def layers(self) -> int:
+        return self.stack.size
+
+    @property
+    def limit(self) -> int:
+        """The largest number of tokens at once, special tokens included."""
+        return self._format.limit
+
+    @property
+    def word_start(self) -> str:
+        """What to put before a text so that its first word is tokenized as elsewhere."""
+        return " " if self.model.config.model_type in _SPACE_SENSITIVE else ""
 
     def states(self, texts: Sequence[str], layer: int | None = None, long: Long = "windows") -> States:
         """Return each text's vectors after a layer (None: the last; 0: the embeddings). A text longer than the model's
@@ -186,6 +186,14 @@ class Encoder:
         mark = max(marked, key=marked.__getitem__)
         # A WordPiece vocabulary may contain these characters too, by themselves.
         return mark if marked[mark] > 1 and marked[mark] > len(vocabulary) // 100 else None
+
+    @cached_property
+    def _format(self) -> SequenceFormat:
+        with quiet_transformers():
+            marks = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+        opening = next((at for at, mark in enumerate(marks) if not mark), 0)
+        closing = next((at for at, mark in enumerate(reversed(marks)) if not mark), 0)
+        return SequenceFormat(opening, closing, token_limit(self.model, self.tokenizer))
 
     def _compute_vectors(self, ids: list[list[int]], layer: int) -> NDArray[np.float32]:
         starts = np.cumsum([0, *map(len, ids)])

@@ -11,16 +11,13 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metrist.documents import read_json_object
 from metrist.errors import ModelError, SpecError
-
-if TYPE_CHECKING:
-    pass
 
 Precision = Literal["f16", "q8_0"]
 #: The file beside a merged model.

@@ -201,11 +201,11 @@ class VLLM(LLM):
                 if hasattr(module, name):
                     schema = {argument: getattr(module, name)(json=dict(sampling.schema))}
                     break
-        params, structured = _import_vllm().SamplingParams(**options, **schema), bool(schema)
+        params = _import_vllm().SamplingParams(**options, **schema)
         completions: list[Completion] = []
         for start in range(0, len(conversations), _CALL_SIZE):
             some = conversations[start : start + _CALL_SIZE]
-            for completion in _call_engine(engine, some, self.turns, params, structured=structured):
+            for completion in _call_engine(engine, some, self.turns, params, structured=bool(schema)):
                 call.deliver(len(completions), completion)
                 completions.append(completion)
         return completions

@@ -148,7 +148,8 @@ def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
                 f"{weights.name} does not fit into the device's memory; `device='{MAP}'` spreads it over all GPUs",
                 code="out_of_memory",
             ) from error
-        name, model_type = weights.name, weights.config.get("model_type", "no model_type")
+        name = weights.name
+        model_type = weights.config.get("model_type")
         if weights.runs_on_numpy:
             message = f"{name} is in metrist's own format, which {kind} does not read: name one of the hub or a folder"
         elif "trust_remote_code" in str(error):
@@ -159,7 +160,7 @@ def _translate_errors(kind: str, weights: Weights) -> Iterator[None]:
             message = f"{name} is a {model_type} model; expected {_KINDS[kind]}"
         else:
             first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            message = f"{name} cannot be read as {kind} ({model_type}): {first}"
+            message = f"{name} cannot be read as {kind} ({model_type or 'no model_type'}): {first}"
         raise ModelError(message) from error
 
 

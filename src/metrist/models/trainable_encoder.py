@@ -86,7 +86,8 @@ class TrainableEncoder(torch.nn.Module):
         states = self._normalize(states, "norm")
         allowed = mask[:, None, None, :].bool()
         texts, tokens, width = states.shape
-        for name in (f"blocks.{number}." for number in range(layers or sizes.layers)):
+        for number in range(layers or sizes.layers):
+            name = f"blocks.{number}."
             joined = self._linear(states, f"{name}qkv").view(texts, tokens, 3, sizes.attention_heads, -1)
             query, key, value = joined.permute(2, 0, 3, 1, 4)
             if turns is not None:

@@ -126,6 +126,10 @@ def lay_out_examples(reader: SupportReader, examples: Sequence[SupportExample]) 
     )
 
 
+def _hash_examples(examples: Sequence[SupportExample]) -> str:
+    return hash_rows((example.source, example.output, example.label, example.errors) for example in examples)
+
+
 class SupportLoss:
     """Cross-entropy of the sentences' probabilities where sentences have labels, else of their mean with the label of
     the output. The development figure is how close the mean probability of a row comes to its mean label."""
@@ -187,8 +191,12 @@ class ConsistencyTask(TrainingTask):
         return SupportData(self.train, self.dev)
 
     def own_identity(self, weights: Weights, data: SupportData) -> dict[str, Any]:  # noqa: ARG002
-        train, dev = (hash_rows((e.source, e.output, e.label, e.errors) for e in examples) for examples in data)
-        return {"data": train, "dev": dev, "window": self.window, "bits": self.bits}
+        return {
+            "data": _hash_examples(data.train),
+            "dev": _hash_examples(data.dev),
+            "window": self.window,
+            "bits": self.bits,
+        }
 
     def plan(self, weights: Weights, data: SupportData) -> TrainingPlan:
         reader = self._make_reader(weights)

@@ -284,8 +284,9 @@ class EncoderTask(TrainingTask):
             trainer.model.export(weights.folder, part, self.bits)
             if self.frozen_words:
                 # The stored vectors of words of the base, to the last bit.
-                stored, path = load_file(weights.folder / storage.WEIGHTS), part / storage.WEIGHTS
+                stored = load_file(weights.folder / storage.WEIGHTS)
                 words = {name: array for name, array in stored.items() if name.startswith("words.weight")}
+                path = part / storage.WEIGHTS
                 save_file({**load_file(path), **words}, path)
                 path.chmod(0o644)  # safetensors creates files that only their owner can read.
             for name in _SETTINGS:

@@ -66,6 +66,8 @@ def open_base(options: Options) -> Iterator[Weights]:
 
 
 def _fit(task: TrainingTask, weights: Weights, processes: ProcessGroup, callback: TrainingCallback) -> dict[str, Any]:
+    import torch
+
     from metrist.train.loop import Trainer
 
     data = task.load_data()
@@ -77,8 +79,6 @@ def _fit(task: TrainingTask, weights: Weights, processes: ProcessGroup, callback
         plan = task.plan(weights, data)
         for remark in plan.remarks():
             callback.on_message(remark)
-        import torch
-
         placement = Placement(device=torch.device(processes.device), dtype=torch.float32, tokens=1)
         learner = task.build(weights, plan, placement)
         trainer = Trainer(

@@ -108,8 +108,7 @@ class TrainingFolder:
                     path.chmod(mode)  # safetensors creates files that only their owner can read.
                     with path.open("rb+") as file:
                         os.fsync(file.fileno())
-            # The index of sharded weights comes after its shards.
-            for path in sorted(part.iterdir(), key=lambda path: (".safetensors" in path.name, path.suffix == ".json")):
+            for path in sorted(part.iterdir(), key=_weights_last):
                 os.replace(path, self.path / path.name)
             part.rmdir()
         except OSError as fault:
@@ -156,6 +155,11 @@ def _copy_notices(base: Path, target: Path) -> None:
             shutil.copyfile(path, target / path.name)
 
 
+def _weights_last(path: Path) -> tuple[bool, bool]:
+    """Sort weights after other files, and the index of sharded weights after its shards."""
+    return ".safetensors" in path.name, path.suffix == ".json"
+
+
 # ---- The lock
 
 
@@ -180,11 +184,15 @@ def _open_locked(path: Path) -> IO[bytes] | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             file = path.open("ab")
-            if try_lock(file) is False:
+            try:
+                if try_lock(file) is False:
+                    file.close()
+                    return None
+                if is_at(file, path):
+                    return file
+            except BaseException:
                 file.close()
-                return None
-            if is_at(file, path):
-                return file
+                raise
             file.close()  # The previous holder removed the file after we opened it: try again.
     except OSError as fault:
         raise RunError(f"{path.parent}: cannot be written to: {fault.strerror}", code="cannot_write") from fault

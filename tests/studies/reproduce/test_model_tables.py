@@ -23,8 +23,9 @@ from metrist.llm.messages import Completion, Conversation, Sampling
 from metrist.metrics.base import Shard
 from metrist.metrics.likelihood.likelihood import Likelihood
 from metrist.scores import Scores
-from metrist.studies.reproduce.page import PageSection, plan_tables, reproduce
-from metrist.studies.reproduce.published import ModelNames
+from metrist.studies.reproduce.models import ModelNames
+from metrist.studies.reproduce.page import plan_tables, reproduce
+from metrist.studies.reproduce.sections import PageSection
 
 TEXTS = ("the old cat sat on the mat", "a dog ran", "it is not very good news", "paris is a city", "two people said no")
 

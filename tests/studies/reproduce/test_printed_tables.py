@@ -11,15 +11,8 @@ from metrist.stats.error_spans import ReductionShares
 from metrist.stats.measures import measure
 from metrist.studies.reproduce import agreement, page, shipped
 from metrist.studies.reproduce.figures import split_sentences
-from metrist.studies.reproduce.published import (
-    MODELS,
-    ModelNames,
-    PublishedTable,
-    add_models,
-    list_tables,
-    read_published_table,
-    select_tables,
-)
+from metrist.studies.reproduce.models import MODELS, ModelNames, add_models
+from metrist.studies.reproduce.published import PublishedTable, list_tables, read_published_table, select_tables
 
 OTHER_FORMS = (
     page.WMT23_TABLE,

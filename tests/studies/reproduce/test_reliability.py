@@ -20,7 +20,8 @@ from error_codes import raises_code
 from metrist.cli.app import app
 from metrist.errors import RunError, SpecError
 from metrist.report.tables import Table
-from metrist.studies.reproduce.reliability import ReliabilityStudy, draw_study, format_study, study_reliability
+from metrist.studies.reproduce.reliability import ReliabilityStudy, study_reliability
+from metrist.studies.reproduce.reliability_figures import draw_study, format_study
 
 #: The tasks of the paper's Appendix A, and those with long answers (7 of 20, as its means in Table 5 imply).
 TASKS = (33, 34, 36, 133, 190, 200, 202, 329, 349, 392, 401, 520, 613, 677, 891, 1152, 1562, 1615, 1622, 1659)

@@ -11,8 +11,9 @@ import pytest
 from invented_data import compared, factual, write_data
 
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, reproduce_block
+from metrist.studies.reproduce.models import add_models
 from metrist.studies.reproduce.page import EXPLAINED_ABOVE, summarize
-from metrist.studies.reproduce.published import PublishedBlock, add_models, read_published_table
+from metrist.studies.reproduce.published import PublishedBlock, read_published_table
 
 RANK19 = PublishedBlock(
     label="ROUGE-1",

@@ -89,6 +89,12 @@ def _categories() -> tuple[_Category, ...]:
     return tuple(_Category(**{**row, "names": tuple(row["names"])}) for row in tomllib.loads(text)["category"])
 
 
+@cache
+def _find_category(name: str) -> _Category | None:
+    plain = _plain(name)
+    return next((category for category in _categories() if any(part in plain for part in category.names)), None)
+
+
 def _plain(name: str) -> str:
     return " ".join(name.lower().replace("_", " ").replace("-", " ").split())
 
@@ -135,7 +141,7 @@ def use_human_errors(
 def _describe(error: Error, record: Record, aspects: Mapping[str, str]) -> Error:
     """A person's error with aspect, severity, penalty, place and a reason."""
     plain = _plain(error.aspect)
-    category = next((category for category in _categories() if any(part in plain for part in category.names)), None)
+    category = _find_category(error.aspect)
     aspect = aspects.get(plain)
     if aspect is None and error.aspect in choose_table(record.task).names:
         aspect = error.aspect

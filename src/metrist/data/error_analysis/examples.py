@@ -112,8 +112,9 @@ def make_example(record: Record, errors: Iterable[Error], channel: Channel, *, e
     if not instruction.strip():
         instruction = choose_table(record.task).instruction
     # Lone surrogates, which no file can hold, become replacement characters; offsets stay.
-    texts = (_SURROGATE.sub("\ufffd", text) for text in (instruction, record.source or "", record.output))
-    instruction, source, output = texts
+    instruction = _SURROGATE.sub("\ufffd", instruction)
+    source = _SURROGATE.sub("\ufffd", record.source or "")
+    output = _SURROGATE.sub("\ufffd", record.output)
     anchored: list[Error] = []
     for error in errors:
         names = ("text", "aspect", "explanation", "revision")
@@ -265,8 +266,10 @@ def read_published_row(row: Mapping[str, Any]) -> dict[str, Any]:
             raise RowError("'input' must be the rest of TIGERScore's prompt, with 'Model-generated Output:'")
         values |= texts.groupdict()
     else:
-        texts_of_row = (as_text(name, values.get(name) or "") for name in ("instruction", "source", "output"))
-        prompt = build_prompt(*texts_of_row)
+        instruction, source, output = (
+            as_text(name, values.get(name) or "") for name in ("instruction", "source", "output")
+        )
+        prompt = build_prompt(instruction, source, output)
     completion = as_text("errors", errors) if isinstance(errors, str) else format_tiger_answer(_read_errors(errors))
     answer = parse_tiger_answer(completion)
     if answer.failure is not None:

@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -64,24 +64,6 @@ def _exchange(
     new = match_case(rng.choice(others), place[0])
     evidence = text.find_evidence(place.start(), place[0]) if is_fact else None
     return text.change(place, new, explanation.format(old=quote(place[0]), new=quote(new)), evidence)
-
-
-#: Another unit of time, length, weight, money or size.
-propose_unit = partial(
-    _exchange, words="units", explanation="The unit is wrong: it should be {old}, not {new}.", is_fact=True
-)
-#: The opposite by a single word.
-propose_contradiction = partial(
-    _exchange, words="opposites", explanation="This is wrong: it should be {old}, not {new}.", is_fact=True
-)
-#: The form of a verb that does not agree with its subject.
-propose_agreement = partial(_exchange, words="agreement", explanation="{new} does not agree with its subject: {old}.")
-#: The tense of one verb.
-propose_tense = partial(_exchange, words="tenses", explanation="The tense of {new} does not fit: it should be {old}.")
-#: Slang or officialese for a plain word.
-propose_register = partial(_exchange, words="register", explanation="The tone of {new} does not fit; plainly: {old}.")
-#: Another way to say the same.
-propose_paraphrase = partial(_exchange, words="paraphrases", explanation="The meaning is the same.")
 
 
 def _insert_sentence(text: EditableText, rng: random.Random, sentence: str, explanation: str) -> Edit | None:
@@ -189,6 +171,11 @@ def propose_date(text: EditableText, rng: random.Random) -> Edit | None:
     return text.change(place, new, explanation, text.find_evidence(place.start(), place[0]))
 
 
+def propose_unit(text: EditableText, rng: random.Random) -> Edit | None:
+    """Change a unit of time, length, weight, money or size."""
+    return _exchange(text, rng, "units", "The unit is wrong: it should be {old}, not {new}.", is_fact=True)
+
+
 def propose_negation(text: EditableText, rng: random.Random) -> Edit | None:
     """Deny a statement, or take a denial out."""
     denials, verbs = text.find(_DENIAL), text.find(_AUXILIARY)
@@ -282,6 +269,11 @@ def propose_unrelated(text: EditableText, rng: random.Random) -> Edit | None:
     return _insert_sentence(text, rng, sentence, "This has nothing to do with the subject.")
 
 
+def propose_contradiction(text: EditableText, rng: random.Random) -> Edit | None:
+    """Say the opposite by a single word."""
+    return _exchange(text, rng, "opposites", "This is wrong: it should be {old}, not {new}.", is_fact=True)
+
+
 def propose_shuffle(text: EditableText, rng: random.Random) -> Edit | None:
     """Put three or more sentences in a row into another order; two if there are only two."""
     spans = text.sentences
@@ -334,6 +326,16 @@ def propose_spelling(text: EditableText, rng: random.Random) -> Edit | None:
     return None if new == word else text.change(place, new, f"{quote(new)} is misspelt: it should be {quote(word)}.")
 
 
+def propose_agreement(text: EditableText, rng: random.Random) -> Edit | None:
+    """Give a verb the form that does not agree with its subject."""
+    return _exchange(text, rng, "agreement", "{new} does not agree with its subject: {old}.")
+
+
+def propose_tense(text: EditableText, rng: random.Random) -> Edit | None:
+    """Change the tense of one verb."""
+    return _exchange(text, rng, "tenses", "The tense of {new} does not fit: it should be {old}.")
+
+
 def propose_punctuation(text: EditableText, rng: random.Random) -> Edit | None:
     """Run two sentences together, drop a comma or an apostrophe, or put a comma where none belongs."""
     ways = [
@@ -377,6 +379,11 @@ def propose_word_order(text: EditableText, rng: random.Random) -> Edit | None:
     if new == f"{first[0]} {second[0]}":
         return None
     return text.change((first.start(), second.end()), new, "The words are in the wrong order.")
+
+
+def propose_register(text: EditableText, rng: random.Random) -> Edit | None:
+    """Replace a plain word by slang or by officialese."""
+    return _exchange(text, rng, "register", "The tone of {new} does not fit; plainly: {old}.")
 
 
 # ---- Calculations and translations
@@ -490,6 +497,11 @@ def propose_gibberish(text: EditableText, rng: random.Random) -> Edit | None:
 
 
 # ---- Changes that do no harm
+
+
+def propose_paraphrase(text: EditableText, rng: random.Random) -> Edit | None:
+    """Say a word or phrase in another way that means the same."""
+    return _exchange(text, rng, "paraphrases", "The meaning is the same.")
 
 
 def propose_quotation_marks(text: EditableText, rng: random.Random) -> Edit | None:

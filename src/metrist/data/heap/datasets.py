@@ -134,14 +134,16 @@ def read_counter_narratives(paths: Sequence[PathLike], codes: Collection[str]) -
             context = (group[0].text("Hate_Speech"), group[0].text("TARGET"))
             question = HeapQuestion(code=code, context=context, item=f"message {number}")
             if code == "BCN":
-                best = dict.fromkeys(
-                    name for row in group for name in _NARRATIVE_SYSTEMS if row.boolean(f"{name}_is_best")
-                )
-                replies = {name: HeapAnswer(text=group[0].text(name), system=name) for name in _NARRATIVE_SYSTEMS}
-                for name in best:
-                    yield from (question.pair(replies[name], replies[other]) for other in replies if other not in best)
+                yield from _pair_best_replies(question, group)
             else:
                 yield from pair_in_order(question, [_rank_reply(group, name, code) for name in _NARRATIVE_SYSTEMS])
+
+
+def _pair_best_replies(question: HeapQuestion, group: list[PublishedRow]) -> Iterator[GoodBad]:
+    best = dict.fromkeys(name for row in group for name in _NARRATIVE_SYSTEMS if row.boolean(f"{name}_is_best"))
+    replies = {name: HeapAnswer(text=group[0].text(name), system=name) for name in _NARRATIVE_SYSTEMS}
+    for name in best:
+        yield from (question.pair(replies[name], replies[other]) for other in replies if other not in best)
 
 
 def _rank_reply(group: list[PublishedRow], system: str, code: str) -> HeapAnswer:
@@ -350,17 +352,22 @@ def _pair_written_endings(rows: list[PublishedRow], codes: Collection[str]) -> I
             story = row.text("premise") + row.text("counterfactual")
             question = HeapQuestion(code=code, context=(story,), item=row.text("story_id"))
             original = HeapAnswer(text=row.text("original_ending"))
-            field = "edited_ending" if row.has("edited_ending") else "edited_endings"
-            if not row.has(field):
-                raise row.error(
-                    "has neither 'edited_ending' nor 'edited_endings': this file of stories has no rewritten endings"
-                )
-            endings = [row]
-            if field == "edited_endings":
-                endings = [PublishedRow(row.location, {field: sentences}) for sentences in row.elements(field)]
-            for ending in [" ".join(own.texts(field)) for own in endings]:
+            for ending in _read_endings(row):
                 if ending != original.text:
                     yield question.pair(HeapAnswer(text=ending), original)
+
+
+def _read_endings(row: PublishedRow) -> list[str]:
+    if row.has("edited_ending"):
+        return [" ".join(row.texts("edited_ending"))]
+    if not row.has("edited_endings"):
+        raise row.error(
+            "has neither 'edited_ending' nor 'edited_endings': this file of stories has no rewritten endings"
+        )
+    endings = [
+        PublishedRow(row.location, {"edited_endings": sentences}) for sentences in row.elements("edited_endings")
+    ]
+    return [" ".join(ending.texts("edited_endings")) for ending in endings]
 
 
 # TuringAdvice: advice from Reddit and from systems, compared for helpfulness.

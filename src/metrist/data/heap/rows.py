@@ -45,28 +45,28 @@ class PublishedRow:
     def value(self, *path: str) -> Any:
         value = self._lookup(path)
         if value is None:
-            raise self.error(f"{'.'.join(path)!r} is missing")
+            raise self.error(f"{_join(path)!r} is missing")
         return value
 
     def text(self, *path: str) -> str:
-        return self._convert(as_text, ".".join(path), self.value(*path))
+        return self._convert(as_text, _join(path), self.value(*path))
 
     def number(self, *path: str) -> float:
         """Return a number, which may be written as text."""
-        return self._convert(as_number, repr(".".join(path)), self.value(*path))
+        return self._convert(as_number, repr(_join(path)), self.value(*path))
 
     def boolean(self, *path: str) -> bool:
         """Return true or false, also written as 1 or 0, yes or no."""
         number = self.number(*path)
         if number not in (0, 1):
-            raise self.error(f"{'.'.join(path)!r} must be true or false, got {format_value(self.value(*path))}")
+            raise self.error(f"{_join(path)!r} must be true or false, got {format_value(self.value(*path))}")
         return number == 1
 
     def texts(self, *path: str) -> list[str]:
-        return [self._convert(as_text, ".".join(path), element) for element in self.elements(*path)]
+        return [self._convert(as_text, _join(path), element) for element in self.elements(*path)]
 
     def numbers(self, *path: str) -> list[float]:
-        return [self._convert(as_number, repr(".".join(path)), element) for element in self.elements(*path)]
+        return [self._convert(as_number, repr(_join(path)), element) for element in self.elements(*path)]
 
     def elements(self, *path: str) -> list[Any]:
         """Return a list that is not empty; a table's cell has it as text: [2, 1, 1]."""
@@ -75,14 +75,14 @@ class PublishedRow:
             with suppress(ValueError, RecursionError):
                 elements = json.loads(value)
         if not isinstance(elements, list) or not elements:
-            raise self.error(f"{'.'.join(path)!r} must be a list that is not empty, got {format_value(value)}")
+            raise self.error(f"{_join(path)!r} must be a list that is not empty, got {format_value(value)}")
         return elements
 
     def names(self, *path: str) -> tuple[str, ...]:
         """Return the names in an object."""
         value = self.value(*path)
         if not isinstance(value, dict):
-            raise self.error(f"{'.'.join(path)!r} must be an object, got {format_value(value)}")
+            raise self.error(f"{_join(path)!r} must be an object, got {format_value(value)}")
         return tuple(value)
 
     def error(self, message: str) -> InputError:
@@ -99,6 +99,10 @@ class PublishedRow:
         for name in path:
             value = value.get(name) if isinstance(value, Mapping) else None
         return value
+
+
+def _join(path: Sequence[str]) -> str:
+    return ".".join(path)
 
 
 def read_published_rows(paths: Iterable[PathLike]) -> Iterator[PublishedRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -110,29 +110,35 @@ def list_jobs(
     splits: Sequence[SplitName],
 ) -> list[Job]:
     """Return all trainings of the setups over these criteria; the seeds of one training are adjacent."""
-    every = tuple(criteria)
-    groups: dict[str | None, Codes] = {None: every}
-    for name, members in clusters.items():
-        groups[name] = tuple(code for code in every if code in members)
-    shapes: dict[SetupName, list[dict[str, Any]]] = {
-        "base": [{"learns": (), "judged": every}],
-        "multi": [{"learns": every, "judged": every}],
-        "single": [{"learns": (code,), "judged": (code,), "target": code} for code in every],
-        "cross-task": [],
-        "cross-cluster": [],
-    }
-    for cluster, members in groups.items():
-        for code in members:
-            if others := tuple(other for other in members if other != code):
-                left_out = {"learns": others, "judged": (code,), "target": code, "cluster": cluster}
-                shapes["cross-task" if cluster is None else "cross-cluster"].append(left_out)
     return [
         Job(setup=setup, split=split, seed=seed, **shape)
         for split in splits
         for setup in setups
-        for shape in shapes[setup]
+        for shape in _list_shapes(setup, tuple(criteria), clusters)
         for seed in seeds
     ]
+
+
+def _list_shapes(setup: SetupName, criteria: Codes, clusters: Mapping[str, Codes]) -> Iterator[dict[str, Any]]:
+    match setup:
+        case "base":
+            yield {"learns": (), "judged": criteria}
+        case "multi":
+            yield {"learns": criteria, "judged": criteria}
+        case "single":
+            yield from ({"learns": (code,), "judged": (code,), "target": code} for code in criteria)
+        case "cross-task":
+            yield from _leave_each_out(criteria, None)
+        case "cross-cluster":
+            for name, members in clusters.items():
+                yield from _leave_each_out(tuple(code for code in criteria if code in members), name)
+
+
+def _leave_each_out(members: Codes, cluster: str | None) -> Iterator[dict[str, Any]]:
+    for code in members:
+        others = tuple(other for other in members if other != code)
+        if others:
+            yield {"learns": others, "judged": (code,), "target": code, "cluster": cluster}
 
 
 # The scores of a trained model for each pair. Every table is computed from these, without the model.

@@ -24,7 +24,8 @@ from metrist.report.cells import Marked
 from metrist.report.tables import Count, Estimate, Number, Table, name_columns
 from metrist.stats import Codes, Floats, Mask
 from metrist.studies.reproduce.figures import DataFolder, list_outputs
-from metrist.studies.reproduce.published import NO_DATA, PageSection, References, read_table_file
+from metrist.studies.reproduce.published import NO_DATA, References, read_table_file
+from metrist.studies.reproduce.sections import PageSection
 from metrist.studies.reproduce.shipped import resolve_metric
 
 METRICS_TABLE = "shipped-metrics"

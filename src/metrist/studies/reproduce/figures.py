@@ -176,23 +176,26 @@ class DataFolder:
     def _read_records(self, data: str, references: References, lines: Lines) -> list[Record]:
         key = (data, references, lines)
         if key not in self._records:
-            records = []
-            for record in read_records(self.path(data)):
-                texts = record.references
-                if references == "first":
-                    texts = texts[:1]
-                elif references == "source":
-                    texts = () if record.source is None else (record.source,)
-                elif references == "gold":
-                    record = replace(record, system="reference", output="".join(texts[:1]))
-                    texts = ()
-                if lines == "sentences":
-                    record = replace(record, output=split_sentences(record.output))
-                    texts = tuple(map(split_sentences, texts))
-                records.append(replace(record, references=texts))
+            records = [_adapt(record, references, lines) for record in read_records(self.path(data))]
             gold = {record.item: record for record in records if record.output} if references == "gold" else {}
             self._records[key] = [*gold.values()] or records
         return self._records[key]
+
+
+def _adapt(record: Record, references: References, lines: Lines) -> Record:
+    match references:
+        case "all":
+            texts = record.references
+        case "first":
+            texts = record.references[:1]
+        case "source":
+            texts = () if record.source is None else (record.source,)
+        case "gold":
+            texts = ()
+            record = replace(record, system="reference", output="".join(record.references[:1]))
+    if lines == "whole":
+        return replace(record, references=texts)
+    return replace(record, output=split_sentences(record.output), references=tuple(map(split_sentences, texts)))
 
 
 def split_sentences(text: str) -> str:

@@ -16,21 +16,19 @@ from metrist.report.tables import Change, Column, Count, Estimate, Number, Table
 from metrist.run.estimate import estimate_run
 from metrist.studies.reproduce.agreement import METRICS_TABLE, make_agreement_table
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, find_data_folder, reproduce_block
+from metrist.studies.reproduce.models import ModelNames, add_models, needs_models
 from metrist.studies.reproduce.published import (
     MEAN,
     NO_DATA,
     RELIABILITY,
-    ModelNames,
-    PageSection,
     PublishedBlock,
     PublishedTable,
-    add_models,
     list_tables,
-    needs_models,
     read_published_table,
     read_table_file,
     select_tables,
 )
+from metrist.studies.reproduce.sections import PageSection
 from metrist.studies.reproduce.shipped import (
     LIKELIHOOD_TABLE,
     PREFERENCE_TABLE,

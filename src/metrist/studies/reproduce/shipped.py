@@ -19,12 +19,8 @@ from metrist.records import Record
 from metrist.report.cells import NOT_AVAILABLE
 from metrist.report.tables import Column, Count, Estimate, Number, Share, Table, name_columns
 from metrist.studies.reproduce.figures import DataFolder, ReproducedFigure, compare_metrics, reproduce_block
-from metrist.studies.reproduce.published import (
-    NO_DATA,
-    PageSection,
-    PublishedBlock,
-    read_table_file,
-)
+from metrist.studies.reproduce.published import NO_DATA, PublishedBlock, read_table_file
+from metrist.studies.reproduce.sections import PageSection
 
 LIKELIHOOD_TABLE = "shipped-likelihood"
 PREFERENCE_TABLE = "shipped-preference"
