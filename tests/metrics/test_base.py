@@ -12,9 +12,9 @@ import pytest
 
 import metrist
 from error_codes import raises_code
-from metrist.errors import RunError, SpecError
+from metrist.errors import InputError, RunError, SpecError
 from metrist.llm.base import LLM
-from metrist.metrics.base import Metric, Shard, calls_llm, is_resident, pairs_of
+from metrist.metrics.base import Metric, Shard, calls_llm, hash_file, is_resident, pairs_of
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.scores import Score, Scores
@@ -206,3 +206,8 @@ def test_what_a_metric_holds_counts_as_its_own():
     assert not calls_llm(Holding(metric=build("chrf")))
     assert is_resident(Holding(metric=judge))
     assert not is_resident(Holding())
+
+
+def test_a_path_that_is_too_long_to_be_hashed_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="cannot read"):
+        hash_file("x" * 5000)

@@ -179,7 +179,7 @@ def calibrate(
     from metrist.evaluate.audit import calibrate as study
 
     if good is not None:
-        from metrist.evaluate.audit.calibrate import choose_limits
+        from metrist.evaluate.audit.limits import choose_limits
 
         if apply is not None or by is not None or out is not None:
             raise RunError("--good prints limits and fits nothing: omit --apply, --by and -o", code="conflict")

@@ -13,16 +13,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from metrist.kernels import reference as _kernels
-from metrist.kernels.columns import Ranked as Ranked
-from metrist.kernels.columns import Stretch as Stretch
-from metrist.kernels.reference.encoder import PackedLinear as PackedLinear
-from metrist.kernels.reference.text import SEPARATOR as SEPARATOR
-from metrist.kernels.reference.text import SINGLE as SINGLE
-from metrist.kernels.reference.text import WORD as WORD
-from metrist.kernels.reference.text import CharClasses as CharClasses
-from metrist.kernels.reference.text import Tokens as Tokens
-from metrist.kernels.reference.text import from_lists as from_lists
-from metrist.kernels.reference.text import relabel as relabel
+from metrist.kernels.columns import Ranked, Stretch
+from metrist.kernels.layers import PackedLinear
+from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, Tokens, from_lists, relabel
 
 if not TYPE_CHECKING and os.environ.get("METRIST_KERNELS") != "python":
     with suppress(ImportError):
@@ -54,6 +47,44 @@ add_and_normalize = _kernels.add_and_normalize
 gate_rows = _kernels.gate_rows
 gate_by_gelu = _kernels.gate_by_gelu
 exponentiate_rows = _kernels.exponentiate_rows
+
+__all__ = [
+    "SEPARATOR",
+    "SINGLE",
+    "WORD",
+    "CharClasses",
+    "PackedLinear",
+    "Ranked",
+    "Stretch",
+    "Tokens",
+    "add_and_normalize",
+    "apply_linear",
+    "attend",
+    "best_prefixes",
+    "beyond_counts",
+    "characters",
+    "clipped_matches",
+    "exponentiate_rows",
+    "from_lists",
+    "gap_histogram",
+    "gaps_kept",
+    "gate_by_gelu",
+    "gate_rows",
+    "has_encoder",
+    "have_compiled",
+    "join_columns",
+    "json_arrays",
+    "lcs_lengths",
+    "pack_linear",
+    "pair_counts_grouped",
+    "rank_comoments_grouped",
+    "relabel",
+    "scan",
+    "scan_13a",
+    "scan_chrf_words",
+    "ter_edits",
+    "union_lcs_hits",
+]
 
 
 def has_encoder() -> bool:

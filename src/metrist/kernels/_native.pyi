@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.reference.text import CharClasses
+from metrist.kernels.tokens import CharClasses
 
 _Scanned = tuple[bytearray, bytearray, list[str]]
 _Numbers = NDArray[np.int32]

@@ -20,19 +20,10 @@ from metrist.kernels.columns import (
     check_weights,
     levels_in_group,
 )
+from metrist.kernels.layers import UNIT, Integers, PackedLinear, Singles
 from metrist.kernels.reference import encoder as numpy_encoder
-from metrist.kernels.reference.encoder import UNIT, Integers, PackedLinear, Singles
-from metrist.kernels.reference.text import (
-    SEPARATOR,
-    SINGLE,
-    SYMBOLS_13A,
-    WORD,
-    CharClasses,
-    TextColumn,
-    Tokens,
-    Value,
-    clean_13a,
-)
+from metrist.kernels.reference.text import SYMBOLS_13A, clean_13a
+from metrist.kernels.tokens import SEPARATOR, SINGLE, WORD, CharClasses, TextColumn, Tokens, Value
 
 
 def scan(texts: Sequence[str], classes: CharClasses) -> Tokens:

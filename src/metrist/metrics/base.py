@@ -301,18 +301,19 @@ def hash_file(path: str | os.PathLike[str]) -> str:
     For `Metric.facts`. A file is read again only after it changed.
     """
     place = Path(path)
-    is_folder = place.is_dir()
-    digests: dict[Path, str] = {}
     try:
-        for file in sorted(file for file in place.rglob("*") if file.is_file()) if is_folder else [place]:
-            status = file.stat()
-            digests[file] = _hash_content(file, status.st_size, status.st_mtime_ns)
+        if not place.is_dir():
+            return _hash_content(place, *_size_and_time(place))[:12]
+        files = sorted(file for file in place.rglob("*") if file.is_file())
+        lines = [f"{file.relative_to(place)} {_hash_content(file, *_size_and_time(file))}\n" for file in files]
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    if not is_folder:
-        return digests[place][:12]
-    lines = [f"{file.relative_to(place)} {digest}\n" for file, digest in digests.items()]
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 @lru_cache(maxsize=4096)

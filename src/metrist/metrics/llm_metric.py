@@ -329,15 +329,14 @@ def coverage_remarks(metric: Metric, scores: Scores) -> list[str]:
         return [remark]
     failed = total - len(values)
     means = [(float(values.sum()) + failed * bound) / total for bound in metric.bounds]
+    worst, best = means if metric.higher_is_better is not False else means[::-1]
     cases = [
-        f"{mean:.4g} if {'it' if failed == 1 else 'they'} had the {case} score"
-        for mean, case in zip(
-            means if metric.higher_is_better is not False else means[::-1], ("worst", "best"), strict=True
-        )
+        f"{mean:.4g} if {agree(failed, 'it', 'they')} had the {case} score"
+        for mean, case in ((worst, "worst"), (best, "best"))
         if math.isfinite(mean)
     ]
-    mean = f"the mean of the scored outputs is {values.mean():.4g}; with the {failed:,} failed it would be "
-    return [remark, f"{metric.label}: {mean}{' and '.join(cases)}"]
+    bounds = f"the mean of the scored outputs is {values.mean():.4g}; with the {failed:,} failed it would be "
+    return [remark, f"{metric.label}: {bounds}{' and '.join(cases)}"]
 
 
 def cost_remarks(metric: Metric, scores: Scores) -> list[str]:

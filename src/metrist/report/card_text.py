@@ -84,10 +84,6 @@ def compose_entry(
     count = None if full else _MAX_REFERENCES
     cut: Mapping[str, Any] = {} if full else _SHORT
 
-    def list_context(card: OutputCard) -> Iterator[CardElement]:
-        texts = card.mark_text("instruction", **cut), card.mark_text("source", **cut)
-        yield from filter(None, texts)
-
     def list_references(card: OutputCard) -> Iterator[CardElement]:
         texts, more = card.list_references(count, **cut)
         yield from texts
@@ -101,14 +97,14 @@ def compose_entry(
     # Two outputs of an item usually have the same source and references, which are shown once.
     shared = bool(others) and all(share_context(first, other) for other in others)
     if shared:
-        yield from list_context(first)
+        yield from first.list_context(**cut)
     for card in cards:
         if others:
             yield TextLine("system", f"system {card.shown_system}")
         scores = ((name, value, f"({more})" if more else "") for name, value, more in card.list_scores(decimals))
         yield TextLine("scores", " · ".join(" ".join(filter(None, score)) for score in scores))
         if not shared:
-            yield from list_context(card)
+            yield from card.list_context(**cut)
         errors, names = card.number_errors()
         if output := card.mark_text("output", **cut):
             yield output

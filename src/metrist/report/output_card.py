@@ -152,6 +152,11 @@ class OutputCard:
         located = locate_errors(errors, name)
         return MarkedText(name=name, text=text, errors=located, by=names, changes=changes, **cut)
 
+    def list_context(self, **cut: Any) -> list[MarkedText]:
+        """What the output answers: instruction and source."""
+        texts = (self.mark_text("instruction", **cut), self.mark_text("source", **cut))
+        return [text for text in texts if text is not None]
+
     def list_references(self, count: int | None, **cut: Any) -> tuple[list[MarkedText], str]:
         """The first `count` references, since there may be many, and how many more there are, in words."""
         references = self.record.references if self.record else ()

@@ -196,10 +196,11 @@ class TableLayout:
             kept = [number for number, column in enumerate(table.columns) if column.name not in dropped]
             if not kept:
                 raise RunError("`drop` leaves no column of the table", code="invalid_value")
+            own_columns = [table.columns[number] for number in kept]
             # A name that the reader chose stands instead of the metric's own in papers, too.
             heads = [
                 replace(column, name=names[column.name], title=None) if column.name in names else column
-                for column in (table.columns[number] for number in kept)
+                for column in own_columns
             ]
             estimates = any(isinstance(cell, Estimate | Marked) for row in table.rows for cell in row)
             halves = ["± is half the width of the interval."] if estimates and self.intervals == "plusminus" else []

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from error_codes import raises_code
 from metrist.cli.app import app
 from metrist.errors import RunError
-from metrist.evaluate.audit.calibrate import choose_limits
+from metrist.evaluate.audit.limits import choose_limits
 from metrist.evaluate.meta.join import join
 
 

@@ -141,6 +141,13 @@ def test_a_file_without_a_check_passes(folder: Path) -> None:
     assert len(outcome.tables()) == 1
 
 
+def test_a_comparison_that_fails_leaves_no_report_of_the_check(folder: Path) -> None:
+    text = SETTINGS.replace("draws = 200", 'draws = 200\nbaseline = "other"')
+    with pytest.raises(MetristError, match="other"):
+        run_config(write_config(folder, text))
+    assert not (folder / "report.xml").exists()
+
+
 def test_bad_rows_are_skipped_and_counted_with_skip_bad(folder: Path) -> None:
     with (folder / "outputs.jsonl").open("a") as file:
         file.write('\n{"id": 7}\n')

@@ -13,7 +13,7 @@ from error_codes import raises_code
 from metrist.errors import ModelError, RunError, SpecError
 from metrist.metrics.external import environments
 from metrist.metrics.external.environments import PackageRecipe, environment_python, find_environment, plan_setup
-from metrist.metrics.external.programs import Comet, UniEval
+from metrist.metrics.external.packages import Comet, UniEval
 
 HERE = sys.version_info[1]
 

@@ -19,12 +19,12 @@ import metrist
 from error_codes import raises_code
 from metrist.errors import ModelError
 from metrist.metrics.base import Shard
-from metrist.metrics.external import programs
+from metrist.metrics.external import packages
 from metrist.metrics.registry import build
 from metrist.records import Record
 from metrist.scores import Scores
 
-ADAPTERS = Path(programs.__file__).parent / "adapters"
+ADAPTERS = Path(packages.__file__).parent / "adapters"
 
 TORCH = """
 class cuda:
@@ -127,7 +127,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No variables of the machine, and no cached versions."""
     for name in [name for name in os.environ if name.startswith("METRIST_")]:
         monkeypatch.delenv(name)
-    programs.query_versions.cache_clear()
+    packages.query_versions.cache_clear()
 
 
 @pytest.fixture

@@ -165,10 +165,7 @@ def stress(
         if metric.higher_is_better is None:
             raise SpecError(f"{metric.label} has no better and worse: a stress test needs a metric that does")
     originals = choose_records(records, items)
-    names = [*(kinds or ())]
-    if kinds is None:
-        suitable = {name for task in {record.task for record in originals} for name in list_kinds(task)}
-        names = [*(name for name in KINDS if name in suitable), *HARMLESS]
+    names = list(kinds) if kinds is not None else sorted_kinds(originals)
     check_kinds(names)
     variants = make_variants(originals, names, seed)
     results = score([*originals, *(record for made in variants.values() for record in made)], built, **options)
@@ -198,6 +195,13 @@ def choose_records(records: Any, items: int) -> list[Record]:
             code="too_little_data",
         )
     return [replace(record, system=_ORIGINAL) for record in first.values()]
+
+
+def sorted_kinds(records: Sequence[Record]) -> list[str]:
+    """The faults that are made for the records' tasks, and the harmless changes."""
+    tasks = {record.task for record in records}
+    suitable = {name for task in tasks for name in list_kinds(task)}
+    return [*(name for name in KINDS if name in suitable), *HARMLESS]
 
 
 def make_variants(records: Sequence[Record], kinds: Sequence[str], seed: int) -> dict[str, list[Record]]:

@@ -341,7 +341,8 @@ def _check_coverage(
     named = encode_names(results.systems)
     verdicts = []
     for metric in {metric.label: metric for metric in metrics}.values():
-        values, failures = results[metric].values, results[metric].scores.failures
+        values = results[metric].values
+        failures = results[metric].scores.failures
         least = own.get(metric.label, everywhere)
         minimum = 1.0 if least is None else least
         outputs = excused.get(metric.label) if least is None else None

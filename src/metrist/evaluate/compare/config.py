@@ -221,20 +221,10 @@ def run_config(
         options["max_cost"] = min(options["max_cost"], user_limit)
     executor = resolve_executor(config.executor, config.workers)
     results = score(reader, metrics, progress=progress, executor=executor, out=config.output, **options)
-    report = None
-    if config.check is not None:
-        limits = {_ARGUMENTS.get(key, key): value for key, value in config.check.items()}
-        junit = limits.pop("junit", None)
-        report = check(results, **{**limits, "against": baseline})
-        if junit is not None:
-            with atomic_write(junit) as file:
-                file.write(report.junit())
-    return ConfigResult(
-        results=results,
-        comparison=None if config.compare is None else compare(results, **config.compare),
-        report=report,
-        skipped=reader.skipped.count,
-    )
+    # The comparison comes first: where its settings are wrong, no report is written.
+    comparison = None if config.compare is None else compare(results, **config.compare)
+    report = None if config.check is None else _run_check(results, config.check, baseline)
+    return ConfigResult(results=results, comparison=comparison, report=report, skipped=reader.skipped.count)
 
 
 def _refuse_reach(config: Config) -> None:
@@ -313,3 +303,12 @@ def _check_metric_names(config: Config, metrics: Sequence[Metric]) -> None:
         known = metric.metric.aspect_parts if isinstance(metric, PartMetric) else {}
         if isinstance(metric, PartMetric) and metric.part not in known and (hint := did_you_mean(metric.part, known)):
             raise RunError(f"{metric.metric.label} has no aspect {metric.part!r}{hint}", code="unknown_name")
+
+
+def _run_check(results: Results, settings: Mapping[str, Any], baseline: Results | str | None) -> CheckReport:
+    options = {_ARGUMENTS.get(key, key): value for key, value in settings.items() if key not in ("against", "junit")}
+    report = check(results, against=baseline, **options)
+    if "junit" in settings:
+        with atomic_write(settings["junit"]) as file:
+            file.write(report.junit())
+    return report

@@ -151,7 +151,6 @@ class Leaderboard:
             if own.best_rank < own.worst_rank:
                 rank += f" ({own.best_rank:.0f}–{own.worst_rank:.0f})"
             equal = [Estimate(own.controlled_win_rate, own.controlled_low, own.controlled_high)]
-            needed = "" if math.isnan(own.needed) else "∞" if math.isinf(own.needed) else f"{own.needed:,.0f}"
             rows.append(
                 [
                     rank,
@@ -162,7 +161,7 @@ class Leaderboard:
                     Count(own.won),
                     Count(own.tied),
                     Count(own.lost),
-                    needed,
+                    _show_needed(own.needed),
                 ]
             )
         return Table(
@@ -520,3 +519,9 @@ def _describe_leaders(board: Leaderboard) -> list[str]:
     else:
         sentences.append(f"The votes do not tell it apart from {second}.")
     return sentences
+
+
+def _show_needed(needed: float) -> str:
+    if math.isnan(needed):
+        return ""
+    return "∞" if math.isinf(needed) else f"{needed:,.0f}"

@@ -174,20 +174,17 @@ def _read_card(path: Path) -> Table:
     try:
         card = read_json(path, RunError)
         findings = [finding for finding in card["findings"] if finding.get("verdict") != "not measured"]
-        rows = []
-        for finding in findings:
-            numbers = (finding[name] for name in ("value", "low", "high"))
-            value, low, high = (math.nan if number is None else float(number) for number in numbers)
-            rows.append(
-                [
-                    str(finding["part"]),
-                    str(finding["name"]),
-                    Estimate(value, low, high),
-                    Count(int(finding.get("n") or 0)),
-                    {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
-                    str(finding.get("limit", "")),
-                ]
-            )
+        rows = [
+            [
+                str(finding["part"]),
+                str(finding["name"]),
+                Estimate(_number(finding["value"]), _number(finding["low"]), _number(finding["high"])),
+                Count(int(finding.get("n") or 0)),
+                {"found": "problem", "not found": "ok", "told": ""}.get(str(finding.get("verdict")), ""),
+                str(finding.get("limit", "")),
+            ]
+            for finding in findings
+        ]
         missing = [str(finding["name"]) for finding in card["findings"] if finding.get("verdict") == "not measured"]
         title, judge, signature = str(card["verdict"]), str(card["judge"]), str(card["signature"])
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
@@ -201,6 +198,10 @@ def _read_card(path: Path) -> Table:
         *([f"Not measured: {', '.join(missing)}"] if missing else []),
     ]
     return Table(title=title, columns=head, rows=rows, notes=notes)
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 # ---- How to repeat it

@@ -109,14 +109,7 @@ class ReportData:
         self.notes: list[str] = []
         #: The runs by their names, and the files with texts and ratings that were named.
         self.runs, self.files = self._open(self.sources)
-        # A system that two runs have is told apart by the name of its run.
-        counts = Counter(system for run in self.runs.values() for system in list_distinct(run.systems))
-        shorts = {name: Path(name).name or name for name in self.runs}
-        unique = shorts if len(set(shorts.values())) == len(shorts) else {name: name for name in self.runs}
-        self._names = {
-            name: {s: f"{s} ({unique[name]})" if counts[s] > 1 else s for s in list_distinct(run.systems)}
-            for name, run in self.runs.items()
-        }
+        self._names = _name_systems(self.runs)
         self.results = self._merge()
         # What was remarked when the inputs were read, such as bad rows that were skipped.
         stored = (run.inputs for run in self.runs.values())
@@ -472,6 +465,17 @@ class ReportTexts(OutputTexts):
     @cached_property
     def errors(self) -> dict[int, list[Error]]:
         return {row: errors for member in self._members.values() for row, errors in member.errors.items()}
+
+
+def _name_systems(runs: Mapping[str, Results]) -> dict[str, dict[str, str]]:
+    """Names of the systems of each run: a system that two runs have is told apart by the name of its run."""
+    counts = Counter(system for run in runs.values() for system in list_distinct(run.systems))
+    shorts = {name: Path(name).name or name for name in runs}
+    unique = shorts if len(set(shorts.values())) == len(shorts) else {name: name for name in runs}
+    return {
+        name: {s: f"{s} ({unique[name]})" if counts[s] > 1 else s for s in list_distinct(run.systems)}
+        for name, run in runs.items()
+    }
 
 
 def _use_stored_scores(dataset: JudgedDataset, names: Sequence[str]) -> Results:

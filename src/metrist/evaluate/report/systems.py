@@ -41,8 +41,9 @@ from metrist.report.tables import (
     name_columns,
 )
 from metrist.scores import FailureKind
+from metrist.stats import Floats
 from metrist.stats.measures import divide
-from metrist.stats.resampling import pooled_interval
+from metrist.stats.resampling import bootstrap_scores, interval
 
 _MAX_REASONS = 30
 #: Sentences about pairs where there are more than two systems.
@@ -269,20 +270,31 @@ def ratings_table(data: ReportData) -> Table | None:
         means = rated.mean(len(data.results))
         outputs = rated.rows[np.sort(np.unique(rated.rows, return_index=True)[1])]  # In the order of the ratings.
         codes = column.codes[outputs]
-        for code, row in enumerate(rows):
-            own = means[outputs[codes == code]]
-            if not len(own):
-                row.append(None)
-                continue
-            counted = np.stack([own, np.ones(len(own))], axis=1)
-            rng = np.random.default_rng(data.options.seed)
-            low, high = pooled_interval(counted, lambda sums: divide(sums[..., 0], sums[..., 1]), 1000, rng)
-            row.append(Estimate(float(own.mean()), low, high, 2))
+        own = [means[outputs[codes == code]] for code in range(len(rows))]
+        for row, cell in zip(rows, _estimate_means(own, data.options.seed), strict=True):
+            row.append(cell)
     head = [Column("system"), *(Column(aspect, "right", "higher") for aspect in ratings)]
     several = any(len(np.unique(rated.rows)) < len(rated.rows) for rated in ratings.values())
     how = "Means over outputs of the means over raters" if several else "Means over outputs"
     notes = [f"{how}, with 95 % intervals over items. Higher is taken as better."]
     return Table(title="Mean ratings by people", columns=head, rows=rows, notes=notes)
+
+
+def _estimate_means(groups: Sequence[Floats], seed: int) -> list[Estimate | None]:
+    """The means of groups of numbers with their bootstrap intervals; groups of one size are resampled together."""
+    estimates: list[Estimate | None] = [None] * len(groups)
+    for size in {len(own) for own in groups} - {0}:
+        alike = [number for number, own in enumerate(groups) if len(own) == size]
+        rows = np.stack([np.stack([groups[number], np.ones(size)], axis=1) for number in alike])
+        draws = bootstrap_scores(rows, _mean, 1000, np.random.default_rng(seed))
+        for number, scores in zip(alike, draws.T, strict=True):
+            mean = float(groups[number].mean())
+            estimates[number] = Estimate(mean, *interval(scores, 0.95, size, mean), 2)
+    return estimates
+
+
+def _mean(sums: Floats) -> Floats:
+    return divide(sums[..., 0], sums[..., 1])
 
 
 # ---- The verdict: who is better, on what, and whether it may be luck
@@ -450,7 +462,8 @@ def summarize_pair(record: PairRecord) -> str:
 
 def _describe_open(record: PairRecord, decided: Sequence[str] = ()) -> str:
     """What the tests leave open, with the two scores where one metric speaks for it, and what was not tested."""
-    sentences, untested = "", record.untested
+    sentences = ""
+    untested = record.untested
     topics: dict[str, list[Contest]] = {}
     for contest in record.undecided:
         (topic,) = _name_topics([contest])

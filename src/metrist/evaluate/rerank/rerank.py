@@ -229,9 +229,7 @@ def _estimate_gains(
         before, after = means[~np.isnan(means[:, :, number]).any(axis=1), :, number].T
         rows = np.column_stack([after - before, np.ones(len(before))])
         rng = np.random.default_rng(settings.seed)
-        low, high = pooled_interval(
-            rows, lambda sums: divide(sums[..., 0], sums[..., 1]), settings.draws, rng, settings.confidence
-        )
+        low, high = pooled_interval(rows, _mean, settings.draws, rng, settings.confidence)
         gains.append(
             Gain(
                 metric=metric.label,
@@ -245,6 +243,10 @@ def _estimate_gains(
             )
         )
     return tuple(gains)
+
+
+def _mean(sums: Column) -> Column:
+    return divide(sums[..., 0], sums[..., 1])
 
 
 def _average(rows: Column) -> Column:

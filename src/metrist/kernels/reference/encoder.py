@@ -5,22 +5,11 @@ order of sums: on a boundary between two integers that order can change a roundi
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metrist.kernels.columns import Places
-
-Singles = NDArray[np.float32]
-Integers = NDArray[np.int8]
-
-#: Widths of layers, blocks and attention heads are multiples of this.
-UNIT = 16
-#: The largest weight: sums of two products with 8-bit integers fit into 16 bits, which x86 processors need.
-LARGEST = 63
-#: The widest attention head: its products are converted to floats in a way that takes integers below 2**22.
-WIDEST_HEAD = 256
+from metrist.kernels.layers import Integers, PackedLinear, Singles
 
 #: erf(x / sqrt(2)) = tanh(x p(x^2)): p's coefficients, the highest power first, from iteratively reweighted least
 #: squares that minimize the largest error of the GELU (6.6e-8). numpy has no erf, and its tanh is faster than its exp.
@@ -37,17 +26,6 @@ ERF = (
 #: Attention's weights are integers up to this one, and scales of values have these ratios: see native/encoder_layers.h.
 _LARGEST_WEIGHT = np.float32(9279.457)
 _RELATIVE_SCALES: Singles = np.exp2(np.arange(17) / -4).astype(np.float32)
-
-
-class PackedLinear(NamedTuple):
-    """A linear layer with its weights arranged for the kernels, which alone know how."""
-
-    weights: NDArray[Any]
-    scales: Singles
-    bias: Singles | None
-    inputs: int
-    outputs: int
-    block: int
 
 
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metrist.kernels.reference.text import Tokens
+from metrist.kernels.tokens import Tokens
 
 _LONGEST_MOVE = 10
 _FARTHEST_MOVE = 50

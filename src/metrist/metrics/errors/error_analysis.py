@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -78,7 +78,7 @@ from metrist.runtime import Runtime
 from metrist.scores import Failure, Score, Scores
 
 Reference = Literal["hidden", "shown"]
-ANALYSIS, AS_JSON, CHECK = _TEMPLATES = ("error_analysis", "error_analysis_json", "error_analysis_check")
+ANALYSIS, AS_JSON, CHECK = "error_analysis", "error_analysis_json", "error_analysis_check"
 
 # These texts are sent to the LLM: a change makes another metric.
 _WITH_REFERENCE = (
@@ -140,7 +140,7 @@ class ErrorAnalysis(ErrorMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        load_templates(_TEMPLATES, self.templates)
+        self._load_templates()
         if self.samples < 1:
             raise SpecError(f"{self.name}: samples must be at least 1, got {self.samples}")
         if self.samples > 1 and not self.temperature:
@@ -154,12 +154,15 @@ class ErrorAnalysis(ErrorMetric):
         return ("references",) if self.reference == "shown" else ()
 
     def prompt_text(self) -> str:
-        templates = load_templates(_TEMPLATES, self.templates)
+        templates = self._load_templates()
         names = [ANALYSIS, AS_JSON, *([CHECK] if self.check != NONE else [])]
         shared_table = self._shared_table()
         tables = shipped_tables().values() if shared_table is None else (shared_table,)
         examples = [repr(example) for example in read_examples(self.examples)] if self.examples else []
         return "\n".join([REMINDER, *(templates[name] for name in names), *map(format_toml, tables), *examples])
+
+    def _load_templates(self) -> Mapping[str, str]:
+        return load_templates((ANALYSIS, AS_JSON, CHECK), self.templates)
 
     def score(self, shard: Shard) -> Scores:
         records, runtime = shard.records, shard.runtime
@@ -203,7 +206,7 @@ class ErrorAnalysis(ErrorMetric):
         """The questions about a record. With aspects='none', the LLM chooses what to look at."""
         aspects = self.aspects != NONE
         fenced = fence_texts(_prompt_texts(record, table, self.reference))
-        templates = load_templates(_TEMPLATES, self.templates)
+        templates = self._load_templates()
         names = f"one of {', '.join(table.names)}" if aspects else "what kind of error it is, in one or two words"
         return AnalysisQuestions(
             analysis=fill_template(
@@ -264,7 +267,7 @@ class ErrorAnalysis(ErrorMetric):
         """The second pass, one entry per record. An error without a readable verdict is accepted, with a note."""
         if self.check == NONE:
             return [CheckedErrors(tuple(errors)) for errors in merged]
-        template = load_templates(_TEMPLATES, self.templates)[CHECK]
+        template = self._load_templates()[CHECK]
         questions = [
             build_check_question(record, table, error, self.reference, template)
             for record, table, errors in zip(records, tables, merged, strict=True)

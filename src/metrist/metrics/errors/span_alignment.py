@@ -63,7 +63,8 @@ def find_matches(quote: str, text: str) -> list[SpanMatch]:
     """All positions that the quote could refer to, found by the same method, the most likely first."""
     if not quote.strip():
         return []
-    normalised, forms = normalise(text), _quote_forms(quote)
+    normalised = normalise(text)
+    forms = _quote_forms(quote)
     # Dots stand for words: where the quote ended is unknown.
     has_dots = _ELLIPSIS.search(quote) is not None
     occurs_once = bool(forms) and not has_dots and normalised.text.count(forms[-1]) == 1

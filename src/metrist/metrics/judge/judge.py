@@ -54,7 +54,7 @@ EMPTY_OUTPUTS, WITHOUT_SOURCE = "empty_outputs", "without_source"
 OUTSIDE = "outside"
 #: Alternatives requested for each token: the maximum of common servers.
 _ALTERNATIVES = 20
-RULES, QUESTION = _TEMPLATES = ("judge_rules", "judge_question")
+RULES, QUESTION = "judge_rules", "judge_question"
 _WITH_REASONS = (
     "Weigh the output against every aspect before you settle on a grade: the reasons come first, a few sentences with "
     "what is good and what is wrong, and the grades follow from them."
@@ -140,17 +140,15 @@ class Judge(LLMMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         rubric = self.load_rubric()
-        load_templates(_TEMPLATES, self.templates)
+        self._load_templates()
         aspects = self._value_aspects(rubric)
-        for aspect in aspects if self.method == "expectation" else ():
-            problem = "its levels are categories" if aspect.categorical else ""
-            if not problem and any(not re.fullmatch(r"\d{1,2}", level.name) for level in aspect.levels):
-                problem = "its levels must be whole numbers from 0 to 99, which a model writes as one or two tokens"
-            if problem:
-                raise SpecError(
-                    f"{self.name}: method='expectation' does not work for the aspect {aspect.name!r}: {problem}",
-                    code="unsupported",
-                )
+        if self.method == "expectation":
+            for aspect in aspects:
+                if problem := _find_scale_problem(aspect):
+                    raise SpecError(
+                        f"{self.name}: method='expectation' does not work for the aspect {aspect.name!r}: {problem}",
+                        code="unsupported",
+                    )
         object.__setattr__(self, "bounds", aspects[0].bounds)
         object.__setattr__(self, "higher_is_better", rubric.higher_is_better)
 
@@ -173,9 +171,11 @@ class Judge(LLMMetric):
     def load_rubric(self) -> Rubric:
         return load_rubric(self.rubric)
 
+    def _load_templates(self) -> Mapping[str, str]:
+        return load_templates((RULES, QUESTION), self.templates)
+
     def prompt_text(self) -> str:
-        rubric, reasons = self.load_rubric(), self._asks_reasons
-        templates = load_templates(_TEMPLATES, self.templates)
+        rubric, templates, reasons = self.load_rubric(), self._load_templates(), self._asks_reasons
         return "\n".join(
             [
                 build_rules(rubric, templates[RULES], reasons=reasons),
@@ -236,7 +236,7 @@ class Judge(LLMMetric):
     def _build_questions(self, records: Sequence[Record], rubrics: Sequence[Rubric]) -> list[JudgeQuestion]:
         """A question per record and rubric, covering all aspects of the rubric."""
         shown, reasons = self.reference == "shown", self._asks_reasons
-        templates = load_templates(_TEMPLATES, self.templates)
+        templates = self._load_templates()
         systems = [Message("system", build_rules(rubric, templates[RULES], reasons=reasons)) for rubric in rubrics]
         questions = []
         for record in records:
@@ -442,6 +442,15 @@ class ExpectedGrade:
 
     value: float
     outside: float
+
+
+def _find_scale_problem(aspect: Aspect) -> str | None:
+    """Why the aspect's scale has no expectation; None if it has one."""
+    if aspect.categorical:
+        return "its levels are categories"
+    if any(not re.fullmatch(r"\d{1,2}", level.name) for level in aspect.levels):
+        return "its levels must be whole numbers from 0 to 99, which a model writes as one or two tokens"
+    return None
 
 
 def compute_expected_grade(tokens: Sequence[TokenChoice], span: tuple[int, int], aspect: Aspect) -> ExpectedGrade:

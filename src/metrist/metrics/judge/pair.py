@@ -19,11 +19,11 @@ from metrist.metrics.judge.rubrics import MARK_KEY, REASONS_KEY, Aspect, Level, 
 from metrist.metrics.llm_metric import LLMMetric, ask_and_parse, sum_usage
 from metrist.metrics.prompt_layout import REMINDER, PromptText, fence_texts, fill_template, load_templates
 from metrist.ratings import Choice
-from metrist.records import Need, Pair
+from metrist.records import Need, Pair, Record
 from metrist.runtime import Runtime
 from metrist.scores import Failure, FailureKind
 
-_RULES, _QUESTION = _TEMPLATES = ("judge_pair_rules", "judge_pair")
+_RULES, _QUESTION = "judge_pair_rules", "judge_pair"
 #: The choice is parsed like a grade, with the same protection against text that imitates answers.
 _BETTER = Aspect(
     "better", "Which output is better?", (Level("A", 1), Level("B", -1), Level("tie", 0)), categorical=True
@@ -71,7 +71,7 @@ class JudgePair(Comparator, LLMMetric):
         if self.criteria is not None and self.rubric is not None:
             raise SpecError(f"{self.name}: set either criteria or rubric, not both", code="conflict")
         self.describe_criteria()
-        load_templates(_TEMPLATES, self.templates)
+        self._load_templates()
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -79,9 +79,7 @@ class JudgePair(Comparator, LLMMetric):
         return tuple(dict.fromkeys((*rubric, *_NEEDS[self.reference])))
 
     def prompt_text(self) -> str:
-        templates = load_templates(_TEMPLATES, self.templates)
-        rules = fill_template(templates[_RULES], reminder=REMINDER, criteria=self.describe_criteria())
-        return "\n".join([rules, templates[_QUESTION], _ABOUT_REFERENCES, _answer_form("")])
+        return "\n".join([self._build_rules(), self._load_templates()[_QUESTION], _ABOUT_REFERENCES, _answer_form("")])
 
     def prefer(self, pairs: Sequence[Pair]) -> list[Judgment]:
         decided: dict[int, Judgment] = {}
@@ -110,25 +108,14 @@ class JudgePair(Comparator, LLMMetric):
         return [f"{self.label}: {changed} and {agree(sum(flips), 'counts as a tie', 'count as ties')}"]
 
     def _ask(self, pairs: Sequence[Pair], runtime: Runtime | None) -> list[Judgment]:
-        templates, shown = load_templates(_TEMPLATES, self.templates), self.reference == "shown"
-        rules = fill_template(templates[_RULES], reminder=REMINDER, criteria=self.describe_criteria())
+        rules, template = self._build_rules(), self._load_templates()[_QUESTION]
         questions: list[JudgeQuestion] = []
         for pair in pairs:
             both = [(pair.first, pair.second), (pair.second, pair.first)]
-            for first, second in both if self.orders == "both" else [both[_is_reversed(pair)]]:
-                *context, output = record_texts(first, references=shown)
-                texts = [*context, replace(output, name="output A"), PromptText("output B", second.output)]
-                fenced = fence_texts(texts)
-                prompt = fill_template(
-                    templates[_QUESTION],
-                    material=fenced.text,
-                    mark=fenced.mark,
-                    references=_ABOUT_REFERENCES if shown else "",
-                    form=_answer_form(fenced.mark),
-                )
-                conversation = (Message("system", rules), Message("user", prompt))
-                own = tuple(text.text for text in texts)
-                questions.append(JudgeQuestion(conversation=conversation, mark=fenced.mark, texts=own))
+            orders = both
+            if self.orders == "one":
+                orders = both[1:] if _is_reversed(pair) else both[:1]
+            questions += [self._build_question(first, second, rules, template) for first, second in orders]
         sampling = self.sampling(schema=answer_schema([_BETTER], reasons=True))
         results = ask_and_parse(
             self,
@@ -153,10 +140,12 @@ class JudgePair(Comparator, LLMMetric):
             if failure.kind is FailureKind.unparsable and answers[i].failure is None
         ]
         usage = sum_usage(answers, unreadable)
-        reasons = [
-            result.reasons if isinstance(result, ParsedChoice) else "" if answer.failure else answer.text.strip()
-            for answer, result in results
-        ]
+        reasons = []
+        for answer, result in results:
+            if isinstance(result, ParsedChoice):
+                reasons.append(result.reasons)
+            else:
+                reasons.append("" if answer.failure else answer.text.strip())
         if self.orders == "one":
             if failures:
                 return Judgment.failed(failures[0], raws=raws, usage=usage)
@@ -181,6 +170,27 @@ class JudgePair(Comparator, LLMMetric):
         if self.rubric is None:
             return self.criteria or _GENERAL_CRITERIA
         return "\n".join(f"- {aspect.name}: {aspect.question}" for aspect in load_rubric(self.rubric).aspects)
+
+    def _load_templates(self) -> Mapping[str, str]:
+        return load_templates((_RULES, _QUESTION), self.templates)
+
+    def _build_rules(self) -> str:
+        return fill_template(self._load_templates()[_RULES], reminder=REMINDER, criteria=self.describe_criteria())
+
+    def _build_question(self, first: Record, second: Record, rules: str, template: str) -> JudgeQuestion:
+        shown = self.reference == "shown"
+        *context, output = record_texts(first, references=shown)
+        texts = [*context, replace(output, name="output A"), PromptText("output B", second.output)]
+        fenced = fence_texts(texts)
+        prompt = fill_template(
+            template,
+            material=fenced.text,
+            mark=fenced.mark,
+            references=_ABOUT_REFERENCES if shown else "",
+            form=_answer_form(fenced.mark),
+        )
+        conversation = (Message("system", rules), Message("user", prompt))
+        return JudgeQuestion(conversation=conversation, mark=fenced.mark, texts=tuple(text.text for text in texts))
 
 
 def parse_choice(answer: Completion, question: JudgeQuestion) -> ParsedChoice:

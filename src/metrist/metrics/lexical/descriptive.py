@@ -37,8 +37,8 @@ class _ShareOfGrams(WordMetric):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_within(self, "order", 1, 9)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Length(WordMetric):
     catalog_name: ClassVar[str | None] = "length"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_choice(self, "unit", ("words", "characters"))
+        super().__post_init__()
 
     def facts(self) -> Mapping[str, str]:
         return super().facts() if self.unit == "words" else {}
@@ -104,16 +104,16 @@ class Length(WordMetric):
 
 def _texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
     """The distinct outputs and sources, and for each record the index of its output and of its source (-1: none)."""
+    return shard.once("outputs and sources", lambda: _index_texts(shard))
 
-    def index_texts() -> tuple[list[str], Numbers, Numbers]:
-        indices: dict[str, int] = {}
-        outputs = [indices.setdefault(record.output, len(indices)) for record in shard.records]
-        sources = [
-            -1 if record.source is None else indices.setdefault(record.source, len(indices)) for record in shard.records
-        ]
-        return list(indices), np.array(outputs, np.int64), np.array(sources, np.int64)
 
-    return shard.once("outputs and sources", index_texts)
+def _index_texts(shard: Shard) -> tuple[list[str], Numbers, Numbers]:
+    indices: dict[str, int] = {}
+    outputs = [indices.setdefault(record.output, len(indices)) for record in shard.records]
+    sources = [
+        -1 if record.source is None else indices.setdefault(record.source, len(indices)) for record in shard.records
+    ]
+    return list(indices), np.array(outputs, np.int64), np.array(sources, np.int64)
 
 
 def _tokens(shard: Shard, tokenizer: str) -> Tokens:

@@ -55,10 +55,7 @@ class Meteor(WordMetric):
 
     def score(self, shard: Shard) -> Scores:
         pairs, tokens = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
-        stems = tokenizers.stem_shard(shard, self.tokenizer)
-        matches, chunks = shard.once(
-            ("meteor alignment", self.tokenizer, self.wordnet), lambda: _align_pairs(tokens, stems, self.wordnet, pairs)
-        )
+        matches, chunks = self._align_words(shard)
         precision = matches / np.maximum(tokens.lengths[pairs.outputs], 1)
         recall = matches / np.maximum(tokens.lengths[pairs.references], 1)
         f = _divide(precision * recall, self.alpha * precision + (1 - self.alpha) * recall)
@@ -67,6 +64,15 @@ class Meteor(WordMetric):
         rows = np.stack([(1 - penalty) * f, precision, recall, f, penalty], axis=1)
         value, precision, recall, f, penalty = reduce_references(rows, rows[:, 0], pairs.starts, self.reduce).T
         return Scores(values=value, parts={"precision": precision, "recall": recall, "f": f, "penalty": penalty})
+
+    def _align_words(self, shard: Shard) -> tuple[Numbers, Numbers]:
+        pairs, exact = pairs_of(shard), tokenizers.tokenise_shard(shard, self.tokenizer)
+        stems = tokenizers.stem_shard(shard, self.tokenizer)
+
+        def align() -> tuple[Numbers, Numbers]:
+            return _align_pairs(exact, stems, self.wordnet, pairs)
+
+        return shard.once(("meteor alignment", self.tokenizer, self.wordnet), align)
 
 
 class _WordList(NamedTuple):

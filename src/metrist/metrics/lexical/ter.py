@@ -95,18 +95,16 @@ class Ter(Metric):
         if self.no_punct:
             rules += (_NO_MARKS, _NO_ASIAN_MARKS) if self.asian_support else (_NO_MARKS,)
         lowercase = not self.case_sensitive
+        return shard.once(("ter words", rules, lowercase), lambda: _words(shard_texts(shard, lowercase), rules))
 
-        def split() -> tuple[Tokens, int]:
-            texts = shard_texts(shard, lowercase)
-            if not rules:
-                return split_at_spaces(texts), 0
-            once = [rewrite(text.rstrip(), rules) for text in texts]
-            # sacrebleu applies its rules to references twice, which can split them more finely than the same text as an
-            # output.
-            twice = [rewrite(" ".join(text.split()), rules) for text in once]
-            return split_at_spaces(once + twice), len(texts)
 
-        return shard.once(("ter words", rules, lowercase), split)
+def _words(texts: list[str], rules: tuple[Rule, ...]) -> tuple[Tokens, int]:
+    if not rules:
+        return split_at_spaces(texts), 0
+    once = [rewrite(text.rstrip(), rules) for text in texts]
+    # sacrebleu applies its rules to references twice, which can split them more finely than the same text as an output.
+    twice = [rewrite(" ".join(text.split()), rules) for text in once]
+    return split_at_spaces(once + twice), len(texts)
 
 
 def _rates(stats: Column) -> Column:

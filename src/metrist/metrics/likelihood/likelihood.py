@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -97,26 +97,30 @@ class Likelihood(ModelMetric):
     def score(self, shard: Shard) -> Scores:
         return self.score_known_languages(shard, self._score)
 
-    def each_prompt(self, shard: Shard) -> Scores:
-        """The score, with the score of each prompt alone as a part named by its phrase. The cost is the same as for
-        `score`."""
-        return self.score_known_languages(shard, partial(self._score, each_prompt=True))
-
-    def _score(self, shard: Shard, *, each_prompt: bool = False) -> Scores:
+    def _score(self, shard: Shard) -> Scores:
         if not len(shard):
             return Scores.of([])
         layout, scores, by_prompt, by_part = self._evaluate(shard)
-        value = by_prompt.mean(axis=1)
-        if each_prompt:
-            names = (phrase or NO_PROMPT for phrase in layout.phrases)
-            return layout.make_scores(len(shard), value, dict(zip(names, by_prompt.T, strict=True)), scores)
         parts = {name: values.mean(axis=1) for name, values in by_part.items()}
         if len(layout.phrases) > 1:
             parts[VARIANCE] = by_prompt.var(axis=1)
         if self.long != "truncate":
             parts[WINDOWS] = layout.count_windows()
         parts[CUT] = layout.count_cut_tokens(scores)
-        return layout.make_scores(len(shard), value, parts, scores, tokens=shard.tokens)
+        return layout.make_scores(len(shard), by_prompt.mean(axis=1), parts, scores, tokens=shard.tokens)
+
+    def each_prompt(self, shard: Shard) -> Scores:
+        """The score, with the score of each prompt alone as a part named by its phrase. The cost is the same as for
+        `score`."""
+        return self.score_known_languages(shard, self._score_prompts)
+
+    def _score_prompts(self, shard: Shard) -> Scores:
+        if not len(shard):
+            return Scores.of([])
+        layout, scores, by_prompt, _ = self._evaluate(shard)
+        names = (phrase or NO_PROMPT for phrase in layout.phrases)
+        parts = dict(zip(names, by_prompt.T, strict=True))
+        return layout.make_scores(len(shard), by_prompt.mean(axis=1), parts, scores)
 
     def remarks(self, scores: Scores) -> list[str]:
         remarks = super().remarks(scores)

@@ -195,13 +195,15 @@ def _parse_file(path: Path, _size: int, _changed: int) -> Calibration:
             raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
         groups: dict[str, Distribution] = {}
         for name, group in content["groups"].items():
-            values, count = np.array(group["values"], dtype=np.float64), group["count"]
+            values = np.array(group["values"], dtype=np.float64)
+            count = group["count"]
             if not len(values) or not np.isfinite(values).all() or (np.diff(values) < 0).any():
                 raise ValueError("its values are not sorted numbers")
             if len(values) != min(count, MAX_STORED):
                 raise ValueError(f"it has {format_count(len(values), 'value')} for a count of {count}")
-            mean, sd = float(group["mean"]), float(group["sd"])
-            groups[name] = Distribution(values=values, count=int(count), mean=mean, sd=sd)
+            groups[name] = Distribution(
+                values=values, count=int(count), mean=float(group["mean"]), sd=float(group["sd"])
+            )
         return Calibration(
             metric=content["metric"],
             signature=content["signature"],

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from pathlib import Path
+from importlib import resources
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -31,7 +31,6 @@ from metrist.scores import FailureKind, Score, Scores
 Numbers = NDArray[np.float64]
 Size = Literal["small", "large"]
 
-_TABLE = Path(__file__).with_name("quality.toml")
 TRANSLATION, OPINIONS = "translation", "opinion_summarization"
 #: Words of a source from which on it may be a text to summarize, and how much longer than the output it then is.
 _MIN_SOURCE_WORDS, _SUMMARY_RATIO = 60, 2.0
@@ -258,7 +257,7 @@ class Quality(Metric):
     def facts(self) -> Mapping[str, str]:
         """The hash of the table, and what the numbers of each part depend on. A part whose model is not installed is of
         no consequence until a record needs it, which then fails with the reason."""
-        facts = {"mixtures": hash_file(_TABLE)}
+        facts = {"mixtures": hash_file(str(_table()))}
         for text, metric in self.components.items():
             try:
                 facts |= {f"{text} {name}": value for name, value in metric.facts().items()}
@@ -410,4 +409,8 @@ def _choose_model(records: Sequence[Record]) -> tuple[str | None, list[str]]:
 
 
 def _read_table() -> dict[str, Any]:
-    return tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+    return tomllib.loads(_table().read_text(encoding="utf-8"))
+
+
+def _table() -> Any:
+    return resources.files("metrist.metrics.trained") / "quality.toml"

@@ -254,9 +254,10 @@ class Support:
     def find_marks(self, sentence: int, *, supported: bool) -> list[Word]:
         """The words of a sentence that are marked, neighbours as one. A supported sentence has marks only if the model
         is sure about one of its words."""
-        marking, words = self.marking, self.words[sentence]
+        marking = self.marking
         if marking is None or self.probabilities[sentence] > marking.sentence:
             return []
+        words = self.words[sentence]
         sure = max(_SURE, marking.threshold) if marking.sure is None else marking.sure
         if supported and not any(word.probability > sure for word in words):
             return []

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from metrist import threads
 from metrist.errors import ModelError, SpecError, agree, format_count
 from metrist.metrics.base import Shard
 from metrist.metrics.lexical.chrf import Chrf
-from metrist.metrics.model_metric import ModelMetric, count_above
+from metrist.metrics.model_metric import ModelMetric
 from metrist.models import loading
 from metrist.models.batching import split_batches
 from metrist.models.text_encoder import TextEncoder
@@ -116,35 +116,33 @@ class TranslationQuality(ModelMetric):
         return Scores.of(score for score in scores if score is not None)
 
     def remarks(self, scores: Scores) -> list[str]:
+        remarks = super().remarks(scores)
         scored = int(np.count_nonzero(~np.isnan(scores.values)))
-        without_source, without = (scored - count_above(scores, part, 0) for part in (USES_SOURCE, USES_REFERENCE))
-        if without == scored:  # There is nothing to compare them with.
-            without = 0
-        counted = (
-            (without_source, "was", "were", "judged by references alone, for want of a source"),
-            (
-                without, "was", "were",
-                "judged without a reference; do not compare them with those that were judged with one",
-            ),
-            (count_above(scores, WINDOWS, 1), "was", "were", "too long to be read at once, and read in parts"),
-            (
-                count_above(scores, COPIED, _MAX_COPIED), "repeats its source", "repeat their sources",
-                "and got the value 0",
-            ),
-            (
-                count_above(scores, UNKNOWN, _MANY_UNKNOWN), "has", "have",
-                "many characters that the model does not know: take them for guesses",
-            ),
-        )  # fmt: skip
-        outputs = format_count(scored, "output")
-        return [
-            *super().remarks(scores),
-            *(
-                f"{self.label}: {number:,} of {outputs} {agree(number, one, several)} {what}"
-                for number, one, several, what in counted
-                if number
-            ),
-        ]
+
+        def count(part: str, chosen: Any) -> int:
+            values = scores.parts.get(part)
+            return 0 if values is None else int(np.count_nonzero(chosen(values[~np.isnan(scores.values)])))
+
+        def add(number: int, text: str) -> None:
+            if number:
+                remarks.append(f"{self.label}: {number:,} of {format_count(scored, 'output')} {text}")
+
+        number = count(USES_SOURCE, lambda values: values == 0)
+        add(number, f"{agree(number, 'was', 'were')} judged by references alone, for want of a source")
+        without = count(USES_REFERENCE, lambda values: values == 0)
+        if without < scored:
+            was = agree(without, "was", "were")
+            add(without, f"{was} judged without a reference; do not compare them with those that were judged with one")
+        number = count(WINDOWS, lambda values: values > 1)
+        add(number, f"{agree(number, 'was', 'were')} too long to be read at once, and read in parts")
+        number = count(COPIED, lambda values: values > _MAX_COPIED)
+        add(number, f"{agree(number, 'repeats its source', 'repeat their sources')} and got the value 0")
+        number = count(UNKNOWN, lambda values: values > _MANY_UNKNOWN)
+        add(
+            number,
+            f"{agree(number, 'has', 'have')} many characters that the model does not know: take them for guesses",
+        )
+        return remarks
 
     def describe_misuse(self, records: Sequence[Record]) -> list[str]:
         warnings = []

@@ -20,7 +20,8 @@ from metrist import kernels, threads
 from metrist.errors import ModelError, format_count
 from metrist.kernels import PackedLinear
 from metrist.kernels.columns import Places
-from metrist.kernels.reference.encoder import ERF, LARGEST, UNIT, WIDEST_HEAD, Singles, add_and_normalize
+from metrist.kernels.layers import LARGEST, UNIT, WIDEST_HEAD, Singles
+from metrist.kernels.reference.encoder import ERF, add_and_normalize
 from metrist.models.numpy_inference.storage import Floats, Quantized
 
 Ids = NDArray[np.int32]
