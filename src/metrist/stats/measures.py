@@ -7,7 +7,7 @@ value on the repeated data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -90,7 +90,9 @@ def group_sums(columns: Floats, weights: Floats, starts: Places, at: Places | No
     coarse = np.rint(np.ldexp(columns, shift[group]))
     remainder = columns - np.ldexp(coarse, -shift[group])
     fine = np.rint(np.ldexp(remainder, (shift + room)[group]))
-    whole, groups, width = np.concatenate([coarse, fine], axis=1), len(starts) - 1, columns.shape[1]
+    whole = np.concatenate([coarse, fine], axis=1)
+    groups = len(starts) - 1
+    width = columns.shape[1]
     # Sums of whole numbers are exact on every path; the choice between them only affects speed.
     if at is not None and weights.shape[1] * groups <= _MAX_SPARSITY * len(whole):
         table = np.zeros((weights.shape[1], groups, 2 * width))
@@ -184,48 +186,65 @@ def cut_groups(starts: Places, most: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
-#: Measures that are a quotient: how much each of the five counts weighs in its numerator, and in its denominator.
-_QUOTIENTS: Final[Mapping[str, tuple[Sequence[float], Sequence[float]]]] = MappingProxyType(
-    {
-        # Concordant minus discordant, of all pairs.
-        "kendall_a": ((1, -1, 0, 0, 0), (1, 1, 1, 1, 1)),
-        # The same, of the pairs that neither side ties (Goodman and Kruskal; WMT13's τ).
-        "gamma": ((1, -1, 0, 0, 0), (1, 1, 0, 0, 0)),
-        # The same, of the pairs that humans order; a tie of the metric is neither right nor wrong, or else wrong.
-        "darr_wmt14": ((1, -1, 0, 0, 0), (1, 1, 0, 1, 0)),
-        "darr_wmt17": ((1, -1, 0, -1, 0), (1, 1, 0, 1, 0)),
-        # The C-index: the share of pairs ordered by humans that the metric orders alike, its ties counting half.
-        "concordance": ((1, 0, 0, 0.5, 0), (1, 1, 0, 1, 0)),
-        # The share of pairs ordered by humans that the metric orders alike; ties are wrong.
-        "pair_accuracy": ((1, 0, 0, 0, 0), (1, 1, 0, 1, 0)),
-        # The share of all pairs that the metric orders, or ties, as humans do (Deutsch et al. 2023).
-        "acc_eq": ((1, 0, 0, 0, 1), (1, 1, 1, 1, 1)),
-    }
-)
-
-
-def _quotient(name: str) -> Pool:
-    numerator, denominator = (np.array(weights, np.float64) for weights in _QUOTIENTS[name])
-    return lambda counts: divide(counts @ numerator, counts @ denominator)
+def kendall_a(counts: Floats) -> Floats:
+    """Concordant minus discordant, of all pairs."""
+    alike, opposed, *_ = _columns(counts)
+    return divide(alike - opposed, counts.sum(axis=-1))
 
 
 def kendall_b(counts: Floats) -> Floats:
     """As τ-a, with a divisor that leaves out, for each side, the pairs that side ties."""
-    alike, opposed, human_tied, metric_tied, _ = np.moveaxis(counts, -1, 0)
+    alike, opposed, human_tied, metric_tied, _ = _columns(counts)
     ordered = alike + opposed
     return divide(alike - opposed, np.sqrt((ordered + metric_tied) * (ordered + human_tied)))
 
 
+def gamma(counts: Floats) -> Floats:
+    """Concordant minus discordant, of the pairs that neither side ties (Goodman and Kruskal; WMT13's τ)."""
+    alike, opposed, *_ = _columns(counts)
+    return divide(alike - opposed, alike + opposed)
+
+
+def darr_wmt14(counts: Floats) -> Floats:
+    """Concordant minus discordant, of the pairs that humans order; a tie of the metric is neither right nor wrong."""
+    alike, opposed, _, metric_tied, _ = _columns(counts)
+    return divide(alike - opposed, alike + opposed + metric_tied)
+
+
+def darr_wmt17(counts: Floats) -> Floats:
+    """Concordant minus discordant, of the pairs that humans order; a tie of the metric is wrong."""
+    alike, opposed, _, metric_tied, _ = _columns(counts)
+    return divide(alike - opposed - metric_tied, alike + opposed + metric_tied)
+
+
+def concordance(counts: Floats) -> Floats:
+    """The C-index: the share of pairs ordered by humans that the metric orders alike, its ties counting half."""
+    alike, opposed, _, metric_tied, _ = _columns(counts)
+    return divide(alike + metric_tied / 2, alike + opposed + metric_tied)
+
+
+def pair_accuracy(counts: Floats) -> Floats:
+    """The share of pairs ordered by humans that the metric orders alike; ties are wrong."""
+    alike, opposed, _, metric_tied, _ = _columns(counts)
+    return divide(alike, alike + opposed + metric_tied)
+
+
+def acc_eq(counts: Floats) -> Floats:
+    """The share of all pairs that the metric orders, or ties, as humans do (Deutsch et al. 2023)."""
+    alike, *_, both = _columns(counts)
+    return divide(alike + both, counts.sum(axis=-1))
+
+
 def at_random(counts: Floats) -> Floats:
     """Return the expected counts of a metric that orders at random and never ties."""
-    alike, opposed, human_tied, metric_tied, both = np.moveaxis(counts, -1, 0)
+    alike, opposed, human_tied, metric_tied, both = _columns(counts)
     half, none = (alike + opposed + metric_tied) / 2, np.zeros_like(both)
     return np.stack([half, half, human_tied + both, none, none], axis=-1)
 
 
 def all_tied(counts: Floats) -> Floats:
     """Return the counts of a metric that gives every output the same score."""
-    alike, opposed, human_tied, metric_tied, both = np.moveaxis(counts, -1, 0)
+    alike, opposed, human_tied, metric_tied, both = _columns(counts)
     none = np.zeros_like(both)
     return np.stack([none, none, none, alike + opposed + metric_tied, human_tied + both], axis=-1)
 
@@ -246,6 +265,10 @@ def stuart_rows(human: Floats, metric: Floats, weights: Floats, starts: Places) 
 
 def kendall_c(rows: Floats) -> Floats:
     return divide(rows[..., 0], rows[..., 1])
+
+
+def _columns(counts: Floats) -> NDArray[np.float64]:
+    return np.moveaxis(np.asarray(counts, np.float64), -1, 0)
 
 
 def divide(sums: NDArray[Any], counts: NDArray[Any]) -> Floats:
@@ -308,7 +331,7 @@ def accuracy_at(epsilon: float = 0.0) -> Measure:
     if not (isinstance(epsilon, int | float) and 0 <= epsilon < np.inf):
         raise SpecError(f"acc_eq: epsilon must be a finite number, 0 or more, got {epsilon!r}")
     name = str(Spec("acc_eq", {"epsilon": float(epsilon)} if epsilon else {}))
-    return _pairwise(name, _quotient("acc_eq"), count_pairs(float(epsilon)))
+    return _pairwise(name, acc_eq, count_pairs(float(epsilon)))
 
 
 def measure(text: str) -> Measure:
@@ -356,10 +379,15 @@ MEASURES: Final[Mapping[str, Measure]] = MappingProxyType(
         for measure in (
             _correlation("pearson", comoments, correlation),
             _correlation("spearman", _rank_comoments, correlation),
-            _pairwise("kendall_a", _quotient("kendall_a")),
+            _pairwise("kendall_a", kendall_a),
             _pairwise("kendall_b", kendall_b),
             _correlation("kendall_c", stuart_rows, kendall_c),
-            *(_pairwise(name, _quotient(name)) for name in _QUOTIENTS if name != "kendall_a"),
+            _pairwise("gamma", gamma),
+            _pairwise("darr_wmt14", darr_wmt14),
+            _pairwise("darr_wmt17", darr_wmt17),
+            _pairwise("concordance", concordance),
+            _pairwise("pair_accuracy", pair_accuracy),
+            _pairwise("acc_eq", acc_eq),
         )
     }
 )
