@@ -299,34 +299,40 @@ class PreferenceMeasure:
     all_ties: Pool
 
 
+def _from_tables(pool: Pool) -> Pool:
+    return lambda sums: pool(sums.reshape(*sums.shape[:-1], 3, 3))
+
+
+def _tie_share(sums: Floats) -> Floats:
+    return divide(sums[..., tables.TIE_CODE, :].sum(axis=-1), sums.sum(axis=(-2, -1)))
+
+
+def _undefined(sums: Floats) -> Floats:
+    return np.full(sums.shape[:-2], np.nan)
+
+
 def _count_pairs(sums: Floats) -> Floats:
     """Return the counts that pairwise measures pool (..., 5) of summed confusion tables (..., 9)."""
     return tables.pair_counts(sums.reshape(*sums.shape[:-1], 3, 3))
 
 
 def _pairwise(name: str) -> PreferenceMeasure:
-    def from_tables(pool: Pool) -> Pool:
+    def from_counts(pool: Pool) -> Pool:
         return lambda sums: pool(_count_pairs(sums))
 
     measure = MEASURES[name]
-    return PreferenceMeasure(*map(from_tables, (measure.pool, measure.chance, measure.all_ties or measure.chance)))
+    return PreferenceMeasure(*map(from_counts, (measure.pool, measure.chance, measure.all_ties or measure.chance)))
 
 
-def _macro_f1(sums: Floats) -> Floats:
-    return tables.macro_f1(sums.reshape(*sums.shape[:-1], 3, 3))
-
-
-def _undefined(sums: Floats) -> Floats:
-    return np.full(sums.shape[:-1], np.nan)
-
-
+_ACCURACY = PreferenceMeasure(*map(_from_tables, (tables.accuracy, tables.chance_accuracy, _tie_share)))
 PREFERENCE_MEASURES: Mapping[str, PreferenceMeasure] = MappingProxyType(
     {
-        "accuracy": _pairwise("acc_eq"),
-        "f1": PreferenceMeasure(pool=_macro_f1, chance=_undefined, all_ties=_undefined),
+        "accuracy": _ACCURACY,
+        "f1": PreferenceMeasure(*map(_from_tables, (tables.macro_f1, _undefined, _undefined))),
+        "acc_eq": _ACCURACY,
         **{
             name: _pairwise(name)
-            for name in ("acc_eq", "gamma", "kendall_a", "darr_wmt14", "darr_wmt17", "concordance", "pair_accuracy")
+            for name in ("gamma", "kendall_a", "darr_wmt14", "darr_wmt17", "concordance", "pair_accuracy")
         },
     }
 )
