@@ -39,16 +39,6 @@ def student_t_tail(t: float, freedom: float) -> float:
     return both / 2 if t >= 0 else 1 - both / 2
 
 
-def student_t_quantile(tail: float, freedom: float) -> float:
-    """Return the value that Student's t exceeds with this probability, less than a half, by bisection."""
-    low, high = 0.0, 1.0
-    while student_t_tail(high, freedom) > tail:
-        low, high = high, high * 2
-    while (middle := (low + high) / 2) not in (low, high):
-        low, high = (middle, high) if student_t_tail(middle, freedom) > tail else (low, middle)
-    return high
-
-
 def coin_tail(heads: int, tosses: int) -> float:
     """Return P(at least `heads` heads in `tosses` tosses of a fair coin)."""
     if heads <= 0:

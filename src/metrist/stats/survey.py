@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
 from metrist.stats import Codes, Floats
-from metrist.stats.significance import student_t_quantile
+from metrist.stats.significance import student_t_tail
 
 #: The smallest size as a share of the mean one: what is hardly ever sampled has a large weight when it is.
 _SMALLEST = 1 / 3
@@ -87,8 +88,9 @@ def estimate_means(
         # Of a plain sample of n of N, it is the variance of the values times 1 / n - 1 / N.
         worth = of_mean * spread / totals / (variance + of_mean * spread / totals**2)
         effective = np.where(sizes > 0, sizes**2 / squared_sizes, counts)
-    tail = (1 - confidence) / 2
-    quantiles = [student_t_quantile(tail, size - 1) if size > 1 else math.nan for size in effective.tolist()]
+    quantiles = [
+        _student_t_quantile((1 + confidence) / 2, size - 1) if size > 1 else math.nan for size in effective.tolist()
+    ]
     half = np.sqrt(variance) * np.array(quantiles)
     return Means(value=value, low=value - half, high=value + half, worth=worth)
 
@@ -103,6 +105,17 @@ def _fit_slopes(scores: Floats, values: Floats, weight: Floats) -> tuple[Floats,
     products = (scores * shares[:, None]).T @ scores
     inverse = np.linalg.inv(products + 2 * size * np.eye(size))
     return inverse @ (scores.T @ (shares * values)), float(np.trace(inverse @ products))
+
+
+def _student_t_quantile(probability: float, freedom: float) -> float:
+    """Return the quantile by Newton's method, which comes from the normal one, below it, without overshooting."""
+    log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    quantile, step = NormalDist().inv_cdf(probability), 1.0
+    while step > 1e-9 * quantile:
+        density = math.exp(log_scale - (freedom + 1) / 2 * math.log1p(quantile**2 / freedom))
+        step = (student_t_tail(quantile, freedom) - 1 + probability) / density
+        quantile += step
+    return quantile
 
 
 def standardize_columns(scores: Floats, *, signed: bool = False) -> Floats:

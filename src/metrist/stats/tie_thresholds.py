@@ -18,7 +18,7 @@ from metrist.stats import Codes, Counts, Floats
 from metrist.stats.estimation import estimate, is_constant_in_groups, split_weights
 from metrist.stats.measures import accuracy_at
 from metrist.stats.samples import Average, Draws, Grouping, Sample, number_groups
-from metrist.stats.significance import student_t_quantile
+from metrist.stats.significance import student_t_tail
 from metrist.stats.ties import Pairing, count_gaps, greatest_gap, pairing, some_gaps
 
 # ---- The best threshold: of 0 and all gaps between two scores, the smallest that makes most pairs right
@@ -435,7 +435,7 @@ def calibrated_interval(
         return math.nan, math.nan
     tail = (1 - confidence) / 2
     reach = NormalDist().inv_cdf(1 - tail)
-    wider = math.sqrt(units / (units - 1)) * student_t_quantile(tail, units - 1) / reach
+    wider = math.sqrt(units / (units - 1)) * _student_t_quantile(tail, units - 1) / reach
     spread = (high - low) / 2 / reach
     centre = value - optimism
     if spread > 0:
@@ -444,6 +444,16 @@ def calibrated_interval(
     else:  # All resamples agree, and the optimism is all that is in doubt.
         below = above = wider * reach * abs(optimism) / 2
     return max(0.0, min(centre - below, value)), min(1.0, max(centre + above, value))
+
+
+def _student_t_quantile(tail: float, freedom: int) -> float:
+    """Return the value that Student's t exceeds with this probability, less than a half, by bisection."""
+    low, high = 0.0, 1.0
+    while student_t_tail(high, freedom) > tail:
+        low, high = high, high * 2
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if student_t_tail(middle, freedom) > tail else (low, middle)
+    return high
 
 
 def _choose_by_sorting(paired: Pairing, weights: Floats) -> Floats:
