@@ -168,7 +168,13 @@ def list_array(values: Sequence[Sequence[str]], escape: bool = True) -> pa.Array
 
 
 def is_unicode(*texts: str | None) -> bool:
-    return all(encodable(text) == text for text in texts if text)
+    try:
+        for text in texts:
+            if text:
+                text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def make_hash_array(hashes: Hashes) -> pa.Array:
