@@ -123,7 +123,8 @@ class Run(StoredRun):
                 scored = np.flatnonzero(positions >= 0)
                 table = tables.take(table, positions[scored])
             cells: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
-            cells["metric"] = tables.repeat_value(metric.label, len(table))
+            if "metric" in names:
+                cells["metric"] = tables.repeat_value(metric.label, len(table))
             if "item" in names:
                 cells["item"] = _decode_names(take_names(self.view.items, scored))
             if "system" in names:
