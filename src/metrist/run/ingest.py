@@ -417,8 +417,14 @@ def _normal_form(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def hash_texts(texts: Iterable[str]) -> NDArray[np.uint64]:
     """A hash of each text as tables hold it, the same in every process."""
-    encoded = (text.encode("utf-8", "backslashreplace") for text in texts)
-    return np.frombuffer(b"".join(hashlib.blake2b(data, digest_size=8).digest() for data in encoded), np.uint64)
+    digests = bytearray()
+    for text in texts:
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError:
+            data = encodable(text).encode("utf-8")
+        digests += hashlib.blake2b(data, digest_size=8).digest()
+    return np.frombuffer(bytes(digests), np.uint64)
 
 
 def hash_names(names: Iterable[tuple[str, str]]) -> NDArray[np.uint64]:
