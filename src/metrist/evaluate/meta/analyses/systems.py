@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -265,7 +264,8 @@ def confusion(
 def level_agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect and metric: how many outputs at each human level the metric puts at that level, and where it puts the
     rest."""
-    dataset, plan, tables = evaluation.dataset, evaluation.plan, list[Table]()
+    dataset, plan = evaluation.dataset, evaluation.plan
+    tables: list[Table] = []
     for aspect, outputs in evaluation.outputs.items():
         values = dataset.ratings[aspect].value
         for metric in metrics_on_scale(evaluation, outputs, (float(values.min()), float(values.max()))):
@@ -284,7 +284,8 @@ def level_agreement_tables(evaluation: MetaEvaluation) -> list[Table]:
                 rows.append([f"{level:g}", Count(int(table.counts[i].sum())), share, *counts])
             right = ("n", "same level", *(f"{metric} {level:g}" for level in table.judge))
             note = "Same level: the share of the outputs at this human level that the metric puts there too."
-            title, columns = f"{metric} at each level of {aspect}", name_columns("humans", right=right)
+            title = f"{metric} at each level of {aspect}"
+            columns = name_columns("humans", right=right)
             tables.append(Table(title=title, columns=columns, rows=rows, notes=[note]))
     if not tables:
         raise RunError("agreement at each level needs a metric with scores on the raters' scale", code="invalid_value")
@@ -348,12 +349,14 @@ def label_space_tables(evaluation: MetaEvaluation) -> list[Table]:
     metrics = []
     for name in evaluation.metrics():
         text = evaluation.dataset.scores[name].text or name
-        with suppress(MetristError):  # An unknown metric, or a part of one.
+        try:
             metric = build(text, allow_import=False)
-            # Reading scores must not send requests that cost money.
-            is_free = not metric.asks_llm and metric.extra != "llm"
-            if is_free and set(metric.needs) <= {"references"} and metric.higher_is_better:
-                metrics.append(metric.named(name if name != text else None))
+        except MetristError:  # An unknown metric, or a part of one.
+            continue
+        # Reading scores must not send requests that cost money.
+        is_free = not metric.asks_llm and metric.extra != "llm"
+        if is_free and set(metric.needs) <= {"references"} and metric.higher_is_better:
+            metrics.append(metric.named(name if name != text else None))
     if not sets:
         raise RunError("no task has a closed set of answers: at most 20 distinct references, each of two items or more")
     if not metrics:
