@@ -111,8 +111,7 @@ class RecentColumns:
         return RecentColumns, ()
 
     def get(self, key: Any, size: int, read: Callable[[], Any]) -> Any:
-        """An array, or a mapping of arrays, of about `size` bytes: the kept one, or what is read now. Nobody may write
-        into it."""
+        """An array, or a mapping of arrays, of about `size` bytes: the kept one, or what is read now."""
         with self._lock:
             kept = self._kept.pop(key, None)
             if kept is not None:
@@ -120,6 +119,11 @@ class RecentColumns:
                 return kept[0]
             self._make_room(size)  # Before others take its place in memory.
         columns = read()
+        self.add(key, columns)
+        return columns
+
+    def add(self, key: Any, columns: Any) -> None:
+        """Keep what was just read. Nobody may write into it."""
         arrays = list(columns.values()) if isinstance(columns, dict) else [columns]
         for array in arrays:
             array.setflags(write=False)
@@ -127,7 +131,6 @@ class RecentColumns:
         with self._lock:
             self._make_room(size)
             self._kept[key] = columns, size
-        return columns
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes can be kept without forgetting others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,7 @@ class ScoreReader:
         self._last_block: tuple[int, Scores] | None = None
         self._last_statistics: tuple[int, NDArray[Any]] | None = None
         #: Blocks from which single scores were taken.
-        self.blocks: dict[int, Scores] = {}
+        self._blocks: dict[int, Scores] = {}
 
     def _read(
         self, columns: Sequence[str], chosen: Sequence[bool] | None = None, encoded: Sequence[str] = ()
@@ -97,8 +97,7 @@ class ScoreReader:
             hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *blocks])
             positions = find_rows(wanted, hashes, np.concatenate(unsettled))
         if reads_values:
-            read = partial(_arrange, np.concatenate(values), positions, np.nan)
-            self._run.recent.get((self.metric.place, "values"), 8 * self.size, read)
+            self._run.recent.add((self.metric.place, "values"), _arrange(np.concatenate(values), positions, np.nan))
         return positions
 
     @property
@@ -179,6 +178,16 @@ class ScoreReader:
             block = Scores.join(blocks or [Scores(values=np.empty(0))]).spread(stop - start, known, pending)
         parts = {name: block.parts.get(name, np.full(len(block), np.nan)) for name in self.part_names}
         return replace(block, parts=parts, stats=score_tables.widen_rows(block.stats, self.width))
+
+    def recall_block(self, number: int) -> Scores:
+        """A block of `_BLOCK_ROWS` scores, one of those that were read last or a new one."""
+        block = self._blocks.pop(number, None)
+        if block is None:
+            block = self.read_block(number * _BLOCK_ROWS, min((number + 1) * _BLOCK_ROWS, self.size))
+        self._blocks[number] = block
+        if len(self._blocks) > _KEPT_BLOCKS:
+            self._blocks.pop(next(iter(self._blocks)), None)
+        return block
 
     def _read_part_scores(self, number: int) -> Scores:
         """The scores in one part, which are mostly asked for one after another."""
@@ -279,13 +288,9 @@ class StoredScores(Scores):
     reader: ScoreReader
 
     def __init__(self, reader: ScoreReader, usages: Mapping[int, Any] | None = None) -> None:
-        values: dict[str, Any] = {"reader": reader}
-        for name, column in _SPARSE.items():
-            is_filled = any(column in filled for filled in reader.filled)
-            # Rows that have one may all be of records that are gone.
-            has_any = None if is_filled and reader.positions is not None else is_filled
-            values[name] = LazyMapping(partial(reader.read_sparse, name), has_any=has_any)
-        values["parts"] = LazyMapping(reader.read_parts, lambda: reader.part_names)
+        values: dict[str, Any] = {name: LazyMapping(reader, name) for name in _SPARSE}
+        values["reader"] = reader
+        values["parts"] = LazyParts(reader)
         values["failures"] = reader.read_failures()
         values["incomplete"] = reader.incomplete
         if usages is not None:
@@ -322,14 +327,7 @@ class StoredScores(Scores):
         if isinstance(index, slice):
             return super().__getitem__(index)
         number, row = divmod(range(len(self))[index], _BLOCK_ROWS)
-        start, blocks = number * _BLOCK_ROWS, self.reader.blocks
-        block = blocks.pop(number, None)
-        if block is None:
-            block = self.reader.read_block(start, min(start + _BLOCK_ROWS, len(self)))
-        blocks[number] = block
-        if len(blocks) > _KEPT_BLOCKS:
-            blocks.pop(next(iter(blocks)), None)
-        return self._choose_usages(block, start)[row]
+        return self._choose_usages(self.reader.recall_block(number), number * _BLOCK_ROWS)[row]
 
     def _choose_usages(self, block: Scores, start: int) -> Scores:
         """The block from a position on, with the usages of this process where it has its own."""
@@ -345,31 +343,43 @@ class StoredScores(Scores):
         return partial(Scores, **{field.name: getattr(self, field.name) for field in fields(Scores)}), ()
 
 
-class LazyMapping(Mapping[Any, Any]):
-    """A mapping that is read when it is first asked for: what only some scores carry, by position, or parts by name.
+class LazyMapping(Mapping[int, Any]):
+    """What only some scores carry, by position, read when it is first asked for."""
 
-    `read_keys` reads less than `read` does. `has_any` says whether there is an entry, where that is known before.
-    """
+    def __init__(self, reader: ScoreReader, name: str) -> None:
+        self._reader, self._name = reader, name
 
-    def __init__(
-        self,
-        read: Callable[[], Mapping[Any, Any]],
-        read_keys: Callable[[], Collection[Any]] | None = None,
-        has_any: bool | None = None,
-    ) -> None:
-        self._read, self._read_keys, self._has_any = read, read_keys or read, has_any
+    def __getitem__(self, position: int) -> Any:
+        return self._reader.read_sparse(self._name)[position]
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._read()[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._read_keys())
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._reader.read_sparse(self._name))
 
     def __len__(self) -> int:
-        return len(self._read_keys())
+        return len(self._reader.read_sparse(self._name))
 
     def __bool__(self) -> bool:
-        return len(self) > 0 if self._has_any is None else self._has_any
+        is_filled = any(_SPARSE[self._name] in filled for filled in self._reader.filled)
+        return is_filled and (self._reader.positions is None or len(self) > 0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+class LazyParts(Mapping[str, Any]):
+    """The parts of scores by name, read when they are first asked for."""
+
+    def __init__(self, reader: ScoreReader) -> None:
+        self._reader = reader
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        return self._reader.read_parts()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._reader.part_names)
+
+    def __len__(self) -> int:
+        return len(self._reader.part_names)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
