@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice, takewhile
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -497,9 +497,8 @@ def _wait_for_end(connection: Connection, interrupt: bool) -> None:
         os._exit(0)
 
 
-#: The pickled metrics of the run, and the metrics by their texts once a task has come.
+#: The pickled metrics of the run, in a worker.
 _pickled: list[bytes] = []
-_metrics: dict[str, Metric] = {}
 
 
 def hold_metrics(pickled: bytes) -> None:
@@ -507,18 +506,22 @@ def hold_metrics(pickled: bytes) -> None:
     _pickled.append(pickled)
 
 
+@cache
+def _load_metrics() -> dict[str, Metric]:
+    return {metric.text: metric for metric in pickle.loads(_pickled[-1])}
+
+
 def reply(message: bytes) -> bytes:
     """Perform a pickled task. The result or the error is pickled, too."""
     what = "the metrics"
     try:
-        if not _metrics:
-            _metrics.update({metric.text: metric for metric in pickle.loads(_pickled[-1])})
+        known = _load_metrics()
         what = "the records"
         task: Task = pickle.loads(message)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         return pickle.dumps(RunError(f"{what} cannot be read in a worker process ({reason}): use executor='serial'"))
-    result = attempt(lambda: perform(_metrics, task))
+    result = attempt(lambda: perform(known, task))
     try:
         return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:
