@@ -129,34 +129,34 @@ class Results:
     def metric(self, metric: str | Metric) -> Metric:
         """The metric of this run with that label or text; `judge:fluency` is a part of its scores."""
         if isinstance(metric, PartMetric):
-            owner, part = self.metric(metric.metric), metric.part
-        else:
-            text = metric if isinstance(metric, str) else metric.text
-            by_text = {known.text: known for known in self.metrics}
-            by_label = {known.label: known for known in self.metrics}
-            if chosen := by_label.get(text) or by_text.get(text):
-                return chosen
-            if not isinstance(metric, str) and metric.label in by_label:
-                return by_label[metric.label]
-            name, colon, part = text.rpartition(PART)
-            namesakes = [known for known in self.metrics if known.name == name]
-            by_name = {name: namesakes[0]} if len(namesakes) == 1 else {}
-            chosen = by_label.get(name) or by_text.get(name) or by_name.get(name)
-            if not (colon and chosen):
-                if message := explain_unfinished(self.unfinished, text, name):
-                    raise RunError(message)
-                raise RunError(
-                    f"this run has no metric {text!r}; it has {', '.join(by_label)}{did_you_mean(text, by_label)}",
-                    code="unknown_name",
-                )
-            owner = chosen
-        if part not in (parts := self.scores[owner.label].parts):
-            has = f"it has {', '.join(parts)}" if parts else "it has none"
+            return self._part(self.metric(metric.metric), metric.part)
+        text = metric if isinstance(metric, str) else metric.text
+        by_text = {known.text: known for known in self.metrics}
+        by_label = {known.label: known for known in self.metrics}
+        if chosen := by_label.get(text) or by_text.get(text):
+            return chosen
+        if not isinstance(metric, str) and metric.label in by_label:
+            return by_label[metric.label]
+        owner, colon, part = text.rpartition(PART)
+        namesakes = [known for known in self.metrics if known.name == owner]
+        by_name = {owner: namesakes[0]} if len(namesakes) == 1 else {}
+        if colon and (chosen := by_label.get(owner) or by_text.get(owner) or by_name.get(owner)):
+            return self._part(chosen, part)
+        if message := explain_unfinished(self.unfinished, text, owner):
+            raise RunError(message)
+        raise RunError(
+            f"this run has no metric {text!r}; it has {', '.join(by_label)}{did_you_mean(text, by_label)}",
+            code="unknown_name",
+        )
+
+    def _part(self, metric: Metric, part: str) -> PartMetric:
+        if part not in (known := self.scores[metric.label].parts):
+            has = f"it has {', '.join(known)}" if known else "it has none"
             raise RunError(
-                f"the scores of {owner.label} have no part {part!r}; {has}{did_you_mean(part, parts)}",
+                f"the scores of {metric.label} have no part {part!r}; {has}{did_you_mean(part, known)}",
                 code="unknown_name",
             )
-        return PartMetric(owner, part)
+        return PartMetric(metric, part)
 
     def _select(self, metric: Metric) -> Scores:
         """The scores of a metric of this run, or of a part of one."""
