@@ -360,6 +360,7 @@ class LazyMapping(Mapping[int, Any]):
 
     def __bool__(self) -> bool:
         is_filled = any(_SPARSE[self._name] in filled for filled in self._reader.filled)
+        # Rows that have one may all be of records that are gone.
         return is_filled and (self._reader.positions is None or len(self) > 0)
 
     def __reduce__(self) -> tuple[Any, ...]:
