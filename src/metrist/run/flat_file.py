@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
@@ -17,18 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrist import kernels
-from metrist.errors import InputError, MetristError, RunError, SpecError
-from metrist.io import read_rows
+from metrist.errors import RunError
 from metrist.io.compression import detect_compression, uncompressed_name
 from metrist.io.rows import check_own, read_columns
 from metrist.io.writer import atomic_write_bytes, csv_line, encodable
 from metrist.io.writer import check_writable as check_place
-from metrist.metrics.base import NAME, PART
-from metrist.metrics.registry import build
 from metrist.names import encode_names
 from metrist.ratings import Error
-from metrist.scores import Failure, FailureKind, Scores
-from metrist.spec import parse
+from metrist.scores import Scores
 
 COLUMNS = (
     "item", "system", "metric", "value", "parts", "stats", "errors", "explanation", "failure", "signature",
@@ -258,142 +253,3 @@ def error_rows(errors: Sequence[Error]) -> list[dict[str, Any]]:
         }
         for error in errors
     ]
-
-
-# ---- Reading a .jsonl file ----
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stored:
-    """One finished metric of a run or a flat file, in the order of the records."""
-
-    metric: str
-    signature: str
-    higher_is_better: bool | None
-    items: Sequence[str]
-    systems: Sequence[str]
-    scores: Scores
-    name: str | None = None
-
-    @property
-    def label(self) -> str:
-        """What tables and checks call the metric."""
-        return self.name or self.metric
-
-
-@dataclass(eq=False)
-class _MetricRows:
-    """One metric's rows of a flat file, gathered as columns; `width` is that of their statistics."""
-
-    signature: str
-    width: int
-    items: list[str] = field(default_factory=list)
-    systems: list[str] = field(default_factory=list)
-    parts: dict[str, array[float]] = field(default_factory=dict)
-    _values: array[float] = field(default_factory=lambda: array("d"))
-    _stats: array[float] = field(default_factory=lambda: array("d"))
-    _sparse: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-
-    def add(self, row: Mapping[str, Any], names: dict[str, str]) -> None:
-        position = len(self.items)
-        if row["signature"] != self.signature:
-            raise ValueError(f"it has the signature {row['signature']!r}, the lines before have {self.signature!r}")
-        if len(row["stats"]) != self.width:
-            raise ValueError(f"it has {len(row['stats'])} stats, the lines before have {self.width}")
-        self.items.append(names.setdefault(row["item"], row["item"]))
-        self.systems.append(names.setdefault(row["system"], row["system"]))
-        self._values.append(_read_number(row["value"]))
-        self._stats.extend(map(_read_number, row["stats"]))
-        for name, value in row["parts"].items():
-            self._part(name, position).append(_read_number(value))
-        optional = (row["explanation"], row["failure"], row.get(RAW), row.get(TOKENS))
-        if row["errors"] or any(value is not None for value in optional):
-            self._sparse[position] = row
-
-    def finish(self, metric: str) -> Stored:
-        size = len(self.items)
-        names = {"explanations": "explanation", "raws": RAW, "tokens": TOKENS, "failures": "failure"}
-        sparse: dict[str, Any] = {
-            column: {n: row[key] for n, row in self._sparse.items() if row.get(key) is not None}
-            for column, key in names.items()
-        }
-        sparse["failures"] = {n: Failure(FailureKind.other, text) for n, text in sparse["failures"].items()}
-        errors = {
-            n: tuple(Error(**error) for error in row["errors"]) for n, row in self._sparse.items() if row["errors"]
-        }
-        scores = Scores(
-            values=np.array(self._values),
-            parts={name: np.array(self._part(name, size)) for name in self.parts},
-            stats=np.array(self._stats).reshape(size, self.width),
-            errors=errors,
-            **sparse,
-        )
-        text = _find_text(metric, self.signature)
-        # A flat file does not say whether higher is better, and a guess could reverse a comparison.
-        return Stored(
-            metric=text,
-            name=metric if metric != text and NAME.fullmatch(metric) else None,
-            signature=self.signature,
-            higher_is_better=None,
-            items=self.items,
-            systems=self.systems,
-            scores=scores,
-        )
-
-    def _part(self, name: str, size: int) -> array[float]:
-        column = self.parts.setdefault(name, array("d"))
-        column.extend([np.nan] * (size - len(column)))
-        return column
-
-
-def read_flat(path: Path) -> list[Stored]:
-    if flat_suffix(path) != ".jsonl":
-        raise RunError(f"{path}: expected a run folder or a .jsonl file that metrist wrote", code="invalid_value")
-    by_metric: dict[str, _MetricRows] = {}
-    names: dict[str, str] = {}
-    for location, row in read_rows(path):
-        if missing := [name for name in COLUMNS if name not in row]:
-            raise InputError(
-                f"{location}: {missing[0]!r} is missing: expected a line that `metrist score` wrote",
-                code="invalid_value",
-            )
-        try:
-            if wrong := [name for name in ("metric", "signature", "item", "system") if not isinstance(row[name], str)]:
-                raise TypeError(f"{wrong[0]!r} must be a string")
-            if row["metric"] not in by_metric:
-                by_metric[row["metric"]] = _MetricRows(row["signature"], len(row["stats"]))
-            by_metric[row["metric"]].add(row, names)
-        except (TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise InputError(f"{location}: not a line that `metrist score` wrote: {error}") from None
-    if not by_metric:
-        raise RunError(f"{path} holds no scores", code="no_data")
-    stored = []
-    for metric, rows in by_metric.items():
-        owner, _, part = metric.rpartition(PART)
-        if owner in by_metric and part in by_metric[owner].parts and rows.signature == by_metric[owner].signature:
-            continue  # A column of its own in the file; its numbers are those of the metric's part.
-        try:
-            stored.append(rows.finish(metric))
-        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-            raise InputError(f"{path}: the lines of {metric} are not what `metrist score` wrote: {error}") from None
-    return stored
-
-
-def _find_text(label: str, signature: str) -> str:
-    """The text of the metric that a flat file calls `label`. A short name does not say what the metric is, but the
-    signature begins with its name and all its settings."""
-    pieces = signature.split(" | ")
-    for end in range(1, len(pieces) + 1):  # A setting may hold the separator.
-        try:
-            spec = parse(" | ".join(pieces[:end]))
-        except SpecError:
-            continue
-        try:
-            return build(spec, allow_import=False, disable_risky_llms=True).text
-        except MetristError:
-            return str(spec) if NAME.fullmatch(label) and spec.name != label else label
-    return label
-
-
-def _read_number(value: float | None) -> float:
-    return np.nan if value is None else value
