@@ -418,30 +418,36 @@ def check_test(plan: MetaPlan, name: str) -> None:
 
 def compare_metrics(data: AspectData, panel: SlicePanel, values: Floats) -> Tests:
     """Test all pairs of metrics that have a value."""
-    plan = data.plan
     pairs = [pair for pair in combinations(range(len(values)), 2) if not np.isnan(values[list(pair)]).any()]
+    results = _test_pairs(data, panel, pairs) if pairs and data.plan.draws else UNTESTED
+    names = [metric.name for metric in data.metrics]
+    return make_tests(data.plan, (data.aspect, panel.measure, panel.slice.name), names, values, pairs, results)
+
+
+def _test_pairs(data: AspectData, panel: SlicePanel, pairs: Pairs) -> PairResults:
+    plan = data.plan
     settings = (panel.measures, panel.panel, pairs, panel.grouping, plan.group_average)
-    match _choose_test(plan, panel) if pairs and plan.draws else "none":
+    match _choose_test(plan, panel):
         case "none":
-            results = UNTESTED
+            return UNTESTED
         case "sign":
-            results = _test_signs(data, panel, pairs)
+            return _test_signs(data, panel, pairs)
         case "williams":
-            results = _test_williams(plan, panel, pairs)
+            return _test_williams(plan, panel, pairs)
         case "bootstrap":
             gaps = bootstrap_gaps(*settings, over=plan.resample, draws=plan.draws, rng=plan.rng())
             how = f"paired bootstrap of {plan.resample_name} (Student's t)"
-            results = PairResults(how, np.array([gap.value for gap in gaps]), bootstrap_p_values(gaps, plan.draws))
+            return PairResults(how, np.array([gap.value for gap in gaps]), bootstrap_p_values(gaps, plan.draws))
         case kind:
             adds_up = kind == "exchange" or _is_linear(panel)
             draws = plan.exchange_draws if adds_up else plan.draws
             tests = permutation_tests(*settings, exchange=plan.resample, draws=draws, rng=plan.rng(), alpha=plan.alpha)
-            p, how = np.array([test.p for test in tests]), f"permutation of {plan.resample_name}"
+            differences = np.array([test.difference for test in tests])
             if kind == "exchange":
-                p, how = exchange_p_values(tests), f"permutation of whole {plan.resample} (normal tails)"
-            results = PairResults(how, np.array([test.difference for test in tests]), p, draws=draws)
-    names = [metric.name for metric in data.metrics]
-    return make_tests(plan, (data.aspect, panel.measure, panel.slice.name), names, values, pairs, results)
+                how = f"permutation of whole {plan.resample} (normal tails)"
+                return PairResults(how, differences, exchange_p_values(tests), draws=draws)
+            how = f"permutation of {plan.resample_name}"
+            return PairResults(how, differences, np.array([test.p for test in tests]), draws=draws)
 
 
 def _choose_test(plan: MetaPlan, panel: SlicePanel) -> str:
