@@ -251,7 +251,8 @@ class ClusterPipeline(StoredPipeline):
             return False
         workers.start(Resources())  # They start while the inputs are cut.
         size = max(SLICE_BYTES[0], min(SLICE_BYTES[1], total // (SLICES_PER_WORKER * max(1, workers.count()))))
-        place, is_alone = StorePlace.of(self._store), len(sources) == 1
+        place = StorePlace.of(self._store)
+        is_alone = len(sources) == 1
         plan = list[list[ReadSlice]]()
         for source, draft in enumerate(ingest.drafts):
             # A single file that cannot be cut is read faster here than by one worker.

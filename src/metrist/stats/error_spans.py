@@ -146,7 +146,9 @@ def count_characters(
     width = int(max(human.end.max(initial=0), predicted.end.max(initial=0))) + 1
     sides = [(side, side.output * width + side.start, side.output * width + side.end) for side in (human, predicted)]
     cuts = np.unique(np.concatenate([ends for _, *both in sides for ends in both]))
-    length, output, sided = np.diff(cuts).astype(np.float64), cuts[:-1] // width, []
+    length = np.diff(cuts).astype(np.float64)
+    output = cuts[:-1] // width
+    sided = []
     for side, start, end in sides:
         begin, stop = np.searchsorted(cuts, [start, end])
         mark = np.full(max(0, len(cuts) - 1), _CLEAN, dtype=np.intp)

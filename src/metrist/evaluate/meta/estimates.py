@@ -131,7 +131,9 @@ class AspectData:
     @cached_property
     def epsilon_slices(self) -> list[Slice]:
         """The slices that thresholds are chosen on: those of the first column that leaves outputs to pair; or none."""
-        for column in self.plan.slices if self.plan.epsilon_over != "slice" else ():
+        if self.plan.epsilon_over == "slice":
+            return []
+        for column in self.plan.slices:
             members = [part for part in self.slices if part.column == column]
             for part in members:
                 selected = select_sample(self.dataset, self.gold, self.gold, part.outputs)

@@ -249,7 +249,9 @@ def search_prompts(
     rows = find_outputs(items, systems, results.items, results.systems)
     columns = {prompt: np.append(values, np.nan)[rows] for prompt, values in scores.parts.items()}
     columns[ALL] = np.mean([values for prompt, values in columns.items() if prompt != NO_PROMPT], axis=0)
-    by_prompt = {name: MetricScores(name=name, values=v, higher_is_better=True) for name, v in columns.items()}
+    by_prompt = {
+        prompt: MetricScores(name=prompt, values=values, higher_is_better=True) for prompt, values in columns.items()
+    }
     evaluation = evaluate(replace(judged, scores=by_prompt, choices={}), plan)
     return PromptStudy(
         metric=each.text,

@@ -146,7 +146,8 @@ def strength_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Per aspect: each system's win rate, and its strength by the Bradley-Terry model with ties."""
     plan = evaluation.plan
     names = plan.aspects if plan.preferences or plan.gold in PREFERENCE_GOLDS else ()
-    return [_strength_table(evaluation.dataset, plan, a) for a in preference_aspects(evaluation.dataset, names)]
+    aspects = preference_aspects(evaluation.dataset, names)
+    return [_strength_table(evaluation.dataset, plan, aspect) for aspect in aspects]
 
 
 def _strength_table(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Table:

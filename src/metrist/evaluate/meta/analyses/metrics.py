@@ -39,7 +39,8 @@ _CURVE_POINTS = 12
 
 def matrix_tables(evaluation: MetaEvaluation) -> list[Table]:
     """Metric × slice: one table per aspect and measure, with the mean rank over the slices."""
-    plan, tables = evaluation.plan, []
+    plan = evaluation.plan
+    tables = []
     # The slice of all outputs and the means would count the same outputs again.
     aggregates = {ALL, *(f"{column}: {plan.average} mean" for column in plan.slices)}
     for aspect, name in dict.fromkeys((figure.aspect, figure.measure) for figure in evaluation.figures):
@@ -138,10 +139,13 @@ _LEVELS = {
 
 def power_tables(evaluation: MetaEvaluation) -> list[Table]:
     """For each metric and the next best: how many more resampled units would separate the two."""
-    plan, names, units = evaluation.plan, evaluation.metrics(), evaluation.plan.resample_name
+    plan = evaluation.plan
+    names = evaluation.metrics()
+    units = plan.resample_name
     level = strictest_level(plan.alpha, len(names) * (len(names) - 1) // 2, plan.correction)
     rows: list[list[Any]] = []
-    for aspect, name in product(evaluation.golds, [name for name in plan.measures if soft_ties(name) is None]):
+    measures = [name for name in plan.measures if soft_ties(name) is None]
+    for aspect, name in product(evaluation.golds, measures):
         values = np.array([evaluation.figure(metric, aspect=aspect, measure=name).value for metric in names])
         neighbours = list(pairwise(best_first(values)))
         if not neighbours or not plan.draws:
