@@ -49,7 +49,6 @@ from metrist.stats import preferences as tables
 from metrist.stats.gold import UNKNOWN, Ratings
 from metrist.stats.measures import MEASURES, divide, mean_of_known
 from metrist.stats.permutation import exchange_p_values, exchange_rows
-from metrist.stats.preferences import Preferences, bradley_terry, shares_won
 from metrist.stats.resampling import bootstrap_scores, explain_missing_interval, interval, pool_rows
 from metrist.stats.significance import best_first, coin_tail
 
@@ -97,7 +96,7 @@ def select_choices(dataset: JudgedDataset, plan: MetaPlan, aspect: str) -> Choic
 def _rank_systems(dataset: JudgedDataset, choices: Choices) -> list[int]:
     """Return the systems by win rate, best first (of equal systems, the first)."""
     codes = dataset.systems.codes
-    rates = shares_won(codes[choices.first], codes[choices.second], choices.choice, len(dataset.systems.names))
+    rates = tables.shares_won(codes[choices.first], codes[choices.second], choices.choice, len(dataset.systems.names))
     return best_first(rates)
 
 
@@ -154,14 +153,14 @@ def _sort_pairs(choices: Choices) -> tuple[Codes, Codes, Floats]:
     return low, high, np.where(swapped, -choices.choice, choices.choice)
 
 
-def compare_systems(dataset: JudgedDataset, choices: Choices) -> tuple[Preferences, Codes]:
+def compare_systems(dataset: JudgedDataset, choices: Choices) -> tuple[tables.Preferences, Codes]:
     """Return the choices as preferences between renumbered systems, and each system's code in the data."""
     both = dataset.systems.codes[np.stack([choices.first, choices.second])]
     systems, inverse = np.unique(both, return_inverse=True)
     first, second = inverse.reshape(both.shape)
     items = dataset.items.codes[choices.first]
     choice = choices.choice.astype(np.intp)
-    return Preferences.of(items, first, second, choice, len(systems), choices.weight), systems
+    return tables.Preferences.of(items, first, second, choice, len(systems), choices.weight), systems
 
 
 # ---- Gold values from preferences
@@ -211,10 +210,10 @@ def derive_ratings(dataset: JudgedDataset, plan: MetaPlan) -> tuple[JudgedDatase
             preferences, systems = compare_systems(dataset, choices)
             names = [dataset.systems.names[code] for code in systems]
             strength = np.full(len(dataset.systems.names), np.nan)
-            strength[systems] = bradley_terry(preferences, names=names).strength
+            strength[systems] = tables.bradley_terry(preferences, names=names).strength
             values = strength[dataset.systems.codes]
         else:
-            values = shares_won(choices.first, choices.second, choices.choice, len(dataset))
+            values = tables.shares_won(choices.first, choices.second, choices.choice, len(dataset))
         outputs = np.unique(np.concatenate([choices.first, choices.second]))
         ratings[aspect] = Ratings.of(outputs, np.full(len(outputs), UNKNOWN), values[outputs], len(dataset))
     return replace(dataset, ratings=ratings), notes
