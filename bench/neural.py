@@ -1,6 +1,6 @@
 """Metrics with models and their originals: `python -m bench.neural [--write]`.
 
-On the CPU, and BARTScore with BART-large's size on a CUDA GPU if there is one.
+On the CPU, and BARTScore and BERTScore with large models on a CUDA GPU if there is one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ def main() -> None:
     bertscore_cpu.main()
     bartscore_cpu.main()
     if _has_gpu():
-        # In its own process, so that the GPU's memory is freed afterwards.
-        subprocess.run([sys.executable, "bench/seq2seq_gpu.py", "--data", str(DATA)], check=True)
+        # Each in its own process, so that the GPU's memory is freed afterwards.
+        for module in ("bench.seq2seq_gpu", "bench.bertscore_gpu"):
+            subprocess.run([sys.executable, "-m", module, "--data", str(DATA)], check=True)
 
 
 def _has_gpu() -> bool:
