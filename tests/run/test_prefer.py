@@ -7,7 +7,10 @@ import lzma
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
 
 import metrist
 from error_codes import raises_code
@@ -144,6 +147,43 @@ def test_win_rates_count_a_tie_as_half_and_strengths_follow():
     )
     strengths = [row.strength for row in mixed.win_rates()]
     assert strengths[0] > strengths[1] > strengths[2]
+
+
+@dataclass(frozen=True)
+class ByColumn(Comparator):
+    """Chooses what a column of the record says."""
+
+    def prefer(self, pairs):
+        return [Judgment(preference=pair.first.extra["choice"]) for pair in pairs]
+
+
+def test_the_length_free_win_rate_is_that_of_a_logistic_regression_at_equal_lengths():
+    """scipy's optimum of the choice given the difference of log lengths, which a comparator likes, without ties."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 200, size=(120, 2))
+    differences = np.log1p(sizes[:, 0]) - np.log1p(sizes[:, 1])
+    bounded = np.tanh(differences / np.sqrt((differences**2).mean()))
+    won = rng.random(120) < expit(-0.5 + 1.5 * bounded)
+    rows = [
+        {"item": str(item), "system": system, "output": "x" * int(size), "choice": "first" if first else "second"}
+        for item, (first, both) in enumerate(zip(won, sizes, strict=True))
+        for system, size in zip("ab", both, strict=True)
+    ]
+    signs = np.where(won, 1, -1)
+    fitted = minimize(lambda at: np.logaddexp(0, -signs * (at[0] + at[1] * bounded)).sum(), np.zeros(2)).x
+    results = metrist.prefer(rows, ByColumn())
+    a, b = results.win_rates()
+    assert a.value == won.mean()
+    assert a.length_free == pytest.approx(expit(fitted[0]), abs=1e-4)
+    assert b.length_free == pytest.approx(1 - a.length_free)
+    assert a.length_free_low < a.length_free < a.length_free_high < a.value + 0.1
+    assert "length-free" in results.table().text()
+
+
+def test_choices_that_length_decides_alone_have_no_length_free_win_rate():
+    results = metrist.prefer(ROWS, "by_score(metric=length(unit='characters'), better='higher')")
+    assert all(np.isnan(row.length_free) for row in results.win_rates())
+    assert "length-free" not in results.table().text()
 
 
 def test_flips_and_ties_are_shares_of_the_judged_pairs():
