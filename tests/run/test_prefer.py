@@ -6,6 +6,7 @@ import json
 import lzma
 from collections import Counter
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from scipy.special import expit
 
 import metrist
 from error_codes import raises_code
-from metrist import Record
+from metrist import Metric, Record, Score
 from metrist.errors import NeedsError, RunError
 from metrist.io import read_records
 from metrist.metrics.comparator import Comparator, Judgment
@@ -178,6 +179,31 @@ def test_the_length_free_win_rate_is_that_of_a_logistic_regression_at_equal_leng
     assert b.length_free == pytest.approx(1 - a.length_free)
     assert a.length_free_low < a.length_free < a.length_free_high < a.value + 0.1
     assert "length-free" in results.table().text()
+
+
+@dataclass(frozen=True)
+class PartMetric(Metric):
+    """The length of an output; without length, what a column says."""
+
+    aspect_parts: ClassVar = {"length_free": (0.0, 1.0)}
+    higher_is_better = True
+
+    def score_record(self, record):
+        return Score(value=float(len(record.output)), parts={"length_free": record.extra["quality"]})
+
+
+def test_a_metric_with_a_length_free_part_chooses_by_it_and_a_resumed_run_does_too(tmp_path):
+    """By hand: b is longer in every item, and better without length in two of four, equal in one."""
+    rows = [
+        {"item": str(item), "system": system, "output": output, "quality": quality}
+        for item, values in enumerate([(0.1, 0.9), (0.2, 0.4), (0.5, 0.5), (0.8, 0.3)])
+        for system, output, quality in zip("ab", ("x", "xx"), values, strict=True)
+    ]
+    for _ in range(2):
+        a, b = metrist.prefer(rows, PartMetric(), out=tmp_path / "run").win_rates()
+        assert (a.value, b.value) == (0.0, 1.0)
+        assert (a.length_free, b.length_free) == (3 / 8, 5 / 8)
+        assert a.length_free_low < a.length_free < a.length_free_high
 
 
 def test_choices_that_length_decides_alone_have_no_length_free_win_rate():

@@ -181,7 +181,7 @@ def build_win_table(rows: Sequence[Any], notes: Sequence[str]) -> Table:
         ],
         notes=(
             "A tie is half a win. Strength is Bradley and Terry's with ties, on the log scale, ± its standard error.",
-            *(["Length-free: the expected win rate where both outputs are equally long."] if with_lengths else []),
+            *(["Length-free: the win rate if both outputs were equally long."] if with_lengths else []),
             *undetermined,
             *notes,
         ),

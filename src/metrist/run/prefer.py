@@ -8,7 +8,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any, Literal, NamedTuple
 
@@ -59,9 +59,10 @@ PairChoice = Literal["given", "all"]
 
 class WinRate(NamedTuple):
     """A system's share of its judged pairs that it won, a tie being half a win, with its interval over items. `worst`
-    and `best` are what it would be if the system had lost or won all pairs that failed. `length_free` is what is
-    expected where the two outputs are equally long (`metrist.stats.controls`), with its interval. `strength` is Bradley
-    and Terry's, on the log scale, with its standard error. What the choices do not determine is NaN."""
+    and `best` are what it would be if the system had lost or won all pairs that failed. `length_free` is that
+    of the comparator's choices if length did not count, or else what is expected where the two outputs are equally long
+    (`metrist.stats.controls`), with its interval. `strength` is Bradley and Terry's, on the log scale, with its
+    standard error. What the choices do not determine is NaN."""
 
     comparator: str
     system: str
@@ -149,7 +150,8 @@ class PreferenceResults:
                 strength, error = result.strength.tolist(), result.error.tolist()
             except RunError:  # A system that never lost has no finite strength.
                 strength = error = [math.nan] * count
-            length_free = _free_of_length(preferences, longer[at], draws, seed, confidence)
+            without = [judgments[i].length_free for i in at]
+            length_free = _free_of_length(preferences, without, longer[at], draws, seed, confidence)
             failed = np.delete(np.stack([first, second], axis=1), at, axis=0)
             failures = np.bincount(failed.ravel(), minlength=count).tolist()
             for code, system in enumerate(self.systems):
@@ -287,17 +289,27 @@ class PreferenceResults:
 
 
 def _free_of_length(
-    preferences: Preferences, longer: _Floats, draws: int, seed: int, confidence: float
+    preferences: Preferences,
+    choices: Sequence[Choice | None],
+    longer: _Floats,
+    draws: int,
+    seed: int,
+    confidence: float,
 ) -> list[list[float]]:
-    """The systems' win rates where the two outputs are equally long, and the limits of their intervals. `longer` is by
-    how much the first output of each pair is longer than the second, on the log scale."""
+    """The systems' win rates if length does not count, and the limits of their intervals: by the `choices` of a
+    comparator that knows them, otherwise those expected where both outputs are equally long. `longer` is by how much
+    the first output of each pair is longer than the second, on the log scale."""
+    if choices and None not in choices:
+        signs = np.array([_SIGNS[choice] for choice in choices if choice is not None], dtype=np.float64)
+        rates = win_rates(replace(preferences, choice=signs), draws, np.random.default_rng(seed), confidence)
+        return [rates.value.tolist(), rates.low.tolist(), rates.high.tolist()]
     try:
         controlled = fit_controlled(preferences, longer)
     except RunError:  # Length decides all choices or none, or the strengths are not determined either.
         return [[math.nan] * preferences.systems] * 3
-    _, rates, _ = controlled.resample(draws, np.random.default_rng(seed))
+    _, resampled, _ = controlled.resample(draws, np.random.default_rng(seed))
     items = len(np.unique(preferences.item))
-    limits: list[list[float]] = add_intervals(controlled.win_rates, rates, confidence, items).tolist()
+    limits: list[list[float]] = add_intervals(controlled.win_rates, resampled, confidence, items).tolist()
     return limits
 
 

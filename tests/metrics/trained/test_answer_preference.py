@@ -74,7 +74,7 @@ def test_the_explanation_has_both_probabilities(scores: list[Score]) -> None:
 
 def test_sizes_are_checked_and_need_their_extra() -> None:
     assert [build(f"answer_preference(size={size!r})").extra for size in ("small", "large")] == ["standard", "large"]
-    with raises_code(SpecError, "'medium'", "'small'"):
+    with raises_code(SpecError, "invalid_value", "'medium'", "'small'"):
         build("answer_preference(size='medium')")
 
 

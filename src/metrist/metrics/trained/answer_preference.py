@@ -19,12 +19,12 @@ import msgspec
 import numpy as np
 
 from metrist.metrics import registry
-from metrist.metrics.base import Metric, Shard, check_choice, hash_file
+from metrist.metrics.base import LENGTH_FREE, Metric, Shard, check_choice, hash_file
 from metrist.metrics.trained.quality import Size
 from metrist.records import Record
 from metrist.scores import Score, Scores
 
-LENGTH_FREE, LENGTH, PREFERENCE = "length_free", "length", "preference"
+LENGTH, PREFERENCE = "length", "preference"
 
 
 class AnswerWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
