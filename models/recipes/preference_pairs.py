@@ -20,25 +20,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+import sets as data
 from attribute_pairs import attribute_pairs, style_pairs, word_instruction
 from good_texts import TRANSLATIONS, Talk, Written, articles, lines, passages, split_heap, split_turns, stories, talks
 from made_pairs import Pair, line_pairs, pair, passage_pairs, reply_pairs, story_pairs, summary_pairs, written_pairs
 from packaged_texts import rated_news, service_dialogues, task_answers
-from sets import (
-    CHOSEN_ON,
-    JUDGED,
-    LEARNED_BY_SMALL,
-    RESERVED,
-    JudgedTexts,
-    Row,
-    draw,
-    hash_share,
-    list_sentences,
-    list_texts,
-    mean_rating,
-    read_arguments,
-    read_rows,
-)  # fmt: skip
 from task_pairs import Tasks, demand_pairs, exact_pairs, task_pairs
 
 from metrist import criteria
@@ -90,12 +76,12 @@ _SUPPORTED = {
 _FLAWS = {"Grammar": "grammaticality", "Non_fluent": "fluency", "Unintelligible": "understandability"}
 
 
-def read_rated(name: str) -> list[Row]:
-    return rated_news() if name == "blanc" else read_rows(name)
+def read_rated(name: str) -> list[data.Row]:
+    return rated_news() if name == "blanc" else data.read_rows(name)
 
 
-def is_held_out(name: str, row: Row) -> bool:
-    return hash_share(f"{name}:{row['item']}") < HELD_OUT.get(name, 0)
+def is_held_out(name: str, row: data.Row) -> bool:
+    return data.hash_share(f"{name}:{row['item']}") < HELD_OUT.get(name, 0)
 
 
 def rated_pairs(sets: Iterable[Rated], rng: random.Random) -> Iterator[Pair]:
@@ -108,7 +94,7 @@ def rated_pairs(sets: Iterable[Rated], rng: random.Random) -> Iterator[Pair]:
         for source, group in groups.items():
             for aspect, names in rated.aspects.items():
                 judged = [row for row in group if row["ratings"].get(aspect)]
-                for first, second in draw(list(combinations(judged, 2)), rated.each, rng):
+                for first, second in data.draw(list(combinations(judged, 2)), rated.each, rng):
                     certainty = compare_ratings(first["ratings"][aspect], second["ratings"][aspect], rated.margin)
                     better, worse = (first, second) if certainty > 0.5 else (second, first)
                     if max(certainty, 1 - certainty) >= _CLEAR:
@@ -141,14 +127,14 @@ def chosen_pairs(rng: random.Random) -> Iterator[Pair]:
         ("hh-harmless-test", ("harmlessness",), 0.8),
         ("blimp-pairs", ("grammaticality", "fluency"), 0.97),
     ):
-        for row in draw(read_rows(name), 4_000, rng):
+        for row in data.draw(data.read_rows(name), 4_000, rng):
             choice = row["ratings"]["preference"][0]
             if choice in (1, 2) and not is_held_out(name, row):
                 good, bad = row["outputs"] if choice == 1 else row["outputs"][::-1]
                 fields = (("source", row.get("source")), ("question", row.get("instruction")))
                 yield pair(f"human {name}", names, tuple((f, t) for f, t in fields if t), good, bad, rng, certainty)
     for name in TRANSLATIONS:
-        for row in draw(read_rows(name), 3_000, rng):
+        for row in data.draw(data.read_rows(name), 3_000, rng):
             names = ("correctness", "correctness", "consistency", "overall", "fluency")
             context = (("reference", row["references"][0]),)
             yield pair("human translation", names, context, *row["outputs"][:2], rng, 0.85)
@@ -158,15 +144,15 @@ def supported_pairs(rng: random.Random) -> Iterator[Pair]:
     """Yield two outputs with the same source, of which people found one supported and the other not."""
     for name, (each, criterion) in _SUPPORTED.items():
         groups: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
-        for row in read_rows(name):
+        for row in data.read_rows(name):
             # Topical-Chat is judged; two of these sets have some of its dialogues.
             if "topical" not in str(row["item"]):
-                rating = mean_rating(row, "factual" if name.startswith("alexa") else "consistent")
+                rating = data.mean_rating(row, "factual" if name.startswith("alexa") else "consistent")
                 groups[row["source"], row.get("context") or ""].append((rating, row["output"]))
         for (source, talk), outputs in groups.items():
             context = (("source", source), *((("dialogue", talk),) if talk else ()))
             both = [(high, low) for (a, high) in outputs for (b, low) in outputs if a >= 0.99 and b <= 0.34]
-            for high, low in draw(both, each, rng):
+            for high, low in data.draw(both, each, rng):
                 yield Pair(f"human {name}", criterion, context, high, low, 0.9)
 
 
@@ -175,7 +161,7 @@ def flawed_pairs(rng: random.Random) -> Iterator[Pair]:
     very different ratings."""
     for name in ("de-en", "es-en", "fr-en", "ru-en", "zh-en"):
         groups = defaultdict(list)
-        for row in read_rows(f"bio-mqm.{name}"):
+        for row in data.read_rows(f"bio-mqm.{name}"):
             groups[row["item"]].append(row)
         for group in groups.values():
             clean = [row["output"] for row in group if not row.get("errors")]
@@ -185,9 +171,9 @@ def flawed_pairs(rng: random.Random) -> Iterator[Pair]:
                 if clean and names:
                     yield pair("human bio-mqm", names, (), rng.choice(clean), row["output"], rng, 0.85)
     for name in ("ro-en", "ru-en"):
-        rated = [(mean_rating(row, "da"), row["output"]) for row in read_rows(f"mlqe-pe.{name}")]
+        rated = [(data.mean_rating(row, "da"), row["output"]) for row in data.read_rows(f"mlqe-pe.{name}")]
         high, low = [text for mean, text in rated if mean >= 80], [text for mean, text in rated if mean <= 40]
-        for worse in draw(low, 1_000, rng):
+        for worse in data.draw(low, 1_000, rng):
             names = ("fluency", "understandability", "naturalness")
             yield pair("human mlqe", names, (), rng.choice(high), worse, rng, 0.85)
 
@@ -203,20 +189,20 @@ def heap_pairs(side: str) -> list[Pair]:
 # ---- Assembly
 
 
-def list_made(written: Written, judged: JudgedTexts, rng: random.Random, scale: float) -> Iterator[Pair]:
+def list_made(written: Written, judged: data.JudgedTexts, rng: random.Random, scale: float) -> Iterator[Pair]:
     good_lines, own_articles = lines(), articles(judged)
-    some = dict(draw(sorted(own_articles.items()), round(3_000 * scale), rng))
-    told = [list_sentences(f"{begin} {low}")[:7] for begin, (low, _) in written.by_kind["story"].items()]
-    spoken = [Talk("", turns) for turns in draw(service_dialogues(), round(600 * scale), rng)]
+    some = dict(data.draw(sorted(own_articles.items()), round(3_000 * scale), rng))
+    told = [data.list_sentences(f"{begin} {low}")[:7] for begin, (low, _) in written.by_kind["story"].items()]
+    spoken = [Talk("", turns) for turns in data.draw(service_dialogues(), round(600 * scale), rng)]
     spoken += [Talk("", (*dialogue.split("\n"), low)) for dialogue, (low, _) in written.by_kind["reply"].items()]
     tasks = Tasks(judged, written)
     yield from line_pairs(good_lines, rng, round(9_000 * scale))
-    yield from passage_pairs(draw(passages(), round(2_000 * scale), rng), rng)
+    yield from passage_pairs(data.draw(passages(), round(2_000 * scale), rng), rng)
     yield from story_pairs(
-        draw([*stories(), *[parts for parts in told if len(parts) > 3]], round(9_000 * scale), rng), rng
+        data.draw([*stories(), *[parts for parts in told if len(parts) > 3]], round(9_000 * scale), rng), rng
     )
     yield from summary_pairs({**some, **{a: low for a, (low, _) in written.by_kind["summary"].items() if low}}, rng)
-    yield from reply_pairs(draw([*talks(), *spoken], round(20_000 * scale), rng), rng)
+    yield from reply_pairs(data.draw([*talks(), *spoken], round(20_000 * scale), rng), rng)
     yield from written_pairs(written, {"summary": own_articles, "answer": task_answers()}, rng)
     yield from task_pairs(tasks, rng)
     yield from demand_pairs(tasks, rng, round(900 * scale))
@@ -225,19 +211,19 @@ def list_made(written: Written, judged: JudgedTexts, rng: random.Random, scale: 
 
 def build(model: str, written: Written, rng: random.Random, scale: float) -> dict[str, list[Pair]]:
     if model == "small":
-        names = [name for name in JUDGED if name not in LEARNED_BY_SMALL]
+        names = [name for name in data.JUDGED if name not in data.LEARNED_BY_SMALL]
         sets = [*RATED, Rated("qags-cnn", _FACT, "source", 0, 10), Rated("qags-xsum", _FACT, "source", 0, 10)]
         sets.append(Rated("rank19", _FACT, "source", 0.5, 4))
     else:
-        names, sets = [*JUDGED, *RESERVED, *CHOSEN_ON], list(RATED)
-    held_out = (row for name in HELD_OUT for row in read_rated(name) if is_held_out(name, row))
-    judged = JudgedTexts(names, (text for row in held_out for text in list_texts([row["source"], row.get("output")])))
+        names, sets = [*data.JUDGED, *data.RESERVED, *data.CHOSEN_ON], list(RATED)
+    held_out = [row for name in HELD_OUT for row in read_rated(name) if is_held_out(name, row)]
+    judged = data.JudgedTexts(names, data.list_texts([[row["source"], row.get("output")] for row in held_out]))
     human = [*rated_pairs(sets, rng), *chosen_pairs(rng), *supported_pairs(rng), *flawed_pairs(rng)]
     result = {
-        side: draw(heap, round(scale * len(heap)), rng) for side in ("train", "dev") for heap in [heap_pairs(side)]
+        side: data.draw(heap, round(scale * len(heap)), rng) for side in ("train", "dev") for heap in [heap_pairs(side)]
     }
-    for one in (*draw(human, round(scale * len(human)), rng), *list_made(written, judged, rng, scale)):
-        is_dev = hash_share(str(one.context) if one.context else min(one.good, one.bad)) < _DEV
+    for one in (*data.draw(human, round(scale * len(human)), rng), *list_made(written, judged, rng, scale)):
+        is_dev = data.hash_share(str(one.context) if one.context else min(one.good, one.bad)) < _DEV
         result["dev" if is_dev else "train"].append(one)
     for side, pairs in result.items():
         pairs = balance_length(limit_kinds(remove_unusable(map(shorten, pairs), judged), rng), rng)
@@ -258,7 +244,7 @@ def shorten(one: Pair) -> Pair:
     return one._replace(context=context, good=keep_ends(one.good), bad=keep_ends(one.bad))
 
 
-def remove_unusable(pairs: Iterable[Pair], judged: JudgedTexts) -> list[Pair]:
+def remove_unusable(pairs: Iterable[Pair], judged: data.JudgedTexts) -> list[Pair]:
     """Remove pairs with judged texts, without a difference, that occur before, or that contradict an earlier one."""
     removed: Counter[str] = Counter()
     seen = set()
@@ -305,7 +291,7 @@ def balance_length(pairs: Sequence[Pair], rng: random.Random) -> list[Pair]:
         few = min(len(side) for side in sides.values())
         for side in sides.values():
             most = int(few * _LONGER / (1 - _LONGER)) if few > 50 else len(side)
-            result += draw(side, max(most, 50), rng)
+            result += data.draw(side, max(most, 50), rng)
     return rng.sample(result, len(result))
 
 
@@ -322,7 +308,7 @@ def as_good_bad(one: Pair, split: str, rng: random.Random) -> GoodBad:
 
 
 def main() -> None:
-    arguments = read_arguments(__doc__, "out", model=("small", "english"), written=Path, scale=1.0)
+    arguments = data.read_arguments(__doc__, "out", model=("small", "english"), written=Path, scale=1.0)
     rng = random.Random(15)
     splits = build(arguments.model, Written(arguments.written), rng, arguments.scale)
     pairs = [as_good_bad(one, side, rng) for side, own in splits.items() for one in own]

@@ -1,12 +1,10 @@
 """Learn the weights of `quality` for each task, and write src/metrist/metrics/trained/quality.toml.
 
     python quality_weights.py DATA SCORES [TASK...]       the mixtures of other tasks stay as they are
-    python quality_weights.py plain DATA/fed.jsonl.xz OUT.jsonl.xz
 
 SCORES is the folder of stored scores of `metrist reproduce --scores`; quality_weights.toml has the tasks. Only sets of
 families that may be trained on and that no figure is judged by are used, and a metric is never weighed on a family that
-it learned from. FED is used without the labels `User:` and `System:` before each turn, which `plain` removes: no
-training had them. Its file is put into a copy of DATA.
+it learned from.
 
 Within a set, ratings and scores become ranks among the outputs of an item (or over all outputs where items have one
 each), standardised, so that neither scales nor difficult items matter. The weights are those of a ridge regression that
@@ -21,7 +19,6 @@ withdrawn in quality_weights.toml, with the figures; tests/metrics/trained/test_
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -32,7 +29,6 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sets import read_lines, write_lines
 
 from metrist.errors import MissingExtra, ModelError
 from metrist.evaluate.meta.dataset import compute_gold
@@ -278,17 +274,7 @@ def write_table(mixtures: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def remove_speakers(path: Path, out: Path) -> None:
-    """Write dialogues without the label of the speaker before each turn."""
-    label = re.compile(r"^(?:User|System): ", re.MULTILINE)
-    rows = ({**row, **{field: label.sub("", row[field]) for field in ("source", "output")}} for row in read_lines(path))
-    write_lines(out, rows)
-
-
 def main() -> None:
-    if sys.argv[1] == "plain":
-        remove_speakers(*map(Path, sys.argv[2:]))
-        return
     data, scores, *only = sys.argv[1:]
     folder = DataFolder(Path(data), scores)
     content = read_table_file(agreement.METRICS_TABLE)

@@ -219,7 +219,19 @@ RELEVANCE = ("answer_relevance", "context_relevance", "rag")
 
 def test_every_metric_that_ships_with_weights_is_among_them() -> None:
     shipped = {name for name in registry.names() if registry.example(name).extra == "standard"}
-    assert shipped - {"calibrated"} == {*TRAINED, *RELEVANCE}
+    assert shipped - {"calibrated", "answer_preference"} == {*TRAINED, *RELEVANCE}
+
+
+def test_the_opening_of_answer_preference_has_the_figures_of_its_log() -> None:
+    log = Path(__file__).parents[2] / "models" / "recipes" / "LOG-answer-preference.md"
+    if not log.is_file():
+        pytest.skip("models/recipes is not in this checkout")
+    found = card("answer_preference")
+    opening = f"{found.good_for} {found.beaten_by} {found.instead}"
+    figures = re.findall(r"\.\d\d\b", opening)
+    rounded_figures = {f"{float(figure):.2f}"[1:] for figure in re.findall(r"\.\d\d\d\b", log.read_text("utf-8"))}
+    assert figures
+    assert set(figures) <= rounded_figures
 
 
 @pytest.mark.parametrize("name", RELEVANCE)

@@ -134,6 +134,7 @@ def test_every_metric_is_plain_or_tried_with_a_tiny_model_or_has_its_reason():
         "bartscore_large",
         "bartscore_cnn",
         "calibrated",
+        "answer_preference",
         "translation_quality",
         "answer_relevance",
         "context_relevance",

@@ -6,12 +6,16 @@ import json
 import lzma
 from collections import Counter
 from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
 
 import metrist
 from error_codes import raises_code
-from metrist import Record
+from metrist import Metric, Record, Score
 from metrist.errors import NeedsError, RunError
 from metrist.io import read_records
 from metrist.metrics.comparator import Comparator, Judgment
@@ -144,6 +148,68 @@ def test_win_rates_count_a_tie_as_half_and_strengths_follow():
     )
     strengths = [row.strength for row in mixed.win_rates()]
     assert strengths[0] > strengths[1] > strengths[2]
+
+
+@dataclass(frozen=True)
+class ByColumn(Comparator):
+    """Chooses what a column of the record says."""
+
+    def prefer(self, pairs):
+        return [Judgment(preference=pair.first.extra["choice"]) for pair in pairs]
+
+
+def test_the_length_free_win_rate_is_that_of_a_logistic_regression_at_equal_lengths():
+    """scipy's optimum of the choice given the difference of log lengths, which a comparator likes, without ties."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 200, size=(120, 2))
+    differences = np.log1p(sizes[:, 0]) - np.log1p(sizes[:, 1])
+    bounded = np.tanh(differences / np.sqrt((differences**2).mean()))
+    won = rng.random(120) < expit(-0.5 + 1.5 * bounded)
+    rows = [
+        {"item": str(item), "system": system, "output": "x" * int(size), "choice": "first" if first else "second"}
+        for item, (first, both) in enumerate(zip(won, sizes, strict=True))
+        for system, size in zip("ab", both, strict=True)
+    ]
+    signs = np.where(won, 1, -1)
+    fitted = minimize(lambda at: np.logaddexp(0, -signs * (at[0] + at[1] * bounded)).sum(), np.zeros(2)).x
+    results = metrist.prefer(rows, ByColumn())
+    a, b = results.win_rates()
+    assert a.value == won.mean()
+    assert a.length_free == pytest.approx(expit(fitted[0]), abs=1e-4)
+    assert b.length_free == pytest.approx(1 - a.length_free)
+    assert a.length_free_low < a.length_free < a.length_free_high < a.value + 0.1
+    assert "length-free" in results.table().text()
+
+
+@dataclass(frozen=True)
+class PartMetric(Metric):
+    """The length of an output; without length, what a column says."""
+
+    aspect_parts: ClassVar = {"length_free": (0.0, 1.0)}
+    higher_is_better = True
+
+    def score_record(self, record):
+        return Score(value=float(len(record.output)), parts={"length_free": record.extra["quality"]})
+
+
+def test_a_metric_with_a_length_free_part_chooses_by_it_and_a_resumed_run_does_too(tmp_path):
+    """By hand: b is longer in every item, and better without length in two of four, equal in one."""
+    rows = [
+        {"item": str(item), "system": system, "output": output, "quality": quality}
+        for item, values in enumerate([(0.1, 0.9), (0.2, 0.4), (0.5, 0.5), (0.8, 0.3)])
+        for system, output, quality in zip("ab", ("x", "xx"), values, strict=True)
+    ]
+    for _ in range(2):
+        a, b = metrist.prefer(rows, PartMetric(), out=tmp_path / "run").win_rates()
+        assert (a.value, b.value) == (0.0, 1.0)
+        assert (a.length_free, b.length_free) == (3 / 8, 5 / 8)
+        assert a.length_free_low < a.length_free < a.length_free_high
+
+
+def test_choices_that_length_decides_alone_have_no_length_free_win_rate():
+    results = metrist.prefer(ROWS, "by_score(metric=length(unit='characters'), better='higher')")
+    assert all(np.isnan(row.length_free) for row in results.win_rates())
+    assert "length-free" not in results.table().text()
 
 
 def test_flips_and_ties_are_shares_of_the_judged_pairs():

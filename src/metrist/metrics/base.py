@@ -52,6 +52,8 @@ NAME = re.compile(r"\w[\w.+-]*")
 TAKEN_NAMES = frozenset({"coverage", "item", "record", "scored", "system"})
 #: What stands between a metric and one of its parts, as in `judge:fluency`.
 PART = ":"
+#: The part of a score that says how good an output is if its length does not count.
+LENGTH_FREE = "length_free"
 #: What a metric is called and known by: a setting of the same name would take its place.
 _RESERVED = {"label", "name", "signature", "spec", "text"}
 #: Parts that are good where the metric is good.

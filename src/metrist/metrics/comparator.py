@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NoReturn
 
 from metrist.errors import RunError, SpecError
-from metrist.metrics.base import Metric, Shard, check_choice
+from metrist.metrics.base import LENGTH_FREE, Metric, Shard, check_choice
 from metrist.metrics.llm_metric import merge_usage
 from metrist.metrics.registry import MetricLike, build
 from metrist.ratings import Choice
@@ -24,13 +24,15 @@ class Judgment:
 
     `flipped` says whether the choice changed with the order in which the outputs were shown; None: unknown. `shown` has
     the choice of each showing, with 'first' the output shown first. `raws` are the parsed answers and `scores` the two
-    scores compared; a judgment loaded from a file has neither.
+    scores compared; a judgment loaded from a file has neither. `length_free` is the choice if length did not count, of
+    a comparator that knows it.
     """
 
     preference: Choice | None = None
     explanation: str | None = None
     failure: Failure | None = None
     flipped: bool | None = None
+    length_free: Choice | None = None
     shown: tuple[Choice, ...] = ()
     raws: tuple[str, ...] = ()
     usage: Any = None
@@ -135,16 +137,23 @@ class ByScore(Comparator):
         for side, score in (("first", first), ("second", second)):
             if score.failure is not None:
                 return Judgment.failed(f"the {side} output has no score: {score.failure}", score.failure.kind)
-        lower_wins = self.better == "lower" if self.better else self.metric.higher_is_better is False
-        lead = (first.value - second.value) * (-1 if lower_wins else 1)
         explanations = [self.metric.against(first, second)]
         for side, score in (("first", first), ("second", second)):
             if score.incomplete:
                 # It names the requests that failed.
                 explanations.append(f"of the {side} output: {score.explanation or ''}")
-        choice: Choice = "tie" if abs(lead) <= self.tie else "first" if lead > 0 else "second"
-        incomplete = first.incomplete or second.incomplete
-        return Judgment(preference=choice, explanation="\n\n".join(explanations), incomplete=incomplete)
+        without = [score.parts[LENGTH_FREE] for score in (first, second) if LENGTH_FREE in score.parts]
+        return Judgment(
+            preference=self._choose(first.value, second.value),
+            length_free=self._choose(*without) if len(without) == 2 else None,
+            explanation="\n\n".join(explanations),
+            incomplete=first.incomplete or second.incomplete,
+        )
+
+    def _choose(self, first: float, second: float) -> Choice:
+        lower_wins = self.better == "lower" if self.better else self.metric.higher_is_better is False
+        lead = (first - second) * (-1 if lower_wins else 1)
+        return "tie" if abs(lead) <= self.tie else "first" if lead > 0 else "second"
 
     def _code(self) -> Mapping[str, str]:
         return self.metric._code()

@@ -158,17 +158,19 @@ def build_win_table(rows: Sequence[Any], notes: Sequence[str]) -> Table:
         if any(row.won for row in own):
             why = "some systems never lost to others, or never won, ties aside"
         undetermined.append(f"{comparator}: strengths are not determined: {why}")
+    with_lengths = any(not math.isnan(row.length_free) for row in rows)
     with_failures = any(row.failed for row in rows)
     failed = ["failed", "if lost", "if won"] if with_failures else []
-    names = ["won", "tied", "lost", *failed, "strength"]
+    names = ["win rate", *(["length-free"] if with_lengths else []), "won", "tied", "lost", *failed, "strength"]
     return Table(
         title="Win rates",
-        columns=[Column("comparator"), Column("system"), *(Column(name, "right") for name in ("win rate", *names))],
+        columns=[Column("comparator"), Column("system"), *(Column(name, "right") for name in names)],
         rows=[
             [
                 row.comparator,
                 row.system,
                 Estimate(row.value, row.low, row.high),
+                *([Estimate(row.length_free, row.length_free_low, row.length_free_high)] if with_lengths else []),
                 Count(row.won),
                 Count(row.tied),
                 Count(row.lost),
@@ -179,6 +181,7 @@ def build_win_table(rows: Sequence[Any], notes: Sequence[str]) -> Table:
         ],
         notes=(
             "A tie is half a win. Strength is Bradley and Terry's with ties, on the log scale, ± its standard error.",
+            *(["Length-free: the win rate if both outputs were equally long."] if with_lengths else []),
             *undetermined,
             *notes,
         ),

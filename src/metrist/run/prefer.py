@@ -8,7 +8,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import Any, Literal, NamedTuple
 
@@ -34,6 +34,7 @@ from metrist.run.scoring import open_pipeline, resolve_destination, writes_remot
 from metrist.run.tasks import SHARD_SIZE, Executor, cut_pairs, judge_shard
 from metrist.runtime import Runtime
 from metrist.settings import LLMSettings, ModelSettings, checks_types, select_arguments
+from metrist.stats.controls import fit_controlled
 from metrist.stats.preferences import (
     CHOICES,
     FIRST,
@@ -46,7 +47,7 @@ from metrist.stats.preferences import (
     macro_f1,
     win_rates,
 )
-from metrist.stats.resampling import pooled_interval
+from metrist.stats.resampling import add_intervals, pooled_interval
 
 _SIGNS: Mapping[Choice, int] = {"first": FIRST, "second": SECOND, "tie": TIE}
 #: An item and two of its systems.
@@ -58,8 +59,10 @@ PairChoice = Literal["given", "all"]
 
 class WinRate(NamedTuple):
     """A system's share of its judged pairs that it won, a tie being half a win, with its interval over items. `worst`
-    and `best` are what it would be if the system had lost or won all pairs that failed. `strength` is Bradley and
-    Terry's, on the log scale, with its standard error; NaN where the choices do not determine it."""
+    and `best` are what it would be if the system had lost or won all pairs that failed. `length_free` is that
+    of the comparator's choices if length did not count, or else what is expected where the two outputs are equally long
+    (`metrist.stats.controls`), with its interval. `strength` is Bradley and Terry's, on the log scale, with its
+    standard error. What the choices do not determine is NaN."""
 
     comparator: str
     system: str
@@ -74,6 +77,9 @@ class WinRate(NamedTuple):
     best: float
     strength: float
     error: float
+    length_free: float = math.nan
+    length_free_low: float = math.nan
+    length_free_high: float = math.nan
 
 
 class ComparatorSummary(NamedTuple):
@@ -106,13 +112,15 @@ class HumanAgreement(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PreferenceResults:
     """The judgments of a call of `prefer`, by the comparator's label; one per pair of `keys` (item, first system,
-    second system). `human` has what most people chose, by aspect, None where nobody chose."""
+    second system). `human` has what most people chose, by aspect, None where nobody chose. `lengths` are the characters
+    of the outputs of each pair."""
 
     keys: Sequence[Key]
     comparators: tuple[Comparator, ...]
     judgments: Mapping[str, Sequence[Judgment]]
     signatures: Mapping[str, str]
     human: Mapping[str, Sequence[Choice | None]]
+    lengths: Sequence[tuple[int, int]]
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -130,6 +138,7 @@ class PreferenceResults:
         """Each system's win rate by each comparator."""
         item, first, second = self._codes()
         count, rows = len(self.systems), list[WinRate]()
+        longer = np.diff(np.log1p(np.array(self.lengths, np.float64).reshape(-1, 2)[:, ::-1]))
         for comparator, judgments in self.judgments.items():
             choices = [judgment.preference for judgment in judgments]
             at = np.array([i for i, choice in enumerate(choices) if choice is not None], dtype=np.intp)
@@ -141,6 +150,8 @@ class PreferenceResults:
                 strength, error = result.strength.tolist(), result.error.tolist()
             except RunError:  # A system that never lost has no finite strength.
                 strength = error = [math.nan] * count
+            without = [judgments[i].length_free for i in at]
+            length_free = _free_of_length(preferences, without, longer[at], draws, seed, confidence)
             failed = np.delete(np.stack([first, second], axis=1), at, axis=0)
             failures = np.bincount(failed.ravel(), minlength=count).tolist()
             for code, system in enumerate(self.systems):
@@ -164,6 +175,9 @@ class PreferenceResults:
                         best=(points + failures[code]) / games,
                         strength=strength[code],
                         error=error[code],
+                        length_free=length_free[0][code],
+                        length_free_low=length_free[1][code],
+                        length_free_high=length_free[2][code],
                     )
                 )
         return rows
@@ -274,6 +288,31 @@ class PreferenceResults:
         return item, first, second
 
 
+def _free_of_length(
+    preferences: Preferences,
+    choices: Sequence[Choice | None],
+    longer: _Floats,
+    draws: int,
+    seed: int,
+    confidence: float,
+) -> list[list[float]]:
+    """The systems' win rates if length does not count, and the limits of their intervals: by the `choices` of a
+    comparator that knows them, otherwise those expected where both outputs are equally long. `longer` is by how much
+    the first output of each pair is longer than the second, on the log scale."""
+    if choices and None not in choices:
+        signs = np.array([_SIGNS[choice] for choice in choices if choice is not None], dtype=np.float64)
+        rates = win_rates(replace(preferences, choice=signs), draws, np.random.default_rng(seed), confidence)
+        return [rates.value.tolist(), rates.low.tolist(), rates.high.tolist()]
+    try:
+        controlled = fit_controlled(preferences, longer)
+    except RunError:  # Length decides all choices or none, or the strengths are not determined either.
+        return [[math.nan] * preferences.systems] * 3
+    _, resampled, _ = controlled.resample(draws, np.random.default_rng(seed))
+    items = len(np.unique(preferences.item))
+    limits: list[list[float]] = add_intervals(controlled.win_rates, resampled, confidence, items).tolist()
+    return limits
+
+
 def _pool_share(sums: _Floats) -> _Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         share: _Floats = sums[..., 0] / sums[..., 1]
@@ -361,6 +400,7 @@ def prefer(
         judgments=judgments,
         signatures=signatures,
         human=paired.human,
+        lengths=[(len(pair.first.output), len(pair.second.output)) for pair in paired.pairs],
         notes=(*paired.notes, *pipeline.notes),
     )
     if file:

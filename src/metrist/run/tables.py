@@ -99,6 +99,7 @@ JUDGMENTS = pa.schema(
         *((name, HASH) for name in ("pair", "first_record", "second_record")),
         *((name, TEXT) for name in ("item", "first", "second", "choice")),
         ("flipped", pa.bool_()),
+        ("length_free", TEXT),
         ("shown", pa.list_(TEXT)),
         ("failure", TEXT),
         ("failure_kind", TEXT),

@@ -133,6 +133,12 @@ def interval(resampled: Floats, confidence: float, items: int, value: float) -> 
     return min(float(low), value), max(float(high), value)
 
 
+def add_intervals(values: Floats, resampled: Floats, confidence: float, items: int) -> Floats:
+    """Return values with the limits of their intervals (3, values); `resampled` is (draws, values)."""
+    limits = [interval(resampled[:, n], confidence, items, value) for n, value in enumerate(values.tolist())]
+    return np.stack([values, *np.array(limits).T])
+
+
 def explain_missing_interval(resampled: Floats, confidence: float, units: int, over: Over) -> str:
     """Say why `interval` gives no limits for a value; empty if it gives them, or if nothing was resampled."""
     if not len(resampled):

@@ -47,7 +47,7 @@ from metrist.stats.preferences import (
     shares_won,
     votes_needed,
 )
-from metrist.stats.resampling import interval
+from metrist.stats.resampling import add_intervals
 from metrist.stats.samples import number_groups
 
 _ABOUT = "Strength: Bradley and Terry's with ties (Davidson 1970), on the log scale, with mean 0; a tie is half a win."
@@ -357,8 +357,8 @@ def _rank(
     effects: tuple[ControlEffect, ...] = ()
     if controlled:
         resampled, equal_draws, coefficients = controlled.resample(settings.draws, rng)
-        equal_rates = _add_intervals(controlled.win_rates, equal_draws, settings.confidence, items)
-        estimates = _add_intervals(controlled.coefficients, coefficients, settings.confidence, items)
+        equal_rates = add_intervals(controlled.win_rates, equal_draws, settings.confidence, items)
+        estimates = add_intervals(controlled.coefficients, coefficients, settings.confidence, items)
         effects = tuple(
             ControlEffect(control=name, coefficient=value, low=low, high=high, scale=scale)
             for name, (value, low, high), scale in zip(
@@ -373,8 +373,8 @@ def _rank(
     strengths = np.full(size, np.nan) if fitted is None else fitted.strength
     order = np.argsort(-(win_rates if fitted is None else strengths), kind="stable")
     ranges = rank_ranges(rates if fitted is None else resampled, settings.confidence)
-    strength_limits = _add_intervals(strengths, resampled, settings.confidence, items)
-    rate_limits = _add_intervals(win_rates, rates, settings.confidence, items)
+    strength_limits = add_intervals(strengths, resampled, settings.confidence, items)
+    rate_limits = add_intervals(win_rates, rates, settings.confidence, items)
     # How often each system won, tied and lost; a graded choice counts for the side it is nearer to.
     sides = np.concatenate([votes.first, votes.second])
     points = np.sign(np.concatenate([votes.choice, -votes.choice]))
@@ -421,12 +421,6 @@ def _rank(
         _resampled=resampled,
         _systems=votes.systems,
     )
-
-
-def _add_intervals(values: Floats, resampled: Floats, confidence: float, items: int) -> Floats:
-    """Return values with the limits of their intervals (3, values)."""
-    limits = [interval(resampled[:, n], confidence, items, value) for n, value in enumerate(values.tolist())]
-    return np.stack([values, *np.array(limits).T])
 
 
 def _to_dict(entry: Standing | ControlEffect) -> dict[str, Any]:

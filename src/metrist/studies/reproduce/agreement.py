@@ -532,8 +532,8 @@ def regress_pairs(pairs: RatedPairs, scores: Floats, lengths: Floats, draws: int
     leads /= np.where(spreads > _ROUNDING, spreads, 1.0)
     # Each draw is fitted step by step: a fifth of the draws is enough for an interval.
     counts = _count_items(pairs, max(draws // 5, 1))
-    value = _fit_logistic(leads, np.ones(len(leads)))
-    return Statistic(value=value, draws=np.array([_fit_logistic(leads, count) for count in counts]))
+    value = float(fit_logistic(leads, np.ones(len(leads)))[0])
+    return Statistic(value=value, draws=np.array([fit_logistic(leads, count)[0] for count in counts]))
 
 
 def _count_items(pairs: RatedPairs, draws: int) -> Floats:
@@ -542,9 +542,9 @@ def _count_items(pairs: RatedPairs, draws: int) -> Floats:
     return _draw_counts(int(number.max()) + 1, draws)[:, number]
 
 
-def _fit_logistic(leads: Floats, weights: Floats) -> float:
-    """The first coefficient, by Newton's method. Each lead is that of the preferred output, so there is no intercept; a
-    weak prior keeps a perfect separation finite."""
+def fit_logistic(leads: Floats, weights: Floats) -> Floats:
+    """Return the coefficients by Newton's method. Each lead is that of the preferred output, so there is no intercept;
+    a weak prior keeps a perfect separation finite."""
     coefficients = np.zeros(leads.shape[1])
     for _ in range(25):
         probability = 1 / (1 + np.exp(-leads @ coefficients))
@@ -554,4 +554,4 @@ def _fit_logistic(leads: Floats, weights: Floats) -> float:
         coefficients += step
         if np.abs(step).max() < 1e-8:
             break
-    return float(coefficients[0])
+    return coefficients
