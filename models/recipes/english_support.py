@@ -15,6 +15,7 @@ are left out.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 from collections import Counter, defaultdict
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from packaged_texts import news
-from sets import JUDGED, RESERVED, JudgedTexts, draw, hash_share, read_arguments, read_rows, write_lines
+from sets import JUDGED, RESERVED, JudgedTexts, draw, read_arguments, read_rows, write_lines
 
 from metrist.data.faults.news import (
     Article,
@@ -103,8 +104,9 @@ def _clip(spans: Iterable[tuple[int, int]], start: int, end: int) -> Spans:
 
 
 def is_dev(source: str) -> bool:
-    """Decide by a hash of the beginning, so that all rows of a source stay on one side."""
-    return hash_share(source[:400]) < 1 / 12
+    """Decide by a hash of the beginning, so that all rows of a source stay on one side. The shipped models were trained
+    with this hash: with another one, rows of dev are rows that they learned from."""
+    return int(hashlib.md5(source[:400].encode(), usedforsecurity=False).hexdigest()[:10], 16) % 12 == 0
 
 
 # ---- Sentences that people labelled

@@ -293,6 +293,37 @@ def test_windows_are_read_only_as_long_as_a_sentence_is_unsupported():
     assert [len(spans) for _, spans in model.calls[1:]] == [1] * (len(model.calls) - 1)
 
 
+def test_of_a_long_source_the_passages_that_bear_on_the_sentences_are_read_in_one_pass():
+    rng = random.Random(8)
+    sentences = [make_text(rng, 1) for _ in range(200)]
+    source = " ".join(sentences)
+    # Words of three sentences far apart: no window has them all.
+    joined = " ".join(word for at in (190, 20, 90) for word in sentences[at].split()[2:4]) + "."
+    outputs = [joined, f"{sentences[50]} w6. {sentences[199]}"]
+    settings = SupportSettings(passages=True)
+    model = Overlap()
+    results = read([(source, output) for output in outputs], model, 128, settings)
+    assert logit(read([(source, joined)], window=128)[0].probabilities).max() < 0
+    assert logit(results[0].probabilities) == pytest.approx([4.0])
+    assert logit(results[1].probabilities) == pytest.approx([4.0, -1.0, 4.0])
+    assert len(model.calls) == len(outputs)
+    for (ids, first), _ in model.calls:
+        # Whole sentences in their order, as many as fit.
+        text = model.tokenizer.decode(ids[first:-1].tolist()).replace(" .", ".")
+        places = [sentences.index(sentence.strip() + ".") for sentence in text.split(".")[:-1]]
+        assert places == sorted(set(places))
+        assert len(ids) + len(model.tokenizer.encode(sentences[0]).ids) > 128
+
+
+def test_a_source_that_fits_is_read_whole_rather_than_in_passages():
+    rng = random.Random(9)
+    source = make_text(rng, 6)
+    model = Overlap()
+    read([(source, source.split(".")[3] + ".")], model, 128, SupportSettings(passages=True))
+    [((ids, first), _)] = model.calls
+    assert ids[first:-1].tolist() == model.tokenizer.encode(source).ids
+
+
 def test_results_do_not_depend_on_the_other_pairs():
     rng = random.Random(6)
     sources = [make_text(rng, count) for count in (1, 5, 40, 90)]

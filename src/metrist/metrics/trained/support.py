@@ -104,6 +104,9 @@ class SupportSettings(
     #: A logit of the head times `scale` plus `shift` is calibrated.
     scale: _Positive = 1.0
     shift: _Number = 0.0
+    #: Whether what is read of a long source are the passages that share most with the sentences, in one pass, rather
+    #: than one window after another.
+    passages: bool = False
     #: The probability of a sentence that is copied whole, which the model does not read; None: it reads all sentences.
     copied: _Probability | None = None
 
@@ -168,13 +171,32 @@ class TokenizedSource(TokenizedText):
 
     def find_passage(self, ids: Ids) -> CharacterSpan | None:
         """The passage that shares most with these tokens: each counts once, the more the fewer passages have it."""
-        tokens, passages, weights = self._index
-        shared = np.isin(tokens, ids[ids >= _FIRST_RARE])
-        if not shared.any():
+        sums = self._weigh_passages(ids)
+        if not sums.any():
             return None
-        sums = np.bincount(passages[shared], weights[shared], len(self.passages))
         best = self.passages[int(np.argmax(sums))]
         return best.start, best.end
+
+    def select_passages(self, sentences: Sequence[Ids], room: int) -> Ids:
+        """The tokens of as many passages as there is room for, in the order of the source: the best one of each
+        sentence comes first, then the second ones. A source that fits is read whole."""
+        if len(self.ids) <= room:
+            return self.ids
+        orders = [np.argsort(-self._weigh_passages(ids), kind="stable") for ids in sentences]
+        chosen: list[SentencePart] = []
+        for number in dict.fromkeys(np.column_stack(orders).ravel().tolist()):
+            passage = self.passages[number]
+            if passage.last - passage.first <= room:
+                room -= passage.last - passage.first
+                chosen.append(passage)
+        # A passage may be longer than the room of a small window.
+        return np.concatenate([self.ids[p.first : p.last] for p in sorted(chosen)]) if chosen else self.ids
+
+    def _weigh_passages(self, ids: Ids) -> Numbers:
+        """How much each passage shares with these tokens."""
+        tokens, passages, weights = self._index
+        shared = np.isin(tokens, ids[ids >= _FIRST_RARE])
+        return np.bincount(passages[shared], weights[shared], len(self.passages)).astype(np.float64)
 
     def has_sentence(self, ids: Ids) -> bool:
         """Whether a sentence of the source, or its beginning up to a punctuation mark, is these tokens."""
@@ -348,7 +370,7 @@ class SupportReader:
                 for i, piece in enumerate(pieces):
                     if not self._is_copied(output, piece, source):
                         places[pair].setdefault(tokens[i].tobytes(), []).append(i)
-                work[pair] = list(self._split_work(source.ids, [tokens[at[0]] for at in places[pair].values()]))
+                work[pair] = list(self._split_work(source, [tokens[at[0]] for at in places[pair].values()]))
         self._run([unit for units in work.values() for unit in units])
         for pair, units in work.items():
             result = results[pair]
@@ -365,12 +387,13 @@ class SupportReader:
 
     def lay_out(self, source: str, output: str) -> list[SupportRow]:
         """The rows of the first round, as a training reads them: all sentences, each beside the best window."""
-        tokens, source_tokens = TokenizedText.read([output, source], self.encoder)
+        [tokens] = TokenizedText.read([output], self.encoder)
+        [source_tokens] = TokenizedSource.read([source], self.encoder)
         pieces = self._select_pieces(tokens)
         if not pieces or not (source_tokens.ids != self._unknown).any():
             return []
         rows, at = [], 0
-        for unit in self._split_work(source_tokens.ids, [tokens.ids[piece.first : piece.last] for piece in pieces]):
+        for unit in self._split_work(source_tokens, [tokens.ids[piece.first : piece.last] for piece in pieces]):
             self._request(unit)
             [(_, own, beside, spans)] = self._build_windows(unit)
             # A special token comes first.
@@ -411,24 +434,30 @@ class SupportReader:
     def _limit(self) -> int:
         return min(self.window or self.settings.window, self.encoder.max_tokens)
 
-    def _split_work(self, source: Ids, sentences: Sequence[Ids]) -> Iterator[_SentenceGroup]:
+    def _split_work(self, source: TokenizedSource, sentences: Sequence[Ids]) -> Iterator[_SentenceGroup]:
         """Neighbouring sentences that fit beside a window of the source, or, if they are few, beside all of it. More
         than about half of the tokens are not theirs even if the source is short: no training has such rows."""
         # Three special tokens.
         room = self._limit - 3
         few = _SENTENCES * _MAX_SENTENCE
-        most = max(int(_OUTPUT_SHARE * room), min(room - len(source), room - MIN_ROOM, few))
+        most = max(int(_OUTPUT_SHARE * room), min(room - len(source.ids), room - MIN_ROOM, few))
         limit = self.settings.sentences
         group: list[Ids] = []
         for number, tokens in enumerate(sentences):
             # The last few sentences are not worth a pass of their own.
             closing = len(group) + len(sentences) - number <= limit + limit // 6
             if (len(group) >= limit and not closing) or (group and sum(map(len, group)) + len(tokens) > most):
-                yield _SentenceGroup(source, group, np.full(len(group), -np.inf), list(range(len(group))))
+                yield self._make_group(source, group)
                 group = []
             group.append(tokens)
         if group:
-            yield _SentenceGroup(source, group, np.full(len(group), -np.inf), list(range(len(group))))
+            yield self._make_group(source, group)
+
+    def _make_group(self, source: TokenizedSource, sentences: list[Ids]) -> _SentenceGroup:
+        ids = source.ids
+        if self.settings.passages:
+            ids = source.select_passages(sentences, self._limit - 3 - sum(map(len, sentences)))
+        return _SentenceGroup(ids, sentences, np.full(len(sentences), -np.inf), list(range(len(sentences))))
 
     def _run(self, work: Sequence[_SentenceGroup]) -> None:
         """Read windows in rounds, over all outputs at once, until each sentence is supported or its source read. The
