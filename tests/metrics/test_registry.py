@@ -146,6 +146,7 @@ def test_every_metric_is_plain_or_tried_with_a_tiny_model_or_has_its_reason():
         "unieval",
     }
     own_tests |= {"judge", "panel", "errors", "tigerscore", "error_analysis", "by_score", "judge_pair", "panel_pair"}
+    own_tests |= {"judge_choice", "judge_grade"}
     assert sorted([*PLAIN, *TINY, *own_tests]) == sorted(names())
 
 

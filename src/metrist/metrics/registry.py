@@ -78,6 +78,8 @@ _SHIPPED: Mapping[str, EntryPoint] = {
         "external": "external.program:Program",
         "by_score": "comparator:ByScore",
         "judge_pair": "judge.pair:JudgePair",
+        "judge_choice": "judge.first_token:JudgeChoice",
+        "judge_grade": "judge.first_token:JudgeGrade",
         "panel_pair": "judge.panel:PanelPair",
     }.items()
 }
