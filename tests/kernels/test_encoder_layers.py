@@ -52,6 +52,22 @@ def test_a_linear_layer_of_rounded_rows(kernels: ModuleType, count, inputs, outp
 
 
 @both_flavours
+@pytest.mark.parametrize(("count", "inputs", "outputs", "block"), SIZES)
+def test_a_fine_layer_hardly_rounds_its_rows(kernels: ModuleType, count, inputs, outputs, block):
+    rng = np.random.default_rng(inputs)
+    _, scales, _ = make_linear(rng, outputs, inputs, block)
+    integers = rng.integers(-127, 128, (outputs, inputs)).astype(np.int8)
+    rows = (rng.standard_normal((count, inputs)) * 10.0 ** rng.integers(-3, 3, (count, 1))).astype(np.float32)
+    rows[0, :block] = 0
+    expected = rows.astype(np.float64) @ (integers * np.repeat(scales.astype(np.float64), block, axis=1)).T
+    result = kernels.apply_finely(kernels.pack_finely(integers, scales), rows)
+    # Errors of at most half a step of the rows, in random directions.
+    steps = np.abs(rows.reshape(count, -1, block)).max(2) / 127 / 254
+    spread = np.sqrt((np.square(steps)[:, None] * np.square(scales).astype(np.float64)).sum(2) * block) * 127 / 3
+    assert (np.abs(result - expected) <= 2 * spread.max(1, keepdims=True) + 2e-6 * np.abs(expected).max()).all()
+
+
+@both_flavours
 def test_gelu_follows_a_linear_layer(kernels: ModuleType):
     from math import erf
 
@@ -250,6 +266,7 @@ def test_wide_and_narrow_instructions_give_the_same_bits():
     layers = [
         (rows, compiled.pack_linear(*make_linear(rng, outputs, size, block))) for rows, size, outputs, block in SIZES
     ]
+    fine_layers = [(rng.standard_normal((rows, layer.inputs)).astype(np.float32), layer) for rows, layer in layers]
     texts = [(rng.standard_normal((length, 3 * 2 * width)), width) for length, width in ((1, 16), (37, 48), (130, 64))]
 
     def compute():
@@ -271,13 +288,19 @@ def test_wide_and_narrow_instructions_give_the_same_bits():
         yield states
 
     try:
-        if not compiled._native.limit_encoder(True):
+        if not compiled._native.limit_encoder(2):
             pytest.skip("this processor has no wider instructions")
         narrow = list(compute())
+        compiled._native.limit_encoder(1)
+        wide = list(compute())
+        fine = [compiled.apply_linear(layer, rows, digits=2) for rows, layer in fine_layers]
     finally:
-        compiled._native.limit_encoder(False)
-    for wide, expected in zip(compute(), narrow, strict=True):
-        np.testing.assert_array_equal(wide, expected)
+        compiled._native.limit_encoder(0)
+    for results in zip(compute(), wide, narrow, strict=True):
+        np.testing.assert_array_equal(results[0], results[2])
+        np.testing.assert_array_equal(results[1], results[2])
+    for (rows, layer), expected in zip(fine_layers, fine, strict=True):
+        np.testing.assert_array_equal(compiled.apply_linear(layer, rows, digits=2), expected)
 
 
 @needs_compiled

@@ -163,7 +163,9 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
 
 #: Stands for an array that is not there.
 _NONE = np.empty(0, np.float32)
-has_encoder: bool = _native.encoder_supported()
+#: The most digits of 8 bits that the rows of a linear layer may have.
+_DIGITS: int = _native.encoder_digits()
+has_encoder: bool = _DIGITS > 0
 
 
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
@@ -177,14 +179,24 @@ def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> Pa
     return PackedLinear(weights, np.ascontiguousarray(panels), bias, inputs, outputs, inputs // scales.shape[1])
 
 
-def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> Singles:
+def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False, digits: int = 1) -> Singles:
     if not has_encoder:
         return numpy_encoder.apply_linear(linear, rows, gelu=gelu)
     result = np.empty((len(rows), linear.outputs), np.float32)
     bias = _NONE if linear.bias is None else linear.bias
     sizes = linear.inputs, linear.outputs, linear.block
-    _native.apply_linear(linear.weights, linear.scales, bias, rows, result, *sizes, gelu)
+    _native.apply_linear(linear.weights, linear.scales, bias, rows, result, *sizes, digits, gelu)
     return result
+
+
+def pack_finely(integers: Integers, scales: Singles) -> PackedLinear:
+    return (pack_linear if _DIGITS > 1 else numpy_encoder.pack_linear)(integers, scales, None)
+
+
+def apply_finely(linear: PackedLinear, rows: Singles) -> Singles:
+    if linear.weights.dtype != np.int8:
+        return numpy_encoder.apply_finely(linear, rows)
+    return apply_linear(linear, rows, digits=2)
 
 
 def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -> Singles:

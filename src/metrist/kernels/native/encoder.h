@@ -21,8 +21,11 @@ typedef struct {
 } Linear;
 
 typedef struct {
-    /* result = linear(rows), each row rounded to 8 bits in blocks; followed by GELU if `gelu`. */
-    int (*apply_linear)(const Linear *linear, const float *rows, int64_t count, int gelu, float *result);
+    /* The most digits of `apply_linear`. */
+    int digits;
+
+    /* result = linear(rows), each row rounded to 8 bits in blocks, or with two digits to 16; followed by GELU if `gelu`. */
+    int (*apply_linear)(const Linear *linear, const float *rows, int64_t count, int digits, int gelu, float *result);
 
     /* Self-attention of one text. `joined` is [length][3][heads][width]: queries, keys, values. `turns` is [length]
      * [width], cosines and sines of the rotary position of each half, or NULL. Each query, key and value is rounded to 8
@@ -44,11 +47,12 @@ typedef struct {
     void (*exponentiate_rows)(float *rows, int64_t count, int64_t width, float *largest, float *sums);
 } EncoderFunctions;
 
-/* NULL where the processor lacks the instructions: NEON with dot products or AVX2; AVX-512 with VNNI. */
+/* NULL where the processor lacks the instructions: NEON with dot products or AVX2; AVX-512 with VNNI; AMX besides. */
 const EncoderFunctions *lane_functions(void);
 const EncoderFunctions *avx512_functions(void);
+const EncoderFunctions *amx_functions(void);
 
-PyObject *py_encoder_supported(PyObject *self, PyObject *args);
+PyObject *py_encoder_digits(PyObject *self, PyObject *args);
 PyObject *py_limit_encoder(PyObject *self, PyObject *limited);
 PyObject *py_apply_linear(PyObject *self, PyObject *args);
 PyObject *py_attend(PyObject *self, PyObject *args);

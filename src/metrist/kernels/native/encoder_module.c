@@ -3,8 +3,10 @@
 
 static const EncoderFunctions *chosen;
 
-static const EncoderFunctions *best_functions(void) {
-    const EncoderFunctions *best = avx512_functions();
+/* The best functions but for so many. */
+static const EncoderFunctions *best_functions(long without) {
+    const EncoderFunctions *best = without < 1 ? amx_functions() : NULL;
+    if (best == NULL && without < 2) best = avx512_functions();
     return best != NULL ? best : lane_functions();
 }
 
@@ -20,7 +22,7 @@ static int refuse(const char *why) {
 }
 
 /* What the processor can do best, unless `py_limit_encoder` chose otherwise. */
-static const EncoderFunctions *functions(void) { return chosen != NULL ? chosen : (chosen = best_functions()); }
+static const EncoderFunctions *functions(void) { return chosen != NULL ? chosen : (chosen = best_functions(0)); }
 
 static int check_supported(void) {
     return functions() != NULL ? 0 : refuse("this processor lacks the instructions of the encoder's kernels");
@@ -35,18 +37,19 @@ static PyObject *finish(int failed, Py_buffer *views, int count) {
     Py_RETURN_NONE;
 }
 
-PyObject *py_encoder_supported(PyObject *self, PyObject *args) {
+PyObject *py_encoder_digits(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    return PyBool_FromLong(functions() != NULL);
+    return PyLong_FromLong(functions() != NULL ? functions()->digits : 0);
 }
 
-/* For tests: without AVX-512, or with what there is; returns whether that makes a difference here. */
-PyObject *py_limit_encoder(PyObject *self, PyObject *limited) {
+/* For tests: 0 chooses what the processor can do best, 1 leaves AMX out, 2 AVX-512 too; returns whether that makes a
+ * difference here. */
+PyObject *py_limit_encoder(PyObject *self, PyObject *without) {
     (void)self;
-    int limit = PyObject_IsTrue(limited);
-    if (limit < 0) return NULL;
-    chosen = limit ? lane_functions() : best_functions();
-    return PyBool_FromLong(avx512_functions() != NULL);
+    long limit = PyLong_AsLong(without);
+    if (limit == -1 && PyErr_Occurred()) return NULL;
+    chosen = best_functions(limit);
+    return PyBool_FromLong(chosen != best_functions(0));
 }
 
 static int open_linear(Linear *linear, const Py_buffer *views, int64_t block) {
@@ -75,15 +78,16 @@ PyObject *py_apply_linear(PyObject *self, PyObject *args) {
     Py_buffer views[5];
     Linear linear;
     long long inputs, outputs, block;
-    int gelu, failed = 0;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*LLLp", &views[0], &views[1], &views[2], &views[3], &views[4], &inputs,
-                          &outputs, &block, &gelu)) {
+    int digits, gelu, failed = 0;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*LLLip", &views[0], &views[1], &views[2], &views[3], &views[4], &inputs,
+                          &outputs, &block, &digits, &gelu)) {
         return NULL;
     }
     linear.inputs = inputs, linear.outputs = outputs;
-    if (open_linear(&linear, views, block) == 0) {
+    if (open_linear(&linear, views, block) == 0 && (digits == 1 || digits == functions()->digits ||
+                                                    refuse("this processor has no kernels for so many digits") == 0)) {
         Py_BEGIN_ALLOW_THREADS
-        failed = functions()->apply_linear(&linear, views[3].buf, length(&views[3]) / inputs, gelu, views[4].buf);
+        failed = functions()->apply_linear(&linear, views[3].buf, length(&views[3]) / inputs, digits, gelu, views[4].buf);
         Py_END_ALLOW_THREADS
     }
     return finish(failed, views, 5);

@@ -341,7 +341,7 @@ static PyMethodDef methods[] = {
     {"gap_histogram", py_gap_histogram, METH_VARARGS, NULL},
     {"gaps_kept", py_gaps_kept, METH_VARARGS, NULL},
     {"best_prefixes", py_best_prefixes, METH_VARARGS, NULL},
-    {"encoder_supported", py_encoder_supported, METH_NOARGS, NULL},
+    {"encoder_digits", py_encoder_digits, METH_NOARGS, NULL},
     {"limit_encoder", py_limit_encoder, METH_O, NULL},
     {"apply_linear", py_apply_linear, METH_VARARGS, NULL},
     {"attend", py_attend, METH_VARARGS, NULL},

@@ -2,11 +2,13 @@
 
 from metrist.kernels.reference.encoder import (
     add_and_normalize,
+    apply_finely,
     apply_linear,
     attend,
     exponentiate_rows,
     gate_by_gelu,
     gate_rows,
+    pack_finely,
     pack_linear,
 )
 from metrist.kernels.reference.ranking import (
@@ -32,6 +34,7 @@ from metrist.kernels.reference.text import (
 
 __all__ = [
     "add_and_normalize",
+    "apply_finely",
     "apply_linear",
     "attend",
     "best_prefixes",
@@ -46,6 +49,7 @@ __all__ = [
     "join_columns",
     "json_arrays",
     "lcs_lengths",
+    "pack_finely",
     "pack_linear",
     "pair_counts_grouped",
     "rank_comoments_grouped",

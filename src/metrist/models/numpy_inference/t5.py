@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from metrist import kernels, threads
 from metrist.errors import ModelError
+from metrist.kernels import PackedLinear, apply_finely
+from metrist.kernels.layers import UNIT
 from metrist.models import batching
 from metrist.models.numpy_inference import storage
-from metrist.models.numpy_inference.storage import Floats
+from metrist.models.numpy_inference.storage import Floats, Quantized
 from metrist.models.protocols import Likelihoods
 from metrist.models.tokenization import Ids, TokenizerSide, replace_surrogates
 from metrist.models.weights import Weights
@@ -53,36 +55,40 @@ class EncodedConditions:
     starts: Ids
 
 
+class _Layer(NamedTuple):
+    """Norms and products by the part of the layer that they belong to."""
+
+    norms: Mapping[str, Floats]
+    products: Mapping[str, PackedLinear]
+
+
 class T5:
     """The network. Conditions are token ids; targets are token ids with the number of their condition."""
 
-    def __init__(self, arrays: Mapping[str, Floats], sizes: T5Sizes) -> None:
+    def __init__(self, arrays: Mapping[str, Floats | Quantized], sizes: T5Sizes) -> None:
         self.sizes = sizes
-        self._embeddings = arrays["shared.weight"]
-        self._head = arrays["lm_head.weight"]
-        self._norms = {side: arrays[f"{side}.final_layer_norm.weight"] for side in ("encoder", "decoder")}
+        self._embeddings = _as_floats(arrays["shared.weight"])
+        self._head = list(_pack([arrays["lm_head.weight"]], _HEAD_WORDS))
+        self._norms = {side: _as_floats(arrays[f"{side}.final_layer_norm.weight"]) for side in ("encoder", "decoder")}
         bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        self._biases = {side: arrays[f"{side}.{bias}"] for side in ("encoder", "decoder")}
-        self._layers: dict[str, list[dict[str, Floats]]] = {}
+        self._biases = {side: _as_floats(arrays[f"{side}.{bias}"]) for side in ("encoder", "decoder")}
+        self._layers: dict[str, list[_Layer]] = {}
         for side, count in (("encoder", sizes.num_layers), ("decoder", sizes.num_decoder_layers)):
             self._layers[side] = []
             for block in (f"{side}.block.{number}.layer" for number in range(count)):
-                # Matrices with the same input are joined into one product.
-                own, feed = f"{block}.0.SelfAttention", f"{block}.{1 if side == 'encoder' else 2}"
-                layer = {
-                    "norm": arrays[f"{block}.0.layer_norm.weight"],
-                    "in": np.concatenate([arrays[f"{own}.{name}.weight"] for name in "qkv"]),
-                    "out": arrays[f"{own}.o.weight"],
-                    "feed norm": arrays[f"{feed}.layer_norm.weight"],
-                    "feed in": np.concatenate([arrays[f"{feed}.DenseReluDense.{w}.weight"] for w in ("wi_0", "wi_1")]),
-                    "feed out": arrays[f"{feed}.DenseReluDense.wo.weight"],
-                }
+                own, cross, feed = f"{block}.0.SelfAttention", f"{block}.1.EncDecAttention", f"{block}.1"
+                norms, matrices = {"own": f"{block}.0"}, {"in": [f"{own}.{x}" for x in "qkv"], "out": [f"{own}.o"]}
                 if side == "decoder":
-                    cross = f"{block}.1.EncDecAttention"
-                    layer["cross norm"] = arrays[f"{block}.1.layer_norm.weight"]
-                    layer["cross query"] = arrays[f"{cross}.q.weight"]
-                    layer["cross memory"] = np.concatenate([arrays[f"{cross}.{name}.weight"] for name in "kv"])
-                    layer["cross out"] = arrays[f"{cross}.o.weight"]
+                    feed, norms["cross"] = f"{block}.2", f"{block}.1"
+                    matrices["cross memory"] = [f"{cross}.{x}" for x in "kv"]
+                    matrices |= {"cross query": [f"{cross}.q"], "cross out": [f"{cross}.o"]}
+                norms["feed"] = feed
+                matrices["feed in"] = [f"{feed}.DenseReluDense.{x}" for x in ("wi_0", "wi_1")]
+                matrices["feed out"] = [f"{feed}.DenseReluDense.wo"]
+                layer = _Layer(
+                    {part: _as_floats(arrays[f"{name}.layer_norm.weight"]) for part, name in norms.items()},
+                    {part: _pack(arrays[f"{x}.weight"] for x in names)[0] for part, names in matrices.items()},
+                )
                 self._layers[side].append(layer)
 
     def encode(self, conditions: Sequence[Ids]) -> EncodedConditions:
@@ -92,11 +98,14 @@ class T5:
         bias = self._position_bias("encoder", max(map(len, conditions)))
         spans = [(slice(*span), slice(*span)) for span in pairwise(starts.tolist())]
         for layer in self._layers["encoder"]:
-            query, keys, values = self._split_heads(self._norm(states, layer["norm"]) @ layer["in"].T, 3)
-            states += self._attend(query, keys, values, spans, bias) @ layer["out"].T
+            query, keys, values = self._split_heads(self._enter(layer, "own", "in", states), 3)
+            states += apply_finely(layer.products["out"], self._attend(query, keys, values, spans, bias))
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["encoder"])
-        memory = [self._split_heads(states @ layer["cross memory"].T, 2) for layer in self._layers["decoder"]]
+        memory = [
+            self._split_heads(apply_finely(layer.products["cross memory"], states), 2)
+            for layer in self._layers["decoder"]
+        ]
         return EncodedConditions([(keys, values) for keys, values in memory], starts)
 
     def log_probs(self, encoded: EncodedConditions, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
@@ -129,23 +138,25 @@ class T5:
             for n, end in pairwise([*changes, len(conditions)])
         ]
         for layer, (keys, values) in zip(self._layers["decoder"], encoded.layers, strict=True):
-            query, own_keys, own_values = self._split_heads(self._norm(states, layer["norm"]) @ layer["in"].T, 3)
-            states += self._attend(query, own_keys, own_values, spans, bias) @ layer["out"].T
-            (query,) = self._split_heads(self._norm(states, layer["cross norm"]) @ layer["cross query"].T, 1)
-            states += self._attend(query, keys, values, cross_spans) @ layer["cross out"].T
+            query, own_keys, own_values = self._split_heads(self._enter(layer, "own", "in", states), 3)
+            states += apply_finely(layer.products["out"], self._attend(query, own_keys, own_values, spans, bias))
+            (query,) = self._split_heads(self._enter(layer, "cross", "cross query", states), 1)
+            states += apply_finely(layer.products["cross out"], self._attend(query, keys, values, cross_spans))
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["decoder"])
         tokens, rows_read = np.concatenate(targets), np.concatenate(rows)
         chosen = np.empty(len(tokens), np.float32)
         largest, sums = np.full(len(states), -np.inf, np.float32), np.zeros(len(states), np.float32)
-        for first in range(0, len(self._head), _HEAD_WORDS):
-            logits = states @ self._head[first : first + _HEAD_WORDS].T
-            here = np.flatnonzero((first <= tokens) & (tokens < first + _HEAD_WORDS))
+        first = 0
+        for words in self._head:
+            logits = apply_finely(words, states)
+            here = np.flatnonzero((first <= tokens) & (tokens < first + words.outputs))
             chosen[here] = logits[rows_read[here], tokens[here] - first]
             before = largest
             largest_here, sums_here = kernels.exponentiate_rows(logits)
             largest = np.maximum(before, largest_here)
             sums = sums * np.exp(before - largest) + sums_here * np.exp(largest_here - largest)
+            first += words.outputs
         logprobs = chosen - (largest + np.log(sums))[rows_read]
         return np.split(logprobs, np.cumsum([len(target) for target in targets[:-1]]))
 
@@ -185,10 +196,12 @@ class T5:
             by_head /= sums[..., None]
         return mixed
 
-    def _feed_forward(self, layer: Mapping[str, Floats], states: Floats) -> Floats:
-        gated = kernels.gate_by_gelu(self._norm(states, layer["feed norm"]) @ layer["feed in"].T)
-        output: Floats = gated @ layer["feed out"].T
-        return output
+    def _enter(self, layer: _Layer, norm: str, product: str, states: Floats) -> Floats:
+        return apply_finely(layer.products[product], self._norm(states, layer.norms[norm]))
+
+    def _feed_forward(self, layer: _Layer, states: Floats) -> Floats:
+        gated = kernels.gate_by_gelu(self._enter(layer, "feed", "feed in", states))
+        return apply_finely(layer.products["feed out"], gated)
 
     def _position_bias(self, side: str, longest: int) -> Floats:
         """The attention bias of each (head, query, key), which depends on the distance of the two alone: a view."""
@@ -211,6 +224,26 @@ class T5:
         windows = np.lib.stride_tricks.sliding_window_view(by_distance, longest, axis=1)
         # Window w begins at distance w - (longest - 1), which is the first key of query longest - 1 - w.
         return windows[:, ::-1]
+
+
+def _as_floats(array: Floats | Quantized) -> Floats:
+    return array.dequantize() if isinstance(array, Quantized) else array
+
+
+def _pack(matrices: Iterable[Floats | Quantized], most: int | None = None) -> list[PackedLinear]:
+    """Join matrices with the same input, and arrange them for products with at most so many outputs each."""
+    chosen = list(matrices)
+    quantized = [matrix for matrix in chosen if isinstance(matrix, Quantized)]
+    blocks = {matrix.shape[1] // matrix.scale.shape[1] for matrix in quantized}
+    outputs = sum(matrix.shape[0] for matrix in chosen)
+    parts = [slice(first, first + (most or outputs)) for first in range(0, outputs, most or outputs)]
+    if len(quantized) == len(chosen) and len(blocks) == 1 and not (max(blocks) % UNIT or outputs % UNIT):
+        integers = np.concatenate([matrix.integers() for matrix in quantized])
+        steps = np.concatenate([matrix.steps for matrix in quantized])
+        return [kernels.pack_finely(integers[part], steps[part]) for part in parts]
+    joined = np.concatenate([_as_floats(matrix) for matrix in chosen])
+    none, inputs = np.empty(0, np.float32), joined.shape[1]
+    return [PackedLinear(joined[part].T, none, None, inputs, len(joined[part]), inputs) for part in parts]
 
 
 def _count_common(before: Ids, target: Ids) -> int:
@@ -270,7 +303,7 @@ class NumpySeq2Seq:
         """Load the model of a folder; raise ModelError naming the file if it is damaged."""
         config = storage.read_config(weights.folder, "t5")
         tokenizer = storage.read_tokenizer(weights.folder)
-        arrays = storage.read_arrays(weights.folder / storage.WEIGHTS)
+        arrays = storage.read_quantized(weights.folder / storage.WEIGHTS)
         try:
             self._network = T5(arrays, T5Sizes(**{name: config[name] for name in T5Sizes.__dataclass_fields__}))
             self._conditions = _Texts(tokenizer, config["eos_token_id"], config.get("condition_template", "{text}"))
