@@ -163,6 +163,38 @@ def test_attention_with_rows_of_very_unequal_size(kernels: ModuleType):
 
 
 @both_flavours
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("lengths", [[(1, 1)], [(3, 17), (5, 5)], [(63, 64), (2, 130), (70, 70)], [(200, 533)]])
+@pytest.mark.parametrize("biased", [False, True])
+def test_fine_attention_is_nearly_exact(kernels: ModuleType, width, lengths, biased):
+    """The last rows of a text attend to all of it, and with a bias to no later ones."""
+    rng = np.random.default_rng(len(lengths))
+    heads, longest = 2, max(count for _, count in lengths)
+    ends = np.cumsum([(0, 0), *lengths], axis=0)
+    spans = np.column_stack([ends[:-1, 0], ends[1:, 0], ends[:-1, 1], ends[1:, 1]])
+    queries = (rng.standard_normal((ends[-1, 0], heads * width + 8)) * 2 / width**0.5).astype(np.float32)
+    memory = rng.standard_normal((ends[-1, 1], 2 * heads * width + 5)).astype(np.float32)
+    memory[0, 5 + heads * width :] *= 100  # Values may have any size.
+    bias = rng.standard_normal((heads, 2 * longest + 3)).astype(np.float32)
+    bias[:, longest + 2 :] = -np.inf
+    result = kernels.attend_finely(queries, memory, spans, bias if biased else None, heads, width)
+    assert result.shape == (ends[-1, 0], heads * width)
+    for first, end, start, stop in spans.tolist():
+        for head in range(heads):
+            own = slice(head * width, (head + 1) * width)
+            scores = queries[first:end, own].astype(np.float64) @ memory[start:stop, 5:][:, own].T
+            if biased:
+                places = np.arange(stop - start) - (np.arange(end - first) + stop - start - (end - first))[:, None]
+                scores += bias[head][longest + 1 + places]
+            weights = np.exp(scores - scores.max(1, keepdims=True))
+            weights /= weights.sum(1, keepdims=True)
+            expected = weights @ memory[start:stop, 5 + heads * width :][:, own]
+            error = np.abs(result[first:end, own] - expected)
+            assert error.max() < 2e-4 * np.abs(memory[start:stop]).max()
+            assert np.sqrt(np.square(error).mean()) < 2e-5 * np.abs(memory[start:stop]).max()
+
+
+@both_flavours
 def test_many_small_weights_beside_a_large_one_are_not_lost(kernels: ModuleType):
     """One key has as much weight as the 500 others together, each of which has 1 / 500 of it."""
     joined = np.zeros((501, 48), np.float32)
@@ -339,6 +371,11 @@ def test_attention_to_a_text_does_not_depend_on_other_texts():
         lambda k, _, rows: k.attend(rows[:, :96].copy(), np.array([0, 9, 4]), 2, None),
         lambda k, *_: k.attend(np.zeros((2, 3 * 272), np.float32), np.array([0, 2]), 1, None),
         lambda k, *_: k.attend(np.zeros((2**17 + 1, 48), np.float32), np.array([0, 2**17 + 1]), 1, None),
+        lambda k, _, rows: k.attend_finely(rows, rows, np.array([[0, 9, 0, 10]]), None, 1, 64),
+        lambda k, _, rows: k.attend_finely(rows, rows, np.array([[0, 10, 0, 9]]), None, 1, 64),
+        lambda k, _, rows: k.attend_finely(rows, rows, np.array([[0, 9, 3, 3]]), None, 1, 64),
+        lambda k, _, rows: k.attend_finely(rows, rows, np.array([[0, 9, 0, 9]]), np.zeros((1, 16), np.float32), 1, 64),
+        lambda k, _, rows: k.attend_finely(rows, rows[:, :127].copy(), np.array([[0, 9, 0, 9]]), None, 1, 64),
         lambda k, _, rows: k.add_and_normalize(rows, rows[:2].copy(), *np.ones((2, 128), np.float32), 0.0),
         lambda k, _, rows: k.add_and_normalize(rows, None, *np.ones((2, 60), np.float32), 0.0),
         lambda k, _, rows: k._native.gate_by_gelu(rows, rows[:, :63].copy(), 63),
@@ -371,6 +408,8 @@ def test_a_processor_without_the_instructions_uses_numpy(monkeypatch):
     np.testing.assert_array_equal(compiled.gate_by_gelu(joined), reference.gate_by_gelu(joined))
     sums = [kernels.exponentiate_rows(joined.copy())[1] for kernels in (compiled, reference)]
     np.testing.assert_array_equal(*sums)
+    finely = [k.apply_finely(k.pack_finely(*linear[:2]), rows) for k in (compiled, reference)]
+    np.testing.assert_array_equal(*finely)
     norm = np.ones(96, np.float32), np.zeros(96, np.float32), 1e-6
     first, second = joined.copy(), joined.copy()
     compiled.add_and_normalize(first, None, *norm)

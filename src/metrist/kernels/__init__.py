@@ -45,6 +45,7 @@ apply_linear = _kernels.apply_linear
 pack_finely = _kernels.pack_finely
 apply_finely = _kernels.apply_finely
 attend = _kernels.attend
+attend_finely = _kernels.attend_finely
 add_and_normalize = _kernels.add_and_normalize
 gate_rows = _kernels.gate_rows
 gate_by_gelu = _kernels.gate_by_gelu
@@ -63,6 +64,7 @@ __all__ = [
     "apply_finely",
     "apply_linear",
     "attend",
+    "attend_finely",
     "best_prefixes",
     "beyond_counts",
     "characters",

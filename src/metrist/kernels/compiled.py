@@ -163,9 +163,11 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
 
 #: Stands for an array that is not there.
 _NONE = np.empty(0, np.float32)
-#: The most digits of 8 bits that the rows of a linear layer may have.
-_DIGITS: int = _native.encoder_digits()
-has_encoder: bool = _DIGITS > 0
+#: 1: the layers of text encoders; 2: linear layers with two digits of 8 bits, too; 3: and attention.
+_LEVEL: int = _native.encoder_level()
+has_encoder: bool = _LEVEL > 0
+#: The width of a head that attention with two digits takes.
+_FINE_HEAD = 64
 
 
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
@@ -190,7 +192,7 @@ def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False, dig
 
 
 def pack_finely(integers: Integers, scales: Singles) -> PackedLinear:
-    return (pack_linear if _DIGITS > 1 else numpy_encoder.pack_linear)(integers, scales, None)
+    return (pack_linear if _LEVEL > 1 else numpy_encoder.pack_linear)(integers, scales, None)
 
 
 def apply_finely(linear: PackedLinear, rows: Singles) -> Singles:
@@ -205,6 +207,18 @@ def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -
     hidden = joined.shape[1] // 3
     result = np.empty((len(joined), hidden), np.float32)
     _native.attend(joined, starts, _NONE if turns is None else turns, result, heads, hidden // heads)
+    return result
+
+
+def attend_finely(
+    queries: Singles, memory: Singles, spans: Places, bias: Singles | None, heads: int, width: int
+) -> Singles:
+    if _LEVEL < 3 or width != _FINE_HEAD:
+        return numpy_encoder.attend_finely(queries, memory, spans, bias, heads, width)
+    hidden = heads * width
+    result = np.empty((len(queries), hidden), np.float32)
+    sizes = heads, queries.shape[1], memory.shape[1], memory.shape[1] - 2 * hidden
+    _native.attend_finely(queries, memory, spans, _NONE if bias is None else bias, result, *sizes)
     return result
 
 

@@ -17,6 +17,7 @@ typedef struct {
     const int8_t *weights;  /* [outputs / PANEL][inputs / 4][PANEL][4], each from -63 to 63 */
     const float *scales;    /* [outputs / PANEL][inputs / block][PANEL] */
     const float *bias;      /* [outputs], or NULL */
+    const int8_t *second;   /* second digits of the weights, or NULL */
     int64_t inputs, outputs, block;
 } Linear;
 
@@ -32,6 +33,13 @@ typedef struct {
      * bits with a scale of its own, and the weights of a query to integers, the largest 9279: with 8 bits, many small
      * weights beside a large one would be lost. */
     int (*attend)(const float *joined, int64_t length, int64_t heads, int64_t width, const float *turns, float *result);
+
+    /* Attention of one head with two digits for every number, or NULL: scores are products of queries and keys plus the
+     * bias. `counts` are numbers of queries and keys, and `strides` the distances of rows of queries, of keys and values,
+     * and of the result. `bias` is that of the first query and the first key, and has one number per distance, or is NULL.
+     * A head is 64 wide. */
+    int (*attend_finely)(const float *queries, const float *keys, const float *values, const int64_t counts[2],
+                         const int64_t strides[3], const float *bias, float *result);
 
     /* rows = normalize(rows + more) * weight + bias; `more` may be NULL. */
     void (*add_and_normalize)(float *rows, const float *more, int64_t count, int64_t width, const float *weight,
@@ -52,10 +60,11 @@ const EncoderFunctions *lane_functions(void);
 const EncoderFunctions *avx512_functions(void);
 const EncoderFunctions *amx_functions(void);
 
-PyObject *py_encoder_digits(PyObject *self, PyObject *args);
+PyObject *py_encoder_level(PyObject *self, PyObject *args);
 PyObject *py_limit_encoder(PyObject *self, PyObject *limited);
 PyObject *py_apply_linear(PyObject *self, PyObject *args);
 PyObject *py_attend(PyObject *self, PyObject *args);
+PyObject *py_attend_finely(PyObject *self, PyObject *args);
 PyObject *py_add_and_normalize(PyObject *self, PyObject *args);
 PyObject *py_gate_rows(PyObject *self, PyObject *args);
 PyObject *py_gate_by_gelu(PyObject *self, PyObject *args);

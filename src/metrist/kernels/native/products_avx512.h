@@ -162,6 +162,10 @@ INLINE void multiply_group(const Linear *linear, const uint8_t *integers, const 
                 _tile_loadd(4, integers + TILE_ROWS * inputs + b * TILE_BYTES, inputs);
                 _tile_zero(1);
                 _tile_dpbssd(1, 4, 2);
+                if (linear->second != NULL) {
+                    _tile_loadd(2, linear->second + panel * inputs * PANEL + b * TILE_BYTES * PANEL, 4 * PANEL);
+                    _tile_dpbssd(1, 3, 2);
+                }
                 _tile_stored(1, second[b % 2], 4 * PANEL);
             }
         }

@@ -104,6 +104,33 @@ def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -
     return result
 
 
+def attend_finely(
+    queries: Singles, memory: Singles, spans: Places, bias: Singles | None, heads: int, width: int
+) -> Singles:
+    """Return attention in float32, or with numbers of 16 bits where that is faster. A row of `queries` begins with the
+    query of each head, and one of `memory` ends with all keys and all values. Rows `first:end` attend to the rows
+    `start:stop` for each (first, end, start, stop) of `spans`, [texts, 4]; no row is in two texts. With a bias, [heads,
+    distances], the first are the last of the second, and the one for distance 0 of a key from a query is in the
+    middle."""
+    hidden = heads * width
+    mixed = np.empty((len(queries), hidden), np.float32)
+    split = [rows.reshape(len(rows), heads, width).swapaxes(0, 1) for rows in (queries[:, :hidden], mixed)]
+    keys, values = memory[:, -2 * hidden :].reshape(len(memory), 2, heads, width).transpose(1, 2, 0, 3)
+    for first, end, start, stop in spans.tolist():
+        own, seen = slice(first, end), slice(start, stop)
+        weights = split[0][:, own] @ keys[:, seen].swapaxes(1, 2)
+        if bias is not None:
+            windows = np.lib.stride_tricks.sliding_window_view(bias, stop - start, axis=1)
+            # Query r is this far from the first key; its window begins that far before the middle.
+            places = bias.shape[1] // 2 - np.arange(stop - start - (end - first), stop - start)
+            weights += windows[:, places]
+        _, sums = exponentiate_rows(weights)
+        by_head = split[1][:, own]
+        np.matmul(weights, values[:, seen], out=by_head)
+        by_head /= sums[..., None]
+    return mixed
+
+
 def _to_integers(numbers: Singles) -> tuple[Singles, Singles]:
     """Return integers from -127 to 127, and a scale for each row of them."""
     largest = np.abs(numbers).max(-1, keepdims=True)

@@ -51,7 +51,7 @@ class EncodedConditions:
     """What the decoder reads of encoded conditions: keys and values per decoder layer, and where each condition
     starts."""
 
-    layers: list[tuple[Floats, Floats]]
+    layers: list[Floats]
     starts: Ids
 
 
@@ -96,55 +96,53 @@ class T5:
         starts = np.cumsum([0, *map(len, conditions)])
         states = self._embeddings[np.concatenate(conditions)]
         bias = self._position_bias("encoder", max(map(len, conditions)))
-        spans = [(slice(*span), slice(*span)) for span in pairwise(starts.tolist())]
+        spans = np.column_stack([starts[:-1], starts[1:], starts[:-1], starts[1:]])
         for layer in self._layers["encoder"]:
-            query, keys, values = self._split_heads(self._enter(layer, "own", "in", states), 3)
-            states += apply_finely(layer.products["out"], self._attend(query, keys, values, spans, bias))
+            joined = self._enter(layer, "own", "in", states)
+            states += apply_finely(layer.products["out"], self._attend(joined, joined, spans, bias))
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["encoder"])
-        memory = [
-            self._split_heads(apply_finely(layer.products["cross memory"], states), 2)
-            for layer in self._layers["decoder"]
-        ]
-        return EncodedConditions([(keys, values) for keys, values in memory], starts)
+        memory = [apply_finely(layer.products["cross memory"], states) for layer in self._layers["decoder"]]
+        return EncodedConditions(memory, starts)
 
     def log_probs(self, encoded: EncodedConditions, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
         """Return the log-probability of each token of the targets. What a target has in common with the beginning of
         the one before it, if they have the same condition, is computed once."""
         first_token = np.array([self.sizes.decoder_start_token_id])
-        # The rows of each target's tokens; those that are its own, with all that they attend to; and what these read.
+        # The rows of each target's tokens, and those among them that are its own, for which these tokens are read.
         rows: list[Ids] = []
-        spans: list[tuple[slice, Ids | slice]] = []
+        own_spans: list[tuple[int, int]] = []
         shifted: list[Ids] = []
         count = 0
         for n, target in enumerate(targets):
             common = _count_common(targets[n - 1], target) if n and conditions[n] == conditions[n - 1] else 0
-            own = slice(count, count + len(target) - common)
-            own_rows = np.arange(own.start, own.stop)
+            start, count = count, count + len(target) - common
+            own_rows = np.arange(start, count)
             rows.append(np.concatenate([rows[-1][:common], own_rows]) if common else own_rows)
-            spans.append((own, rows[-1] if common else own))
+            own_spans.append((start, count))
             shifted.append(np.concatenate([first_token, target])[common:-1])
-            count = own.stop
         states = self._embeddings[np.concatenate(shifted)]
-        longest = max(map(len, targets))
-        causal = np.tri(longest, dtype=bool)
-        bias = np.where(causal, self._position_bias("decoder", longest), np.float32(-np.inf))
+        longest, rows_read = max(map(len, targets)), np.concatenate(rows)
+        bias = self._position_bias("decoder", longest)
+        # No token attends to later ones.
+        bias[:, longest:] = -np.inf
+        ends = np.cumsum([0, *map(len, rows)])
+        spans = np.column_stack([own_spans, ends[:-1], ends[1:]])
         changes = [n for n in range(len(conditions)) if n == 0 or conditions[n] != conditions[n - 1]]
-        cross_spans = [
-            (
-                slice(spans[n][0].start, spans[end - 1][0].stop),
-                slice(*encoded.starts[conditions[n] : conditions[n] + 2].tolist()),
-            )
-            for n, end in pairwise([*changes, len(conditions)])
-        ]
-        for layer, (keys, values) in zip(self._layers["decoder"], encoded.layers, strict=True):
-            query, own_keys, own_values = self._split_heads(self._enter(layer, "own", "in", states), 3)
-            states += apply_finely(layer.products["out"], self._attend(query, own_keys, own_values, spans, bias))
-            (query,) = self._split_heads(self._enter(layer, "cross", "cross query", states), 1)
-            states += apply_finely(layer.products["cross out"], self._attend(query, keys, values, cross_spans))
+        cross_spans = np.array(
+            [
+                (own_spans[n][0], own_spans[end - 1][1], *encoded.starts[conditions[n] : conditions[n] + 2])
+                for n, end in pairwise([*changes, len(conditions)])
+            ]
+        )
+        for layer, memory in zip(self._layers["decoder"], encoded.layers, strict=True):
+            joined = self._enter(layer, "own", "in", states)
+            states += apply_finely(layer.products["out"], self._attend(joined, joined[rows_read], spans, bias))
+            query = self._enter(layer, "cross", "cross query", states)
+            states += apply_finely(layer.products["cross out"], self._attend(query, memory, cross_spans))
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["decoder"])
-        tokens, rows_read = np.concatenate(targets), np.concatenate(rows)
+        tokens = np.concatenate(targets)
         chosen = np.empty(len(tokens), np.float32)
         largest, sums = np.full(len(states), -np.inf, np.float32), np.zeros(len(states), np.float32)
         first = 0
@@ -166,35 +164,8 @@ class T5:
         scaled *= weight
         return scaled
 
-    def _split_heads(self, joined: Floats, count: int) -> list[Floats]:
-        """View [rows, count x heads x width] as `count` arrays of [heads, rows, width]."""
-        return [
-            rows.reshape(len(rows), self.sizes.num_heads, -1).transpose(1, 0, 2)
-            for rows in np.split(joined, count, axis=1)
-        ]
-
-    def _attend(
-        self,
-        query: Floats,
-        keys: Floats,
-        values: Floats,
-        spans: Iterable[tuple[slice, Ids | slice]],
-        bias: Floats | None = None,
-    ) -> Floats:
-        """Attention, span by span: the first rows attend to the second ones. With a bias, the first are the last of the
-        second."""
-        heads, rows, width = query.shape
-        mixed = np.empty((rows, heads * width), np.float32)
-        for own, seen in spans:
-            weights = query[:, own] @ keys[:, seen].transpose(0, 2, 1)
-            if bias is not None:
-                own_count, seen_count = weights.shape[1:]
-                weights += bias[:, seen_count - own_count : seen_count, :seen_count]
-            _, sums = kernels.exponentiate_rows(weights)
-            by_head = mixed[own].reshape(-1, heads, width).transpose(1, 0, 2)
-            np.matmul(weights, values[:, seen], out=by_head)
-            by_head /= sums[..., None]
-        return mixed
+    def _attend(self, queries: Floats, memory: Floats, spans: Ids, bias: Floats | None = None) -> Floats:
+        return kernels.attend_finely(queries, memory, spans, bias, self.sizes.num_heads, self.sizes.d_kv)
 
     def _enter(self, layer: _Layer, norm: str, product: str, states: Floats) -> Floats:
         return apply_finely(layer.products[product], self._norm(states, layer.norms[norm]))
@@ -204,7 +175,7 @@ class T5:
         return apply_finely(layer.products["feed out"], gated)
 
     def _position_bias(self, side: str, longest: int) -> Floats:
-        """The attention bias of each (head, query, key), which depends on the distance of the two alone: a view."""
+        """The attention bias by the distance of the key from the query, [heads, distances]."""
         distance = np.arange(1 - longest, longest)
         buckets = self.sizes.relative_attention_num_buckets
         ahead = np.zeros_like(distance)
@@ -220,10 +191,8 @@ class T5:
         wide = ratio / np.float32(np.log(self.sizes.relative_attention_max_distance / exact))
         far = exact + (wide * np.float32(buckets - exact)).astype(np.int64)
         numbers = ahead + np.where(back < exact, back, np.minimum(far, buckets - 1))
-        by_distance = np.ascontiguousarray(self._biases[side][numbers].T)
-        windows = np.lib.stride_tricks.sliding_window_view(by_distance, longest, axis=1)
-        # Window w begins at distance w - (longest - 1), which is the first key of query longest - 1 - w.
-        return windows[:, ::-1]
+        by_distance: Floats = np.ascontiguousarray(self._biases[side][numbers].T)
+        return by_distance
 
 
 def _as_floats(array: Floats | Quantized) -> Floats:
