@@ -60,7 +60,7 @@ def test_a_fine_layer_hardly_rounds_its_rows(kernels: ModuleType, count, inputs,
     rows = (rng.standard_normal((count, inputs)) * 10.0 ** rng.integers(-3, 3, (count, 1))).astype(np.float32)
     rows[0, :block] = 0
     expected = rows.astype(np.float64) @ (integers * np.repeat(scales.astype(np.float64), block, axis=1)).T
-    result = kernels.apply_finely(kernels.pack_finely(integers, scales), rows)
+    result = kernels.apply_linear(kernels.pack_linear(integers, scales, None, fine=True), rows, fine=True)
     # Errors of at most half a step of the rows, in random directions.
     steps = np.abs(rows.reshape(count, -1, block)).max(2) / 127 / 254
     spread = np.sqrt((np.square(steps)[:, None] * np.square(scales).astype(np.float64)).sum(2) * block) * 127 / 3
@@ -325,14 +325,14 @@ def test_wide_and_narrow_instructions_give_the_same_bits():
         narrow = list(compute())
         compiled._native.limit_encoder(1)
         wide = list(compute())
-        fine = [compiled.apply_linear(layer, rows, digits=2) for rows, layer in fine_layers]
+        fine = [compiled.apply_linear(layer, rows, fine=True) for rows, layer in fine_layers]
     finally:
         compiled._native.limit_encoder(0)
     for results in zip(compute(), wide, narrow, strict=True):
         np.testing.assert_array_equal(results[0], results[2])
         np.testing.assert_array_equal(results[1], results[2])
     for (rows, layer), expected in zip(fine_layers, fine, strict=True):
-        np.testing.assert_array_equal(compiled.apply_linear(layer, rows, digits=2), expected)
+        np.testing.assert_array_equal(compiled.apply_linear(layer, rows, fine=True), expected)
 
 
 @needs_compiled
@@ -358,6 +358,10 @@ def test_attention_to_a_text_does_not_depend_on_other_texts():
         np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
+def fine_attention(k, rows, spans, bias, columns):
+    k._native.attend_finely(rows, rows, np.array(spans), bias, np.empty((9, 64), np.float32), 1, 128, columns)
+
+
 @needs_compiled
 @pytest.mark.parametrize(
     "break_call",
@@ -371,11 +375,11 @@ def test_attention_to_a_text_does_not_depend_on_other_texts():
         lambda k, _, rows: k.attend(rows[:, :96].copy(), np.array([0, 9, 4]), 2, None),
         lambda k, *_: k.attend(np.zeros((2, 3 * 272), np.float32), np.array([0, 2]), 1, None),
         lambda k, *_: k.attend(np.zeros((2**17 + 1, 48), np.float32), np.array([0, 2**17 + 1]), 1, None),
-        lambda k, _, rows: k.attend_finely(rows, rows, np.array([[0, 9, 0, 10]]), None, 1, 64),
-        lambda k, _, rows: k.attend_finely(rows, rows, np.array([[0, 10, 0, 9]]), None, 1, 64),
-        lambda k, _, rows: k.attend_finely(rows, rows, np.array([[0, 9, 3, 3]]), None, 1, 64),
-        lambda k, _, rows: k.attend_finely(rows, rows, np.array([[0, 9, 0, 9]]), np.zeros((1, 16), np.float32), 1, 64),
-        lambda k, _, rows: k.attend_finely(rows, rows[:, :127].copy(), np.array([[0, 9, 0, 9]]), None, 1, 64),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 9, 0, 10]], k._NONE, 128),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 10, 0, 9]], k._NONE, 128),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 9, 3, 3]], k._NONE, 128),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 9, 0, 9]], rows[0, :16].copy(), 128),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 9, 0, 9]], k._NONE, 127),
         lambda k, _, rows: k.add_and_normalize(rows, rows[:2].copy(), *np.ones((2, 128), np.float32), 0.0),
         lambda k, _, rows: k.add_and_normalize(rows, None, *np.ones((2, 60), np.float32), 0.0),
         lambda k, _, rows: k._native.gate_by_gelu(rows, rows[:, :63].copy(), 63),
@@ -408,7 +412,7 @@ def test_a_processor_without_the_instructions_uses_numpy(monkeypatch):
     np.testing.assert_array_equal(compiled.gate_by_gelu(joined), reference.gate_by_gelu(joined))
     sums = [kernels.exponentiate_rows(joined.copy())[1] for kernels in (compiled, reference)]
     np.testing.assert_array_equal(*sums)
-    finely = [k.apply_finely(k.pack_finely(*linear[:2]), rows) for k in (compiled, reference)]
+    finely = [k.apply_linear(k.pack_linear(*linear, fine=True), rows, fine=True) for k in (compiled, reference)]
     np.testing.assert_array_equal(*finely)
     norm = np.ones(96, np.float32), np.zeros(96, np.float32), 1e-6
     first, second = joined.copy(), joined.copy()

@@ -42,8 +42,6 @@ gaps_kept = _kernels.gaps_kept
 best_prefixes = _kernels.best_prefixes
 pack_linear = _kernels.pack_linear
 apply_linear = _kernels.apply_linear
-pack_finely = _kernels.pack_finely
-apply_finely = _kernels.apply_finely
 attend = _kernels.attend
 attend_finely = _kernels.attend_finely
 add_and_normalize = _kernels.add_and_normalize
@@ -61,7 +59,6 @@ __all__ = [
     "Stretch",
     "Tokens",
     "add_and_normalize",
-    "apply_finely",
     "apply_linear",
     "attend",
     "attend_finely",
@@ -80,7 +77,6 @@ __all__ = [
     "join_columns",
     "json_arrays",
     "lcs_lengths",
-    "pack_finely",
     "pack_linear",
     "pair_counts_grouped",
     "rank_comoments_grouped",

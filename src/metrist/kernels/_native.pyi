@@ -107,16 +107,7 @@ def apply_linear(
 ) -> None: ...
 def attend(joined: _Singles, starts: _Places, turns: _Singles, result: _Singles, heads: int, width: int, /) -> None: ...
 def attend_finely(
-    queries: _Singles,
-    memory: _Singles,
-    spans: _Places,
-    bias: _Singles,
-    result: _Singles,
-    heads: int,
-    query_columns: int,
-    memory_columns: int,
-    first_key: int,
-    /,
+    queries: _Singles, memory: _Singles, spans: _Places, bias: _Singles, result: _Singles, /, *sizes: int
 ) -> None: ...
 def add_and_normalize(rows: _Singles, more: _Singles, weight: _Singles, bias: _Singles, epsilon: float, /) -> None: ...
 def gate_rows(joined: _Singles, result: _Singles, width: int, /) -> None: ...

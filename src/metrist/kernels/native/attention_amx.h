@@ -49,7 +49,8 @@ static void pack_values_finely(const float *values, int64_t stride, int64_t leng
 static int attend_finely_here(const float *queries, const float *keys, const float *values, const int64_t counts[2],
                               const int64_t strides[3], const float *bias, float *result) {
     int64_t count = counts[0], length = counts[1], padded = (length + TILE_BYTES - 1) / TILE_BYTES * TILE_BYTES;
-    int8_t *digits = zeroed_room(padded * HEAD_WIDTH * 4, 1);
+    void *bytes = zeroed_room(padded * HEAD_WIDTH * 4 + 64, 1);
+    int8_t *digits = bytes == NULL ? NULL : first_line(bytes);
     float *floats = zeroed_room(padded * (2 + QUERIES) + 2 * QUERIES * HEAD_WIDTH, sizeof(float));
     int failed = digits == NULL || floats == NULL;
     if (!failed) {
@@ -80,6 +81,6 @@ static int attend_finely_here(const float *queries, const float *keys, const flo
             }
         }
     }
-    free(digits), free(floats);
+    free(bytes), free(floats);
     return failed;
 }

@@ -102,15 +102,19 @@ static void round_rows(const Linear *linear, const float *rows, int64_t count, i
 /* The bytes of rows that are multiplied with all panels before others: they stay in the first cache, with a panel. */
 enum { ROW_BYTES = 24576 };
 
+/* Where the first line of the cache within a room begins, which has 64 bytes more than are needed. */
+static inline void *first_line(void *room) { return (char *)room + (64 - (uintptr_t)room % 64) % 64; }
+
 static int apply_linear_here(const Linear *linear, const float *rows, int64_t count, int digits, int gelu, float *result) {
     int64_t inputs = linear->inputs, blocks = inputs / linear->block, panels = linear->outputs / PANEL;
     int64_t unit = in_tiles(linear) ? group_size(linear) : ROWS, most = ROW_BYTES / inputs / digits / unit * unit;
     most = most < unit ? unit : most;
-    uint8_t *integers = zeroed_room(most * digits * inputs, 1);
+    void *bytes = zeroed_room(most * digits * inputs + 64, 1);
+    uint8_t *integers = bytes == NULL ? NULL : first_line(bytes);
     float *scales = zeroed_room(most * blocks, sizeof(float));
     int32_t *excess = room(EXCESS ? panels * blocks * PANEL : 0, sizeof(int32_t));
     if (integers == NULL || scales == NULL || excess == NULL) {
-        free(integers), free(scales), free(excess);
+        free(bytes), free(scales), free(excess);
         return -1;
     }
     if (EXCESS && !in_tiles(linear)) {
@@ -122,7 +126,7 @@ static int apply_linear_here(const Linear *linear, const float *rows, int64_t co
         round_rows(linear, rows + start * inputs, here, digits, integers, scales);
         multiply_rows(linear, integers, scales, here, excess, digits, gelu, result + start * linear->outputs);
     }
-    free(integers), free(scales), free(excess);
+    free(bytes), free(scales), free(excess);
     return 0;
 }
 
@@ -132,7 +136,7 @@ static int apply_linear_here(const Linear *linear, const float *rows, int64_t co
 static void copy_turned(const float *from, int64_t width, const float *turns, float factor, float *to) {
     int64_t half = width / 2;
     if (turns == NULL) {
-        for (int64_t i = 0; i < width; i += 8) store(to + i, multiply(load(from + i), fill(factor)));
+        for (int64_t i = 0; i < width; i += 16) wide_store(to + i, wide_multiply(wide_load(from + i), wide_fill(factor)));
         return;
     }
     for (int64_t i = 0; i < half; i += 8) {

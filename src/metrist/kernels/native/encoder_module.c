@@ -136,21 +136,21 @@ PyObject *py_attend(PyObject *self, PyObject *args) {
     return finish(failed, views, 4);
 }
 
-/* `spans` has the first query and key of each text and those after the last; `memory` the keys and values of a token, which
- * begin at a column. */
-static int check_fine_attention(const Py_buffer *views, int64_t heads, const int64_t columns[3]) {
-    const int64_t *span = views[2].buf, hidden = heads * 64, distances = heads > 0 ? length(&views[3]) / heads : 0;
+/* `spans` has the first query and key of each text and those after the last. */
+static int check_fine_attention(const Py_buffer *views, int64_t heads, const int64_t columns[2]) {
+    const int64_t *span = views[2].buf, *end = span + views[2].len / (int64_t)sizeof(int64_t) / 4 * 4, hidden = heads * 64;
     if (check_supported() < 0) return -1;
     if (functions()->attend_finely == NULL) return refuse("this processor has no kernel for attention with two digits");
-    if (heads < 1 || heads > INT32_MAX || columns[0] < hidden || columns[2] < 0 || columns[1] - columns[2] < 2 * hidden) {
+    if (heads < 1 || heads > INT32_MAX || columns[0] < hidden || columns[1] < 2 * hidden) {
         return refuse("queries must have a row for all heads, and the memory one for their keys and values");
     }
-    for (int64_t i = 0; i < views[2].len / (int64_t)sizeof(int64_t) / 4; i++, span += 4) {
-        if (span[0] < 0 || span[1] < span[0] || span[1] > length(&views[0]) / columns[0] || span[1] * hidden > length(&views[4]) ||
-            span[2] < 0 || span[3] <= span[2] || span[3] > length(&views[1]) / columns[1] || span[3] - span[2] > MAX_LENGTH) {
+    for (; span < end; span += 4) {
+        int64_t queries = span[1] - span[0], keys = span[3] - span[2], distances = length(&views[3]) / heads;
+        if (span[0] < 0 || queries < 0 || span[1] > length(&views[0]) / columns[0] || span[1] > length(&views[4]) / hidden ||
+            span[2] < 0 || keys < 1 || span[3] > length(&views[1]) / columns[1] || keys > MAX_LENGTH) {
             return refuse("texts must lie within queries, memory and result");
         }
-        if (distances && (span[1] - span[0] > span[3] - span[2] || 2 * (span[3] - span[2]) - 1 > distances)) {
+        if (distances && (queries > keys || 2 * keys - 1 > distances)) {
             return refuse("there must be a bias for each distance, or none");
         }
     }
@@ -160,26 +160,25 @@ static int check_fine_attention(const Py_buffer *views, int64_t heads, const int
 PyObject *py_attend_finely(PyObject *self, PyObject *args) {
     (void)self;
     Py_buffer views[5];
-    long long heads, given[3];
+    long long heads, given[2];
     int failed = 0;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*LLLL", &views[0], &views[1], &views[2], &views[3], &views[4], &heads, &given[0],
-                          &given[1], &given[2])) {
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*LLL", &views[0], &views[1], &views[2], &views[3], &views[4], &heads, &given[0],
+                          &given[1])) {
         return NULL;
     }
-    const int64_t columns[3] = {given[0], given[1], given[2]};
+    const int64_t columns[2] = {given[0], given[1]};
     if (check_fine_attention(views, heads, columns) == 0) {
         const int64_t *span = views[2].buf, hidden = heads * 64, strides[3] = {columns[0], columns[1], hidden};
         int64_t texts = views[2].len / (int64_t)sizeof(int64_t) / 4, distances = length(&views[3]) / heads;
         Py_BEGIN_ALLOW_THREADS
         for (int64_t i = 0; i < texts * heads && !failed; i++) {
             const int64_t *own = span + i / heads * 4, at = i % heads * 64, counts[2] = {own[1] - own[0], own[3] - own[2]};
-            const float *keys = (const float *)views[1].buf + own[2] * columns[1] + columns[2] + at;
+            const float *keys = (const float *)views[1].buf + (own[2] + 1) * columns[1] - 2 * hidden + at;
             /* The first query is so many places after the first key. */
-            int64_t zero = distances / 2 - (counts[1] - counts[0]);
-            failed = functions()->attend_finely(
-                (const float *)views[0].buf + own[0] * columns[0] + at, keys, keys + hidden, counts, strides,
-                distances ? (const float *)views[3].buf + i % heads * distances + zero : NULL,
-                (float *)views[4].buf + own[0] * hidden + at);
+            const float *bias = (const float *)views[3].buf + i % heads * distances + distances / 2 - (counts[1] - counts[0]);
+            failed = functions()->attend_finely((const float *)views[0].buf + own[0] * columns[0] + at, keys, keys + hidden,
+                                                counts, strides, distances ? bias : NULL,
+                                                (float *)views[4].buf + own[0] * hidden + at);
         }
         Py_END_ALLOW_THREADS
     }

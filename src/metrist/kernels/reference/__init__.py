@@ -2,14 +2,12 @@
 
 from metrist.kernels.reference.encoder import (
     add_and_normalize,
-    apply_finely,
     apply_linear,
     attend,
     attend_finely,
     exponentiate_rows,
     gate_by_gelu,
     gate_rows,
-    pack_finely,
     pack_linear,
 )
 from metrist.kernels.reference.ranking import (
@@ -35,7 +33,6 @@ from metrist.kernels.reference.text import (
 
 __all__ = [
     "add_and_normalize",
-    "apply_finely",
     "apply_linear",
     "attend",
     "attend_finely",
@@ -51,7 +48,6 @@ __all__ = [
     "join_columns",
     "json_arrays",
     "lcs_lengths",
-    "pack_finely",
     "pack_linear",
     "pair_counts_grouped",
     "rank_comoments_grouped",

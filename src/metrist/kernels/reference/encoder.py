@@ -28,21 +28,24 @@ _LARGEST_WEIGHT = np.float32(9279.457)
 _RELATIVE_SCALES: Singles = np.exp2(np.arange(17) / -4).astype(np.float32)
 
 
-def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
-    """Arrange a linear layer for `apply_linear`. The weights are integers from -63 to 63, [outputs, inputs], times a
-    scale for each block of inputs, [outputs, blocks]. Outputs and blocks are multiples of 16."""
+def pack_linear(integers: Integers, scales: Singles, bias: Singles | None, *, fine: bool = False) -> PackedLinear:
+    """Arrange a linear layer for `apply_linear`. The weights are integers from -63 to 63, if `fine` to 127, [outputs,
+    inputs], times a scale for each block of inputs, [outputs, blocks]. Outputs and blocks are multiples of 16."""
+    del fine
     outputs, inputs = integers.shape
     blocks = scales.shape[1]
     matrix = integers.reshape(outputs, blocks, -1).astype(np.float32) * scales[:, :, None]
-    weights = np.ascontiguousarray(matrix.reshape(outputs, inputs).T)
-    return PackedLinear(weights, scales, bias, inputs, outputs, inputs // blocks)
+    return PackedLinear(matrix.reshape(outputs, inputs).T, scales, bias, inputs, outputs, inputs // blocks)
 
 
-def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> Singles:
+def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False, fine: bool = False) -> Singles:
     """Apply a linear layer, and then GELU if asked to. Each block of a row is first rounded to 8 bits with a scale of
-    its own, so a row's result does not depend on other rows."""
-    integers, scales = _to_integers(rows.reshape(len(rows), -1, linear.block))
-    result: Singles = (integers * scales).reshape(rows.shape) @ linear.weights
+    its own, so a row's result does not depend on other rows. If `fine`, it is not rounded, or to 16 bits where products
+    of integers are faster: the error of a number is at most a part in 64,516 of the largest one of its block."""
+    if not fine:
+        integers, scales = _to_integers(rows.reshape(len(rows), -1, linear.block))
+        rows = (integers * scales).reshape(rows.shape)
+    result: Singles = rows @ linear.weights
     if linear.bias is not None:
         result += linear.bias
     if not gelu:
@@ -54,18 +57,6 @@ def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> 
         inner += np.float32(coefficient)
     inner *= np.float32(-2) * result
     return result / (1 + _exponential(inner))
-
-
-def pack_finely(integers: Integers, scales: Singles) -> PackedLinear:
-    """Arrange a linear layer for `apply_finely`, as `pack_linear` does. The weights may have 8 bits."""
-    return pack_linear(integers, scales, None)
-
-
-def apply_finely(linear: PackedLinear, rows: Singles) -> Singles:
-    """Apply a linear layer to rows in float32, or, where products of integers are faster, to blocks of rows that are
-    rounded to 16 bits: the largest error of a number is a part in 64,516 of the largest number of its block."""
-    result: Singles = rows @ linear.weights
-    return result
 
 
 def _exponential(rows: Singles) -> Singles:
@@ -114,20 +105,18 @@ def attend_finely(
     middle."""
     hidden = heads * width
     mixed = np.empty((len(queries), hidden), np.float32)
-    split = [rows.reshape(len(rows), heads, width).swapaxes(0, 1) for rows in (queries[:, :hidden], mixed)]
+    query, result = (rows.reshape(-1, heads, width).swapaxes(0, 1) for rows in (queries[:, :hidden], mixed))
     keys, values = memory[:, -2 * hidden :].reshape(len(memory), 2, heads, width).transpose(1, 2, 0, 3)
     for first, end, start, stop in spans.tolist():
         own, seen = slice(first, end), slice(start, stop)
-        weights = split[0][:, own] @ keys[:, seen].swapaxes(1, 2)
+        weights = query[:, own] @ keys[:, seen].swapaxes(1, 2)
         if bias is not None:
             windows = np.lib.stride_tricks.sliding_window_view(bias, stop - start, axis=1)
             # Query r is this far from the first key; its window begins that far before the middle.
             places = bias.shape[1] // 2 - np.arange(stop - start - (end - first), stop - start)
             weights += windows[:, places]
         _, sums = exponentiate_rows(weights)
-        by_head = split[1][:, own]
-        np.matmul(weights, values[:, seen], out=by_head)
-        by_head /= sums[..., None]
+        result[:, own] = weights @ values[:, seen] / sums[..., None]
     return mixed
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from metrist import kernels, threads
 from metrist.errors import ModelError
-from metrist.kernels import PackedLinear, apply_finely
+from metrist.kernels import PackedLinear
 from metrist.kernels.layers import UNIT
 from metrist.models import batching
 from metrist.models.numpy_inference import storage
@@ -68,7 +68,7 @@ class T5:
     def __init__(self, arrays: Mapping[str, Floats | Quantized], sizes: T5Sizes) -> None:
         self.sizes = sizes
         self._embeddings = _as_floats(arrays["shared.weight"])
-        self._head = list(_pack([arrays["lm_head.weight"]], _HEAD_WORDS))
+        self._head = _pack([arrays["lm_head.weight"]], _HEAD_WORDS)
         self._norms = {side: _as_floats(arrays[f"{side}.final_layer_norm.weight"]) for side in ("encoder", "decoder")}
         bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         self._biases = {side: _as_floats(arrays[f"{side}.{bias}"]) for side in ("encoder", "decoder")}
@@ -99,10 +99,10 @@ class T5:
         spans = np.column_stack([starts[:-1], starts[1:], starts[:-1], starts[1:]])
         for layer in self._layers["encoder"]:
             joined = self._enter(layer, "own", "in", states)
-            states += apply_finely(layer.products["out"], self._attend(joined, joined, spans, bias))
+            states += self._multiply(layer, "out", self._attend(joined, joined, spans, bias))
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["encoder"])
-        memory = [apply_finely(layer.products["cross memory"], states) for layer in self._layers["decoder"]]
+        memory = [self._multiply(layer, "cross memory", states) for layer in self._layers["decoder"]]
         return EncodedConditions(memory, starts)
 
     def log_probs(self, encoded: EncodedConditions, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
@@ -137,9 +137,9 @@ class T5:
         )
         for layer, memory in zip(self._layers["decoder"], encoded.layers, strict=True):
             joined = self._enter(layer, "own", "in", states)
-            states += apply_finely(layer.products["out"], self._attend(joined, joined[rows_read], spans, bias))
+            states += self._multiply(layer, "out", self._attend(joined, joined[rows_read], spans, bias))
             query = self._enter(layer, "cross", "cross query", states)
-            states += apply_finely(layer.products["cross out"], self._attend(query, memory, cross_spans))
+            states += self._multiply(layer, "cross out", self._attend(query, memory, cross_spans))
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["decoder"])
         tokens = np.concatenate(targets)
@@ -147,7 +147,7 @@ class T5:
         largest, sums = np.full(len(states), -np.inf, np.float32), np.zeros(len(states), np.float32)
         first = 0
         for words in self._head:
-            logits = apply_finely(words, states)
+            logits = kernels.apply_linear(words, states, fine=True)
             here = np.flatnonzero((first <= tokens) & (tokens < first + words.outputs))
             chosen[here] = logits[rows_read[here], tokens[here] - first]
             before = largest
@@ -168,11 +168,14 @@ class T5:
         return kernels.attend_finely(queries, memory, spans, bias, self.sizes.num_heads, self.sizes.d_kv)
 
     def _enter(self, layer: _Layer, norm: str, product: str, states: Floats) -> Floats:
-        return apply_finely(layer.products[product], self._norm(states, layer.norms[norm]))
+        return self._multiply(layer, product, self._norm(states, layer.norms[norm]))
+
+    def _multiply(self, layer: _Layer, product: str, rows: Floats) -> Floats:
+        return kernels.apply_linear(layer.products[product], rows, fine=True)
 
     def _feed_forward(self, layer: _Layer, states: Floats) -> Floats:
         gated = kernels.gate_by_gelu(self._enter(layer, "feed", "feed in", states))
-        return apply_finely(layer.products["feed out"], gated)
+        return self._multiply(layer, "feed out", gated)
 
     def _position_bias(self, side: str, longest: int) -> Floats:
         """The attention bias by the distance of the key from the query, [heads, distances]."""
@@ -209,7 +212,7 @@ def _pack(matrices: Iterable[Floats | Quantized], most: int | None = None) -> li
     if len(quantized) == len(chosen) and len(blocks) == 1 and not (max(blocks) % UNIT or outputs % UNIT):
         integers = np.concatenate([matrix.integers() for matrix in quantized])
         steps = np.concatenate([matrix.steps for matrix in quantized])
-        return [kernels.pack_finely(integers[part], steps[part]) for part in parts]
+        return [kernels.pack_linear(integers[part], steps[part], None, fine=True) for part in parts]
     joined = np.concatenate([_as_floats(matrix) for matrix in chosen])
     none, inputs = np.empty(0, np.float32), joined.shape[1]
     return [PackedLinear(joined[part].T, none, None, inputs, len(joined[part]), inputs) for part in parts]
