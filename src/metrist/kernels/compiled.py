@@ -166,10 +166,8 @@ _NONE = np.empty(0, np.float32)
 #: 1: the layers of text encoders; 2: linear layers with two digits of 8 bits, too; 3: and attention.
 _LEVEL: int = _native.encoder_level()
 has_encoder: bool = _LEVEL > 0
-#: Bytes of a line of the cache.
-_LINE = 64
-#: The width of a head that attention with two digits takes.
-_FINE_HEAD = 64
+#: Bytes of a line of the cache, and the width of a head that attention with two digits takes.
+_LINE, _FINE_HEAD = 64, 64
 
 
 def pack_linear(integers: Integers, scales: Singles, bias: Singles | None, *, fine: bool = False) -> PackedLinear:

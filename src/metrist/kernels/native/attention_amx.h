@@ -72,7 +72,7 @@ static int attend_finely_here(const float *queries, const float *keys, const flo
                 float *row = scores + r * padded;
                 const float *added = bias == NULL ? NULL : bias - start - r;
                 for (int64_t i = 0; bias != NULL && i < length; i++) row[i] += added[i];
-                sums[r] = exponentiate_row(row, length, &largest);
+                exponentiate_rows_here(row, 1, length, &largest, sums + r);
                 memset(row + length, 0, (size_t)(padded - length) * sizeof(float));
             }
             failed = failed || apply_linear_here(&mix, scores, here, 2, 0, mixed);

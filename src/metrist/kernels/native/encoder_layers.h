@@ -333,35 +333,32 @@ static inline Wide exponential(Wide x, Wide largest) {
 
 enum { PART = 512 };
 
-/* row = e**(row - largest); returns the sum. */
-static inline float exponentiate_row(float *row, int64_t width, float *largest) {
-    int64_t whole = width / 16 * 16, rest = width - whole;
-    Wide most = load_last(row + whole, rest), sum = wide_fill(0.0f);
-    for (int64_t i = 0; i < whole; i += 16) most = wide_greater(most, wide_load(row + i));
-    *largest = greatest_lane(greater(first_half(most), second_half(most)));
-    most = wide_fill(*largest);
-    /* Sums of parts: the sum of a long row one by one would be rounded too often. */
-    for (int64_t part = 0; part < whole; part += PART) {
-        Wide own = wide_fill(0.0f);
-        for (int64_t i = part; i < whole && i < part + PART; i += 16) {
-            Wide power = exponential(wide_load(row + i), most);
-            wide_store(row + i, power);
-            own = wide_add(own, power);
-        }
-        sum = wide_add(sum, own);
-    }
-    if (rest) {
-        float last[16];
-        Wide power = exponential(load_last(row + whole, rest), most);
-        wide_store(last, power);
-        memcpy(row + whole, last, (size_t)rest * sizeof(float));
-        sum = wide_add(sum, power);
-    }
-    return sum_lanes(add(first_half(sum), second_half(sum)));
-}
-
 static void exponentiate_rows_here(float *rows, int64_t count, int64_t width, float *largest, float *sums) {
-    for (int64_t row = 0; row < count; row++, rows += width) sums[row] = exponentiate_row(rows, width, largest + row);
+    int64_t whole = width / 16 * 16, rest = width - whole;
+    for (int64_t row = 0; row < count; row++, rows += width) {
+        Wide most = load_last(rows + whole, rest), sum = wide_fill(0.0f);
+        for (int64_t i = 0; i < whole; i += 16) most = wide_greater(most, wide_load(rows + i));
+        largest[row] = greatest_lane(greater(first_half(most), second_half(most)));
+        most = wide_fill(largest[row]);
+        /* Sums of parts: the sum of a long row one by one would be rounded too often. */
+        for (int64_t part = 0; part < whole; part += PART) {
+            Wide own = wide_fill(0.0f);
+            for (int64_t i = part; i < whole && i < part + PART; i += 16) {
+                Wide power = exponential(wide_load(rows + i), most);
+                wide_store(rows + i, power);
+                own = wide_add(own, power);
+            }
+            sum = wide_add(sum, own);
+        }
+        if (rest) {
+            float last[16];
+            Wide power = exponential(load_last(rows + whole, rest), most);
+            wide_store(last, power);
+            memcpy(rows + whole, last, (size_t)rest * sizeof(float));
+            sum = wide_add(sum, power);
+        }
+        sums[row] = sum_lanes(add(first_half(sum), second_half(sum)));
+    }
 }
 
 #if METRIST_AMX
@@ -371,10 +368,8 @@ static void exponentiate_rows_here(float *rows, int64_t count, int64_t width, fl
 #endif
 
 /* The functions of encoder.h, by the instructions for which this file was compiled. */
-static const EncoderFunctions FUNCTIONS = {
-    DIGITS,         apply_linear_here, attend_here,           attend_finely_here, add_and_normalize_here,
-    gate_rows_here, gate_by_gelu_here, exponentiate_rows_here,
-};
+static const EncoderFunctions FUNCTIONS = {DIGITS,         apply_linear_here, attend_here,           attend_finely_here,
+                                           add_and_normalize_here, gate_rows_here, gate_by_gelu_here, exponentiate_rows_here};
 
 #if defined(__clang__)
 #pragma clang attribute pop

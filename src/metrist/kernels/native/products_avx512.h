@@ -198,12 +198,10 @@ static void multiply_tiles(const Linear *linear, const uint8_t *integers, const 
     for (int64_t panel = 0; panel < linear->outputs / PANEL; panel++) {
         for (int64_t row = 0; row < count; row += TILE_ROWS) {
             const uint8_t *group = integers + row * digits * inputs;
+            const float *steps = scales + row * blocks;
             float *to = result + row * linear->outputs;
-            if (digits == 2) {
-                multiply_group(linear, group, scales + row * blocks, panel, count - row, 2, gelu, to);
-            } else {
-                multiply_group(linear, group, scales + row * blocks, panel, count - row, 1, gelu, to);
-            }
+            if (digits == 1) multiply_group(linear, group, steps, panel, count - row, 1, gelu, to);
+            if (digits == 2) multiply_group(linear, group, steps, panel, count - row, 2, gelu, to);
         }
     }
     _tile_release();

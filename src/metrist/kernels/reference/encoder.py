@@ -111,10 +111,10 @@ def attend_finely(
         own, seen = slice(first, end), slice(start, stop)
         weights = query[:, own] @ keys[:, seen].swapaxes(1, 2)
         if bias is not None:
+            # A window per query, the one of the last query first.
             windows = np.lib.stride_tricks.sliding_window_view(bias, stop - start, axis=1)
-            # Query r is this far from the first key; its window begins that far before the middle.
-            places = bias.shape[1] // 2 - np.arange(stop - start - (end - first), stop - start)
-            weights += windows[:, places]
+            at = bias.shape[1] // 2 - (stop - start - 1)
+            weights += windows[:, at : at + end - first][:, ::-1]
         _, sums = exponentiate_rows(weights)
         result[:, own] = weights @ values[:, seen] / sums[..., None]
     return mixed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,15 +75,18 @@ class T5:
         for side, count in (("encoder", sizes.num_layers), ("decoder", sizes.num_decoder_layers)):
             self._layers[side] = []
             for block in (f"{side}.block.{number}.layer" for number in range(count)):
-                own, cross, feed = f"{block}.0.SelfAttention", f"{block}.1.EncDecAttention", f"{block}.1"
-                norms, matrices = {"own": f"{block}.0"}, {"in": [f"{own}.{x}" for x in "qkv"], "out": [f"{own}.o"]}
+                own, cross, feed = f"{block}.0", f"{block}.1", f"{block}.{1 if side == 'encoder' else 2}"
+                norms = {"own": own, "feed": feed}
+                matrices = {
+                    "in": [f"{own}.SelfAttention.{x}" for x in "qkv"],
+                    "out": [f"{own}.SelfAttention.o"],
+                    "feed in": [f"{feed}.DenseReluDense.{x}" for x in ("wi_0", "wi_1")],
+                    "feed out": [f"{feed}.DenseReluDense.wo"],
+                }
                 if side == "decoder":
-                    feed, norms["cross"] = f"{block}.2", f"{block}.1"
-                    matrices["cross memory"] = [f"{cross}.{x}" for x in "kv"]
-                    matrices |= {"cross query": [f"{cross}.q"], "cross out": [f"{cross}.o"]}
-                norms["feed"] = feed
-                matrices["feed in"] = [f"{feed}.DenseReluDense.{x}" for x in ("wi_0", "wi_1")]
-                matrices["feed out"] = [f"{feed}.DenseReluDense.wo"]
+                    norms["cross"] = cross
+                    parts = {"cross query": "q", "cross memory": "kv", "cross out": "o"}
+                    matrices |= {part: [f"{cross}.EncDecAttention.{x}" for x in names] for part, names in parts.items()}
                 layer = _Layer(
                     {part: _as_floats(arrays[f"{name}.layer_norm.weight"]) for part, name in norms.items()},
                     {part: _pack(arrays[f"{x}.weight"] for x in names)[0] for part, names in matrices.items()},
@@ -129,12 +131,8 @@ class T5:
         ends = np.cumsum([0, *map(len, rows)])
         spans = np.column_stack([own_spans, ends[:-1], ends[1:]])
         changes = [n for n in range(len(conditions)) if n == 0 or conditions[n] != conditions[n - 1]]
-        cross_spans = np.array(
-            [
-                (own_spans[n][0], own_spans[end - 1][1], *encoded.starts[conditions[n] : conditions[n] + 2])
-                for n, end in pairwise([*changes, len(conditions)])
-            ]
-        )
+        firsts, own = [own_spans[n][0] for n in changes], np.array([conditions[n] for n in changes])
+        cross_spans = np.column_stack([firsts, [*firsts[1:], count], encoded.starts[own], encoded.starts[own + 1]])
         for layer, memory in zip(self._layers["decoder"], encoded.layers, strict=True):
             joined = self._enter(layer, "own", "in", states)
             states += self._multiply(layer, "out", self._attend(joined, joined[rows_read], spans, bias))
