@@ -1,5 +1,5 @@
-"""T5 in numpy: encoder, decoder, and the log-probability of every target token, in float32; and the scorer that
-tokenizes texts for it.
+"""T5 in numpy: encoder, decoder, and the log-probability of every target token, in float32 or nearly as exact; and the
+scorer that tokenizes texts for it.
 
 Texts are concatenated as rows of one matrix, so the matrix products are few and large whatever the texts' lengths, and
 nothing is padded. Only attention is computed text by text.
