@@ -204,10 +204,17 @@ def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -
 
 
 def attend_finely(
-    queries: Singles, memory: Singles, spans: Places, bias: Singles | None, heads: int, width: int
+    queries: Singles,
+    memory: Singles,
+    spans: Places,
+    bias: Singles | None,
+    heads: int,
+    width: int,
+    *,
+    exact: bool = False,
 ) -> Singles:
-    if _LEVEL < 3 or width != _FINE_HEAD:
-        return numpy_encoder.attend_finely(queries, memory, spans, bias, heads, width)
+    if exact or _LEVEL < 3 or width != _FINE_HEAD:
+        return numpy_encoder.attend_finely(queries, memory, spans, bias, heads, width, exponentiate=exponentiate_rows)
     result = np.empty((len(queries), heads * width), np.float32)
     sizes = heads, queries.shape[1], memory.shape[1]
     _native.attend_finely(queries, memory, spans, _NONE if bias is None else bias, result, *sizes)

@@ -4,6 +4,7 @@ order of sums: on a boundary between two integers that order can change a roundi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -96,13 +97,23 @@ def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -
 
 
 def attend_finely(
-    queries: Singles, memory: Singles, spans: Places, bias: Singles | None, heads: int, width: int
+    queries: Singles,
+    memory: Singles,
+    spans: Places,
+    bias: Singles | None,
+    heads: int,
+    width: int,
+    *,
+    exact: bool = False,
+    exponentiate: Callable[[Singles], tuple[Singles, Singles]] | None = None,
 ) -> Singles:
-    """Return attention in float32, or with numbers of 16 bits where that is faster. A row of `queries` begins with the
-    query of each head, and one of `memory` ends with all keys and all values. Rows `first:end` attend to the rows
-    `start:stop` for each (first, end, start, stop) of `spans`, [texts, 4]; no row is in two texts. With a bias, [heads,
-    distances], the first are the last of the second, and the one for distance 0 of a key from a query is in the
-    middle."""
+    """Return attention in float32, or, unless it is to be exact, with numbers of 16 bits where that is faster. A row of
+    `queries` begins with the query of each head, and one of `memory` ends with all keys and all values. Rows
+    `first:end` attend to the rows `start:stop` for each (first, end, start, stop) of `spans`, [texts, 4]; no row is in
+    two texts. With a bias, [heads, distances], the first are the last of the second, and the one for distance 0 of a
+    key from a query is in the middle."""
+    del exact
+    exponentiate = exponentiate or exponentiate_rows
     hidden = heads * width
     mixed = np.empty((len(queries), hidden), np.float32)
     query, result = (rows.reshape(-1, heads, width).swapaxes(0, 1) for rows in (queries[:, :hidden], mixed))
@@ -115,7 +126,7 @@ def attend_finely(
             windows = np.lib.stride_tricks.sliding_window_view(bias, stop - start, axis=1)
             at = bias.shape[1] // 2 - (stop - start - 1)
             weights += windows[:, at : at + end - first][:, ::-1]
-        _, sums = exponentiate_rows(weights)
+        _, sums = exponentiate(weights)
         result[:, own] = weights @ values[:, seen] / sums[..., None]
     return mixed
 

@@ -135,7 +135,9 @@ class T5:
         cross_spans = np.column_stack([firsts, [*firsts[1:], count], encoded.starts[own], encoded.starts[own + 1]])
         for layer, memory in zip(self._layers["decoder"], encoded.layers, strict=True):
             joined = self._enter(layer, "own", "in", states)
-            states += self._multiply(layer, "out", self._attend(joined, joined[rows_read], spans, bias))
+            # Exact: rounded together with what follows it, a common beginning would depend on that.
+            mixed = self._attend(joined, joined[rows_read], spans, bias, exact=True)
+            states += self._multiply(layer, "out", mixed)
             query = self._enter(layer, "cross", "cross query", states)
             states += self._multiply(layer, "cross out", self._attend(query, memory, cross_spans))
             states += self._feed_forward(layer, states)
@@ -162,8 +164,10 @@ class T5:
         scaled *= weight
         return scaled
 
-    def _attend(self, queries: Floats, memory: Floats, spans: Ids, bias: Floats | None = None) -> Floats:
-        return kernels.attend_finely(queries, memory, spans, bias, self.sizes.num_heads, self.sizes.d_kv)
+    def _attend(
+        self, queries: Floats, memory: Floats, spans: Ids, bias: Floats | None = None, *, exact: bool = False
+    ) -> Floats:
+        return kernels.attend_finely(queries, memory, spans, bias, self.sizes.num_heads, self.sizes.d_kv, exact=exact)
 
     def _enter(self, layer: _Layer, norm: str, product: str, states: Floats) -> Floats:
         return self._multiply(layer, product, self._norm(states, layer.norms[norm]))
