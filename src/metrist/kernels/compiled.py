@@ -204,14 +204,7 @@ def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -
 
 
 def attend_finely(
-    queries: Singles,
-    memory: Singles,
-    spans: Places,
-    bias: Singles | None,
-    heads: int,
-    width: int,
-    *,
-    exact: bool = False,
+    queries: Singles, memory: Singles, spans: Places, bias: Singles | None, heads: int, width: int, exact: bool = False
 ) -> Singles:
     if exact or _LEVEL < 3 or width != _FINE_HEAD:
         return numpy_encoder.attend_finely(queries, memory, spans, bias, heads, width, exponentiate=exponentiate_rows)

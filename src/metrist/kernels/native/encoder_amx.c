@@ -6,13 +6,7 @@
 
 #include <stdlib.h>
 
-#if defined(__clang__)
-#define KNOWS_AMX (__clang_major__ >= 12)
-#elif defined(__GNUC__)
-#define KNOWS_AMX (__GNUC__ >= 11)
-#endif
-
-#if defined(__x86_64__) && defined(__linux__) && KNOWS_AMX
+#if defined(__x86_64__) && defined(__linux__) && (__clang_major__ >= 12 || __GNUC__ >= 11)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
