@@ -211,7 +211,7 @@ bench-preference: $(VENV)/.bench  ## a preference model without and with torch, 
 bench-engines: $(VENV)/.bench  ## text encoders: metrist's kernels, numpy and onnxruntime, CPU seconds
 	$(BIN)/python -m bench.engines $(ENGINES)
 
-bench-shipped: $(VENV)/.bench  ## consistency, fluency and translation_quality as they ship, outputs per second
+bench-shipped: $(VENV)/.bench  ## consistency, likelihood, fluency and translation_quality as they ship, outputs per second
 	$(BIN)/python -m bench.shipped
 
 bench-start: $(VENV)/.bench  ## CPU time of import metrist and --help

@@ -1,4 +1,4 @@
-"""The shipped metrics that read texts with an encoder, through `metrist.score`. `python -m bench.shipped [--write]`
+"""Shipped metrics with models, through `metrist.score`. `python -m bench.shipped [--write]`
 
 Texts have the lengths that the requirements name. Each case runs in processes of its own, in turn, on all cores, so run
 nothing else; the CPU time of an output changes less than the rate when other work disturbs it. Needs the folder of
@@ -29,7 +29,8 @@ Cut = Callable[[str, int], str | None]
 
 
 class Case(NamedTuple):
-    """A metric on texts of one kind: a row of the table."""
+    """A metric on texts of one kind: a row of the table. `errors` has several models and `likelihood` no encoder: for
+    them, `model` only counts tokens."""
 
     metric: str
     model: str
@@ -54,6 +55,12 @@ def make_summaries(_: Cut) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(rows("summeval")):
         if number % 17 == 0:
             yield {"source": row["source"], "output": row["output"], "task": "summarization"}
+
+
+def make_systems_summaries(_: Cut) -> Iterator[dict[str, Any]]:
+    """Articles of SummEval, each with the summaries of all 16 systems: a source is read once for all of them."""
+    for row in rows("summeval"):
+        yield {"source": row["source"], "output": row["output"], "task": "summarization"}
 
 
 def make_fluency_records(cut: Cut) -> Iterator[dict[str, Any]]:
@@ -82,6 +89,9 @@ def make_unreferenced_records(cut: Cut) -> Iterator[dict[str, Any]]:
 CASES = {
     "consistency, small": Case("consistency", "metrist:english-small", make_consistency_records, 16, 4),
     "consistency, large": Case("consistency", "metrist:english-large", make_consistency_records, 8, 0.7),
+    "consistency, small, SummEval": Case("consistency", "metrist:english-small", make_summaries, 48, 10),
+    "likelihood, SummEval": Case("likelihood", "metrist:english-small", make_systems_summaries, 160, 20),
+    "likelihood, one system of SummEval": Case("likelihood", "metrist:english-small", make_summaries, 48, 20),
     "errors, small": Case("errors", "metrist:english-small", make_summaries, 48, 5),
     "fluency, small": Case("fluency", "metrist:english-small", make_fluency_records, 256, 40),
     "fluency, large": Case("fluency", "metrist:english-large", make_fluency_records, 64, 40),
@@ -111,11 +121,12 @@ def describe() -> str:
             runs.append(measure_in_process(name))
             print(name, runs[-1], file=sys.stderr, flush=True)
     lines = [
-        f"The shipped metrics that read texts with an encoder, measured by `make bench-shipped` on {os.cpu_count()} "
+        f"Shipped metrics with models, measured by `make bench-shipped` on {os.cpu_count()} "
         f"cores of {machine()}: through `metrist.score`, the best of {ROUNDS} processes each, in turn. Outputs of "
         f"`consistency` have {OUTPUT} tokens and sources {SOURCE}, sentences of `fluency` {SENTENCE}, and each side of "
-        f"a translation {SIDE}; `errors` reads SummEval. *Reads*: sequences and tokens per output. Loading "
-        "is from the start of Python to the first score.",
+        f"a translation {SIDE}. `errors` and the rows named so read SummEval: one system per article, `likelihood, "
+        "SummEval` all 16. *Reads*: sequences and tokens per output. Loading is from the start of Python to the first "
+        "score.",
         "",
         "| | loads in | outputs/s | required | CPU seconds per output | reads |",
         "|---|--:|--:|--:|--:|---|",
@@ -128,7 +139,7 @@ def describe() -> str:
             max(run["rate"] for run in runs),
             min(r["cpu"] for r in runs),
         )
-        reads = f"{runs[0]['sequences']:.1f} of {runs[0]['tokens']:.0f}"
+        reads = f"{runs[0]['sequences']:.1f} of {runs[0]['tokens']:.0f}" if runs[0]["tokens"] else ""
         lines.append(f"| {name} | {load:.2f} s | {rate:.3g} | {CASES[name].required:g} | {cpu:.4f} | {reads} |")
     return "\n".join(lines)
 
@@ -150,8 +161,8 @@ def measure(case: Case) -> dict[str, Any]:
         encoder = load_text_encoder(case.model)
     except MetristError as fault:
         return {"missing": str(fault)}
-    # errors combines several models.
-    metric = case.metric if case.metric == "errors" else f"{case.metric}(model={case.model!r})"
+    has_model = case.metric not in ("errors", "likelihood")
+    metric = f"{case.metric}(model={case.model!r})" if has_model else case.metric
     metrist.score([{"source": "One.", "output": "Two."}], [metric], progress=False)
     load = time.perf_counter() - started
 

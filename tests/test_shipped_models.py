@@ -87,7 +87,8 @@ def test_scores_equal_those_of_transformers(model: Any, folder: Path, data: Call
         with torch.no_grad():
             logits = reference(input_ids=inputs, labels=labels).logits
         expected = logits.log_softmax(-1).gather(2, labels[..., None])[0, :, 0].numpy()
-        assert likelihoods.of(number).mean() == pytest.approx(expected.mean(), abs=1e-5)
+        # Rows of products may be rounded to 16 bits.
+        assert likelihoods.of(number).mean() == pytest.approx(expected.mean(), abs=5e-4)
 
 
 def read_claims(folder: Path) -> dict[str, list[float]]:

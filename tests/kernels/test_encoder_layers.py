@@ -52,6 +52,22 @@ def test_a_linear_layer_of_rounded_rows(kernels: ModuleType, count, inputs, outp
 
 
 @both_flavours
+@pytest.mark.parametrize(("count", "inputs", "outputs", "block"), SIZES)
+def test_a_fine_layer_hardly_rounds_its_rows(kernels: ModuleType, count, inputs, outputs, block):
+    rng = np.random.default_rng(inputs)
+    _, scales, _ = make_linear(rng, outputs, inputs, block)
+    integers = rng.integers(-127, 128, (outputs, inputs)).astype(np.int8)
+    rows = (rng.standard_normal((count, inputs)) * 10.0 ** rng.integers(-3, 3, (count, 1))).astype(np.float32)
+    rows[0, :block] = 0
+    expected = rows.astype(np.float64) @ (integers * np.repeat(scales.astype(np.float64), block, axis=1)).T
+    result = kernels.apply_linear(kernels.pack_linear(integers, scales, None, fine=True), rows, fine=True)
+    # Errors of at most half a step of the rows, in random directions.
+    steps = np.abs(rows.reshape(count, -1, block)).max(2) / 127 / 254
+    spread = np.sqrt((np.square(steps)[:, None] * np.square(scales).astype(np.float64)).sum(2) * block) * 127 / 3
+    assert (np.abs(result - expected) <= 2 * spread.max(1, keepdims=True) + 2e-6 * np.abs(expected).max()).all()
+
+
+@both_flavours
 def test_gelu_follows_a_linear_layer(kernels: ModuleType):
     from math import erf
 
@@ -144,6 +160,38 @@ def test_attention_with_rows_of_very_unequal_size(kernels: ModuleType):
     assert_nearly_all_equal(result, attend_to_text(joined, 1))
     mild = sizes[0][:, 0] < 0.05
     np.testing.assert_allclose(result[mild], exact[mild], atol=0.05)
+
+
+@both_flavours
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("lengths", [[(1, 1)], [(3, 17), (5, 5)], [(63, 64), (2, 130), (70, 70)], [(200, 533)]])
+@pytest.mark.parametrize("biased", [False, True])
+def test_fine_attention_is_nearly_exact(kernels: ModuleType, width, lengths, biased):
+    """The last rows of a text attend to all of it, and with a bias to no later ones."""
+    rng = np.random.default_rng(len(lengths))
+    heads, longest = 2, max(count for _, count in lengths)
+    ends = np.cumsum([(0, 0), *lengths], axis=0)
+    spans = np.column_stack([ends[:-1, 0], ends[1:, 0], ends[:-1, 1], ends[1:, 1]])
+    queries = (rng.standard_normal((ends[-1, 0], heads * width + 8)) * 2 / width**0.5).astype(np.float32)
+    memory = rng.standard_normal((ends[-1, 1], 2 * heads * width + 5)).astype(np.float32)
+    memory[0, 5 + heads * width :] *= 100  # Values may have any size.
+    bias = rng.standard_normal((heads, 2 * longest + 3)).astype(np.float32)
+    bias[:, longest + 2 :] = -np.inf
+    result = kernels.attend_finely(queries, memory, spans, bias if biased else None, heads, width)
+    assert result.shape == (ends[-1, 0], heads * width)
+    for first, end, start, stop in spans.tolist():
+        for head in range(heads):
+            own = slice(head * width, (head + 1) * width)
+            scores = queries[first:end, own].astype(np.float64) @ memory[start:stop, 5:][:, own].T
+            if biased:
+                places = np.arange(stop - start) - (np.arange(end - first) + stop - start - (end - first))[:, None]
+                scores += bias[head][longest + 1 + places]
+            weights = np.exp(scores - scores.max(1, keepdims=True))
+            weights /= weights.sum(1, keepdims=True)
+            expected = weights @ memory[start:stop, 5 + heads * width :][:, own]
+            error = np.abs(result[first:end, own] - expected)
+            assert error.max() < 2e-4 * np.abs(memory[start:stop]).max()
+            assert np.sqrt(np.square(error).mean()) < 2e-5 * np.abs(memory[start:stop]).max()
 
 
 @both_flavours
@@ -250,6 +298,7 @@ def test_wide_and_narrow_instructions_give_the_same_bits():
     layers = [
         (rows, compiled.pack_linear(*make_linear(rng, outputs, size, block))) for rows, size, outputs, block in SIZES
     ]
+    fine_layers = [(rng.standard_normal((rows, layer.inputs)).astype(np.float32), layer) for rows, layer in layers]
     texts = [(rng.standard_normal((length, 3 * 2 * width)), width) for length, width in ((1, 16), (37, 48), (130, 64))]
 
     def compute():
@@ -271,13 +320,19 @@ def test_wide_and_narrow_instructions_give_the_same_bits():
         yield states
 
     try:
-        if not compiled._native.limit_encoder(True):
+        if not compiled._native.limit_encoder(2):
             pytest.skip("this processor has no wider instructions")
         narrow = list(compute())
+        compiled._native.limit_encoder(1)
+        wide = list(compute())
+        fine = [compiled.apply_linear(layer, rows, fine=True) for rows, layer in fine_layers]
     finally:
-        compiled._native.limit_encoder(False)
-    for wide, expected in zip(compute(), narrow, strict=True):
-        np.testing.assert_array_equal(wide, expected)
+        compiled._native.limit_encoder(0)
+    for results in zip(compute(), wide, narrow, strict=True):
+        np.testing.assert_array_equal(results[0], results[2])
+        np.testing.assert_array_equal(results[1], results[2])
+    for (rows, layer), expected in zip(fine_layers, fine, strict=True):
+        np.testing.assert_array_equal(compiled.apply_linear(layer, rows, fine=True), expected)
 
 
 @needs_compiled
@@ -303,6 +358,10 @@ def test_attention_to_a_text_does_not_depend_on_other_texts():
         np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
+def fine_attention(k, rows, spans, bias, columns):
+    k._native.attend_finely(rows, rows, np.array(spans), bias, np.empty((9, 64), np.float32), 1, 128, columns)
+
+
 @needs_compiled
 @pytest.mark.parametrize(
     "break_call",
@@ -316,6 +375,11 @@ def test_attention_to_a_text_does_not_depend_on_other_texts():
         lambda k, _, rows: k.attend(rows[:, :96].copy(), np.array([0, 9, 4]), 2, None),
         lambda k, *_: k.attend(np.zeros((2, 3 * 272), np.float32), np.array([0, 2]), 1, None),
         lambda k, *_: k.attend(np.zeros((2**17 + 1, 48), np.float32), np.array([0, 2**17 + 1]), 1, None),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 9, 0, 10]], k._NONE, 128),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 10, 0, 9]], k._NONE, 128),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 9, 3, 3]], k._NONE, 128),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 9, 0, 9]], rows[0, :16].copy(), 128),
+        lambda k, _, rows: fine_attention(k, rows, [[0, 9, 0, 9]], k._NONE, 127),
         lambda k, _, rows: k.add_and_normalize(rows, rows[:2].copy(), *np.ones((2, 128), np.float32), 0.0),
         lambda k, _, rows: k.add_and_normalize(rows, None, *np.ones((2, 60), np.float32), 0.0),
         lambda k, _, rows: k._native.gate_by_gelu(rows, rows[:, :63].copy(), 63),
@@ -348,6 +412,8 @@ def test_a_processor_without_the_instructions_uses_numpy(monkeypatch):
     np.testing.assert_array_equal(compiled.gate_by_gelu(joined), reference.gate_by_gelu(joined))
     sums = [kernels.exponentiate_rows(joined.copy())[1] for kernels in (compiled, reference)]
     np.testing.assert_array_equal(*sums)
+    finely = [k.apply_linear(k.pack_linear(*linear, fine=True), rows, fine=True) for k in (compiled, reference)]
+    np.testing.assert_array_equal(*finely)
     norm = np.ones(96, np.float32), np.zeros(96, np.float32), 1e-6
     first, second = joined.copy(), joined.copy()
     compiled.add_and_normalize(first, None, *norm)

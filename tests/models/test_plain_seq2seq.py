@@ -72,13 +72,15 @@ def score_one_at_a_time(source: Path, pairs: Sequence[tuple[str, str]], **change
     return logprobs
 
 
-def assert_close(model: NumpySeq2Seq, expected: Sequence[np.ndarray], pairs: Sequence[tuple[str, str]] = PAIRS) -> None:
+def assert_close(
+    model: NumpySeq2Seq, expected: Sequence[np.ndarray], pairs: Sequence[tuple[str, str]] = PAIRS, error: float = 1e-5
+) -> None:
     result = model.log_probs(pairs)
     assert len(result) == len(pairs)
     for number, row in enumerate(expected):
         # Random weights give tokens of -30, where float32 itself has steps of 2e-6.
-        np.testing.assert_allclose(result.of(number), row, rtol=1e-6, atol=1e-5)
-        assert abs(result.of(number).mean() - row.mean()) < 1e-5
+        np.testing.assert_allclose(result.of(number), row, rtol=1e-6, atol=error)
+        assert abs(result.of(number).mean() - row.mean()) < error
 
 
 def test_log_probabilities_equal_those_of_transformers(model: NumpySeq2Seq, tiny: Tiny) -> None:
@@ -105,11 +107,12 @@ def test_every_kind_of_head_is_understood(kind: str, tiny: Tiny, tmp_path: Path)
 
 
 @pytest.mark.parametrize("bits", [(8, None), (6, 16)])
-def test_quantized_weights_compute_in_float32(bits: tuple[int, int | None], tiny: Tiny, tmp_path: Path) -> None:
+def test_quantized_weights_compute_as_in_float32(bits: tuple[int, int | None], tiny: Tiny, tmp_path: Path) -> None:
     model = export(tiny("t5"), tmp_path, lambda name: None if "relative_attention" in name else bits)
     arrays = read_arrays(tmp_path / "weights.safetensors")
     assert len(np.unique(arrays["shared.weight"][4])) < 2 ** bits[0]
-    assert_close(model, score_one_at_a_time(tiny("t5"), PAIRS, **arrays))
+    # Rows of products may be rounded to 16 bits.
+    assert_close(model, score_one_at_a_time(tiny("t5"), PAIRS, **arrays), error=2e-3)
 
 
 def test_batch_mates_order_and_budget_do_not_matter(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +126,9 @@ def test_batch_mates_order_and_budget_do_not_matter(model: NumpySeq2Seq, monkeyp
             np.testing.assert_allclose(result, alone, rtol=1e-6, atol=1e-5)
 
 
-def test_common_beginnings_of_targets_are_computed_once(model: NumpySeq2Seq, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_common_beginnings_of_targets_are_computed_once(
+    model: NumpySeq2Seq, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     targets = ["a cat sat", LONG, "a cat", "a cat sat on", LONG + "a dog", "it was", "", LONG[:200]]
     pairs = [(condition, target) for condition in ("he ran", LONG) for target in targets]
     expected = [model.log_probs([pair]).of(0) for pair in pairs]
@@ -131,7 +136,7 @@ def test_common_beginnings_of_targets_are_computed_once(model: NumpySeq2Seq, mon
     feed_forward = T5._feed_forward
     monkeypatch.setattr(t5, "_HEAD_WORDS", 7)
     monkeypatch.setattr(T5, "_feed_forward", lambda self, *a: counts.append(len(a[1])) or feed_forward(self, *a))
-    together = model.log_probs(pairs)
+    together = export(tiny("t5"), tmp_path).log_probs(pairs)
     for number, alone in enumerate(expected):
         np.testing.assert_allclose(together.of(number), alone, rtol=1e-6, atol=1e-5)
     # Conditions alternate with targets; only what differs from the target before has rows of its own.

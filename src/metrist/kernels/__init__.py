@@ -43,6 +43,7 @@ best_prefixes = _kernels.best_prefixes
 pack_linear = _kernels.pack_linear
 apply_linear = _kernels.apply_linear
 attend = _kernels.attend
+attend_finely = _kernels.attend_finely
 add_and_normalize = _kernels.add_and_normalize
 gate_rows = _kernels.gate_rows
 gate_by_gelu = _kernels.gate_by_gelu
@@ -60,6 +61,7 @@ __all__ = [
     "add_and_normalize",
     "apply_linear",
     "attend",
+    "attend_finely",
     "best_prefixes",
     "beyond_counts",
     "characters",

@@ -163,27 +163,34 @@ def best_prefixes(gains: Floats, groups: NDArray[np.int32], lasts: Counts, weigh
 
 #: Stands for an array that is not there.
 _NONE = np.empty(0, np.float32)
-has_encoder: bool = _native.encoder_supported()
+#: 1: the layers of text encoders; 2: linear layers with two digits of 8 bits, too; 3: and attention.
+_LEVEL: int = _native.encoder_level()
+has_encoder: bool = _LEVEL > 0
+#: Bytes of a line of the cache, and the width of a head that attention with two digits takes.
+_LINE, _FINE_HEAD = 64, 64
 
 
-def pack_linear(integers: Integers, scales: Singles, bias: Singles | None) -> PackedLinear:
-    if not has_encoder:
+def pack_linear(integers: Integers, scales: Singles, bias: Singles | None, *, fine: bool = False) -> PackedLinear:
+    if not has_encoder or (fine and _LEVEL < 2):
         return numpy_encoder.pack_linear(integers, scales, bias)
     outputs, inputs = integers.shape
     # Four consecutive weights of each of 16 outputs lie together; they move as one number of 32 bits.
     fours = np.ascontiguousarray(integers, np.int8).view(np.int32).reshape(-1, UNIT, inputs // 4)
-    weights = np.ascontiguousarray(fours.transpose(0, 2, 1)).view(np.int8)
+    # Numbers that are read together begin where a line of the cache does.
+    room = np.empty(integers.size + _LINE, np.int8)
+    weights = room[-room.ctypes.data % _LINE :][: integers.size].reshape(-1, inputs // 4, UNIT * 4)
+    weights.view(np.int32)[:] = fours.transpose(0, 2, 1)
     panels = np.ascontiguousarray(scales, np.float32).reshape(-1, UNIT, scales.shape[1]).transpose(0, 2, 1)
     return PackedLinear(weights, np.ascontiguousarray(panels), bias, inputs, outputs, inputs // scales.shape[1])
 
 
-def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False) -> Singles:
-    if not has_encoder:
-        return numpy_encoder.apply_linear(linear, rows, gelu=gelu)
+def apply_linear(linear: PackedLinear, rows: Singles, *, gelu: bool = False, fine: bool = False) -> Singles:
+    if linear.weights.dtype != np.int8:
+        return numpy_encoder.apply_linear(linear, rows, gelu=gelu, fine=fine)
     result = np.empty((len(rows), linear.outputs), np.float32)
     bias = _NONE if linear.bias is None else linear.bias
     sizes = linear.inputs, linear.outputs, linear.block
-    _native.apply_linear(linear.weights, linear.scales, bias, rows, result, *sizes, gelu)
+    _native.apply_linear(linear.weights, linear.scales, bias, rows, result, *sizes, 1 + fine, gelu)
     return result
 
 
@@ -193,6 +200,17 @@ def attend(joined: Singles, starts: Places, heads: int, turns: Singles | None) -
     hidden = joined.shape[1] // 3
     result = np.empty((len(joined), hidden), np.float32)
     _native.attend(joined, starts, _NONE if turns is None else turns, result, heads, hidden // heads)
+    return result
+
+
+def attend_finely(
+    queries: Singles, memory: Singles, spans: Places, bias: Singles | None, heads: int, width: int, exact: bool = False
+) -> Singles:
+    if exact or _LEVEL < 3 or width != _FINE_HEAD:
+        return numpy_encoder.attend_finely(queries, memory, spans, bias, heads, width, exponentiate=exponentiate_rows)
+    result = np.empty((len(queries), heads * width), np.float32)
+    sizes = heads, queries.shape[1], memory.shape[1]
+    _native.attend_finely(queries, memory, spans, _NONE if bias is None else bias, result, *sizes)
     return result
 
 

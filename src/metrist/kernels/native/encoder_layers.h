@@ -19,6 +19,23 @@ static inline float round_block(const float *block, int64_t size, uint8_t *integ
     return largest / 127.0f;
 }
 
+/* Twice the largest digit: what a first digit leaves is at most half of its unit. */
+#define DIGIT_BASE 254.0f
+
+/* Writes a block of numbers as 127 times the largest of them, in digits to the base of 254 from -127 to 127; returns the
+ * scale of the second digits. */
+static inline float round_block_finely(const float *block, int64_t size, uint8_t *first, uint8_t *second) {
+    float largest = largest_magnitude(block, size);
+    Wide factor = wide_fill(largest > 1e-30f ? 127.0f / largest : 0.0f), shift = wide_fill(SHIFT);
+    for (int64_t i = 0; i < size; i += 16) {
+        Wide x = wide_multiply(wide_load(block + i), factor);
+        wide_store_rounded(first + i, x);
+        x = wide_subtract(x, wide_subtract(wide_add(x, shift), shift));
+        wide_store_rounded(second + i, wide_multiply(x, wide_fill(DIGIT_BASE)));
+    }
+    return largest / 127.0f / DIGIT_BASE;
+}
+
 static inline Wide gelu_of(Wide x) {
     /* x * sigmoid(2 x p(x * x)), where tanh(x p(x * x)) is erf(x / sqrt(2)): see kernels/reference/encoder.py. */
     Wide square = wide_multiply(x, x), p = wide_fill(1.81399552e-09f);
@@ -63,44 +80,53 @@ typedef struct {
 #include "products.h"
 #endif
 
-/* Rounds rows: `scales` is [count / TILE][blocks][TILE]. */
-static void round_rows(const Linear *linear, const float *rows, int64_t count, uint8_t *integers, float *scales) {
-    int64_t blocks = linear->inputs / linear->block;
-    for (int64_t row = 0; row < count; row++) {
+/* Rounds rows to one digit or two: `scales` is [count / TILE][blocks][TILE]. The second digits of a group of rows follow
+ * their first ones. */
+static void round_rows(const Linear *linear, const float *rows, int64_t count, int digits, uint8_t *integers, float *scales) {
+    int64_t inputs = linear->inputs, size = linear->block, blocks = inputs / size, group = group_size(linear);
+    for (int64_t row = 0; row < count; row++, rows += inputs) {
         float *to = scales + row / TILE * TILE * blocks + row % TILE;
+        uint8_t *first = integers + (row / group * group * digits + row % group) * inputs, *second = first + group * inputs;
         for (int64_t b = 0; b < blocks; b++) {
-            int64_t at = row * linear->inputs + b * linear->block;
-            to[b * TILE] = round_block(rows + at, linear->block, integers + at);
+            int64_t at = b * size;
+            to[b * TILE] = digits == 1 ? round_block(rows + at, size, first + at)
+                                       : round_block_finely(rows + at, size, first + at, second + at);
         }
-    }
-    if (EXCESS) {
-        for (int64_t i = 0; i < count * linear->inputs; i++) integers[i] ^= 128;
+        if (EXCESS && !in_tiles(linear)) {
+            for (int64_t i = 0; i < inputs; i++) first[i] ^= 128;
+            for (int64_t i = 0; digits == 2 && i < inputs; i++) second[i] ^= 128;
+        }
     }
 }
 
 /* The bytes of rows that are multiplied with all panels before others: they stay in the first cache, with a panel. */
 enum { ROW_BYTES = 24576 };
 
-static int apply_linear_here(const Linear *linear, const float *rows, int64_t count, int gelu, float *result) {
+/* Where the first line of the cache within a room begins, which has 64 bytes more than are needed. */
+static inline void *first_line(void *room) { return (char *)room + (64 - (uintptr_t)room % 64) % 64; }
+
+static int apply_linear_here(const Linear *linear, const float *rows, int64_t count, int digits, int gelu, float *result) {
     int64_t inputs = linear->inputs, blocks = inputs / linear->block, panels = linear->outputs / PANEL;
-    int64_t most = ROW_BYTES / inputs / ROWS * ROWS < ROWS ? ROWS : ROW_BYTES / inputs / ROWS * ROWS;
-    uint8_t *integers = zeroed_room(most * inputs, 1);
+    int64_t unit = in_tiles(linear) ? group_size(linear) : ROWS, most = ROW_BYTES / inputs / digits / unit * unit;
+    most = most < unit ? unit : most;
+    void *bytes = zeroed_room(most * digits * inputs + 64, 1);
+    uint8_t *integers = bytes == NULL ? NULL : first_line(bytes);
     float *scales = zeroed_room(most * blocks, sizeof(float));
     int32_t *excess = room(EXCESS ? panels * blocks * PANEL : 0, sizeof(int32_t));
     if (integers == NULL || scales == NULL || excess == NULL) {
-        free(integers), free(scales), free(excess);
+        free(bytes), free(scales), free(excess);
         return -1;
     }
-    if (EXCESS) {
+    if (EXCESS && !in_tiles(linear)) {
         memset(integers, 128, (size_t)linear->block);
         sum_excess(linear, integers, excess);
     }
     for (int64_t start = 0; start < count; start += most) {
         int64_t here = count - start < most ? count - start : most;
-        round_rows(linear, rows + start * inputs, here, integers, scales);
-        multiply_rows(linear, integers, scales, here, excess, gelu, result + start * linear->outputs);
+        round_rows(linear, rows + start * inputs, here, digits, integers, scales);
+        multiply_rows(linear, integers, scales, here, excess, digits, gelu, result + start * linear->outputs);
     }
-    free(integers), free(scales), free(excess);
+    free(bytes), free(scales), free(excess);
     return 0;
 }
 
@@ -110,7 +136,7 @@ static int apply_linear_here(const Linear *linear, const float *rows, int64_t co
 static void copy_turned(const float *from, int64_t width, const float *turns, float factor, float *to) {
     int64_t half = width / 2;
     if (turns == NULL) {
-        for (int64_t i = 0; i < width; i += 8) store(to + i, multiply(load(from + i), fill(factor)));
+        for (int64_t i = 0; i < width; i += 16) wide_store(to + i, wide_multiply(wide_load(from + i), wide_fill(factor)));
         return;
     }
     for (int64_t i = 0; i < half; i += 8) {
@@ -335,9 +361,15 @@ static void exponentiate_rows_here(float *rows, int64_t count, int64_t width, fl
     }
 }
 
+#if METRIST_AMX
+#include "attention_amx.h"
+#else
+#define attend_finely_here NULL
+#endif
+
 /* The functions of encoder.h, by the instructions for which this file was compiled. */
-static const EncoderFunctions FUNCTIONS = {apply_linear_here, attend_here,       add_and_normalize_here,
-                                           gate_rows_here,    gate_by_gelu_here, exponentiate_rows_here};
+static const EncoderFunctions FUNCTIONS = {DIGITS,         apply_linear_here, attend_here,           attend_finely_here,
+                                           add_and_normalize_here, gate_rows_here, gate_by_gelu_here, exponentiate_rows_here};
 
 #if defined(__clang__)
 #pragma clang attribute pop

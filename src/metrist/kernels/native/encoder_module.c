@@ -3,8 +3,10 @@
 
 static const EncoderFunctions *chosen;
 
-static const EncoderFunctions *best_functions(void) {
-    const EncoderFunctions *best = avx512_functions();
+/* The best functions but for so many. */
+static const EncoderFunctions *best_functions(long without) {
+    const EncoderFunctions *best = without < 1 ? amx_functions() : NULL;
+    if (best == NULL && without < 2) best = avx512_functions();
     return best != NULL ? best : lane_functions();
 }
 
@@ -20,7 +22,7 @@ static int refuse(const char *why) {
 }
 
 /* What the processor can do best, unless `py_limit_encoder` chose otherwise. */
-static const EncoderFunctions *functions(void) { return chosen != NULL ? chosen : (chosen = best_functions()); }
+static const EncoderFunctions *functions(void) { return chosen != NULL ? chosen : (chosen = best_functions(0)); }
 
 static int check_supported(void) {
     return functions() != NULL ? 0 : refuse("this processor lacks the instructions of the encoder's kernels");
@@ -35,24 +37,27 @@ static PyObject *finish(int failed, Py_buffer *views, int count) {
     Py_RETURN_NONE;
 }
 
-PyObject *py_encoder_supported(PyObject *self, PyObject *args) {
+/* 0: no encoder; 1: one digit; 2: two digits in linear layers; 3: in attention too. */
+PyObject *py_encoder_level(PyObject *self, PyObject *args) {
     (void)self, (void)args;
-    return PyBool_FromLong(functions() != NULL);
+    if (functions() == NULL) return PyLong_FromLong(0);
+    return PyLong_FromLong(functions()->digits + (functions()->attend_finely != NULL));
 }
 
-/* For tests: without AVX-512, or with what there is; returns whether that makes a difference here. */
-PyObject *py_limit_encoder(PyObject *self, PyObject *limited) {
+/* For tests: 0 chooses what the processor can do best, 1 leaves AMX out, 2 AVX-512 too; returns whether that makes a
+ * difference here. */
+PyObject *py_limit_encoder(PyObject *self, PyObject *without) {
     (void)self;
-    int limit = PyObject_IsTrue(limited);
-    if (limit < 0) return NULL;
-    chosen = limit ? lane_functions() : best_functions();
-    return PyBool_FromLong(avx512_functions() != NULL);
+    long limit = PyLong_AsLong(without);
+    if (limit == -1 && PyErr_Occurred()) return NULL;
+    chosen = best_functions(limit);
+    return PyBool_FromLong(chosen != best_functions(0));
 }
 
 static int open_linear(Linear *linear, const Py_buffer *views, int64_t block) {
     int64_t count;
     linear->weights = views[0].buf, linear->scales = views[1].buf, linear->bias = optional(&views[2]);
-    linear->block = block;
+    linear->block = block, linear->second = NULL;
     if (check_supported() < 0) return -1;
     if (linear->inputs < 1 || linear->outputs < 1 || block < 16 || block % 16 || linear->inputs % block ||
         linear->outputs % PANEL || linear->inputs > INT32_MAX || linear->outputs > INT32_MAX) {
@@ -75,15 +80,16 @@ PyObject *py_apply_linear(PyObject *self, PyObject *args) {
     Py_buffer views[5];
     Linear linear;
     long long inputs, outputs, block;
-    int gelu, failed = 0;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*w*LLLp", &views[0], &views[1], &views[2], &views[3], &views[4], &inputs,
-                          &outputs, &block, &gelu)) {
+    int digits, gelu, failed = 0;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*LLLip", &views[0], &views[1], &views[2], &views[3], &views[4], &inputs,
+                          &outputs, &block, &digits, &gelu)) {
         return NULL;
     }
     linear.inputs = inputs, linear.outputs = outputs;
-    if (open_linear(&linear, views, block) == 0) {
+    if (open_linear(&linear, views, block) == 0 && (digits == 1 || digits == functions()->digits ||
+                                                    refuse("this processor has no kernels for so many digits") == 0)) {
         Py_BEGIN_ALLOW_THREADS
-        failed = functions()->apply_linear(&linear, views[3].buf, length(&views[3]) / inputs, gelu, views[4].buf);
+        failed = functions()->apply_linear(&linear, views[3].buf, length(&views[3]) / inputs, digits, gelu, views[4].buf);
         Py_END_ALLOW_THREADS
     }
     return finish(failed, views, 5);
@@ -128,6 +134,55 @@ PyObject *py_attend(PyObject *self, PyObject *args) {
         Py_END_ALLOW_THREADS
     }
     return finish(failed, views, 4);
+}
+
+/* `spans` has the first query and key of each text and those after the last. */
+static int check_fine_attention(const Py_buffer *views, int64_t heads, const int64_t columns[2]) {
+    const int64_t *span = views[2].buf, *end = span + views[2].len / (int64_t)sizeof(int64_t) / 4 * 4, hidden = heads * 64;
+    if (check_supported() < 0) return -1;
+    if (functions()->attend_finely == NULL) return refuse("this processor has no kernel for attention with two digits");
+    if (heads < 1 || heads > INT32_MAX || columns[0] < hidden || columns[1] < 2 * hidden) {
+        return refuse("queries must have a row for all heads, and the memory one for their keys and values");
+    }
+    for (; span < end; span += 4) {
+        int64_t queries = span[1] - span[0], keys = span[3] - span[2], distances = length(&views[3]) / heads;
+        if (span[0] < 0 || queries < 0 || span[1] > length(&views[0]) / columns[0] || span[1] > length(&views[4]) / hidden ||
+            span[2] < 0 || keys < 1 || span[3] > length(&views[1]) / columns[1] || keys > MAX_LENGTH) {
+            return refuse("texts must lie within queries, memory and result");
+        }
+        if (distances && (queries > keys || 2 * keys - 1 > distances)) {
+            return refuse("there must be a bias for each distance, or none");
+        }
+    }
+    return 0;
+}
+
+PyObject *py_attend_finely(PyObject *self, PyObject *args) {
+    (void)self;
+    Py_buffer views[5];
+    long long heads, given[2];
+    int failed = 0;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*w*LLL", &views[0], &views[1], &views[2], &views[3], &views[4], &heads, &given[0],
+                          &given[1])) {
+        return NULL;
+    }
+    const int64_t columns[2] = {given[0], given[1]};
+    if (check_fine_attention(views, heads, columns) == 0) {
+        const int64_t *span = views[2].buf, hidden = heads * 64, strides[3] = {columns[0], columns[1], hidden};
+        int64_t texts = views[2].len / (int64_t)sizeof(int64_t) / 4, distances = length(&views[3]) / heads;
+        Py_BEGIN_ALLOW_THREADS
+        for (int64_t i = 0; i < texts * heads && !failed; i++) {
+            const int64_t *own = span + i / heads * 4, at = i % heads * 64, counts[2] = {own[1] - own[0], own[3] - own[2]};
+            const float *keys = (const float *)views[1].buf + (own[2] + 1) * columns[1] - 2 * hidden + at;
+            /* The first query is so many places after the first key. */
+            const float *bias = (const float *)views[3].buf + i % heads * distances + distances / 2 - (counts[1] - counts[0]);
+            failed = functions()->attend_finely((const float *)views[0].buf + own[0] * columns[0] + at, keys, keys + hidden,
+                                                counts, strides, distances ? bias : NULL,
+                                                (float *)views[4].buf + own[0] * hidden + at);
+        }
+        Py_END_ALLOW_THREADS
+    }
+    return finish(failed, views, 5);
 }
 
 PyObject *py_add_and_normalize(PyObject *self, PyObject *args) {

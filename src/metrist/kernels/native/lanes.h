@@ -1,7 +1,12 @@
 /* Eight or sixteen floats at a time, with the same rounding on ARM and x86: every operation is one IEEE operation per
- * number. METRIST_AVX512, defined before this file is included, allows the instructions of AVX-512 with VNNI. */
+ * number. METRIST_AVX512, defined before this file is included, allows the instructions of AVX-512 with VNNI, and METRIST_AMX
+ * those of AMX with integers besides. */
 #ifndef METRIST_LANES_H
 #define METRIST_LANES_H
+
+#ifndef METRIST_AMX
+#define METRIST_AMX 0
+#endif
 
 #include <math.h>
 #include <stdint.h>
@@ -75,13 +80,18 @@ static inline float greatest_lane(Lanes a) { return vmaxvq_f32(vmaxq_f32(a.low, 
 #elif defined(__x86_64__) && defined(__GNUC__)
 #define HAVE_LANES 1
 #include <immintrin.h>
-#if defined(__clang__) && METRIST_AVX512
+#if defined(__clang__) && METRIST_AMX
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,amx-tile,amx-int8"))), apply_to = function)
+#elif defined(__clang__) && METRIST_AVX512
 #pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni"))), apply_to = function)
 #elif defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
 #elif METRIST_AVX512
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")
+#if METRIST_AMX
+#pragma GCC target("amx-tile,amx-int8")
+#endif
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")

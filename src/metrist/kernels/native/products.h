@@ -51,8 +51,11 @@ static inline void finish_tile(const Linear *linear, float tile[TILE][PANEL], in
     }
 }
 
-/* The rows of a buffer of rounded rows are a multiple of this. */
-enum { ROWS = TILE };
+/* The rows of a buffer of rounded rows are a multiple of this. More digits would be slower than products of floats. */
+enum { ROWS = TILE, DIGITS = 1 };
+
+static inline int in_tiles(const Linear *linear) { return (void)linear, 0; }
+static inline int64_t group_size(const Linear *linear) { return (void)linear, ROWS; }
 
 /* How much too large the sums of each block are if 128 is added to the integers of rows: [outputs / PANEL][blocks]
  * [PANEL]. `row` is a block of 128. */
@@ -69,7 +72,8 @@ static void sum_excess(const Linear *linear, const uint8_t *row, int32_t *excess
 /* result = rows times all panels, with what follows the product. `integers` are rounded rows, `scales` as in
  * `round_rows`. */
 static void multiply_rows(const Linear *linear, const uint8_t *integers, const float *scales, int64_t count,
-                          const int32_t *excess, int gelu, float *result) {
+                          const int32_t *excess, int digits, int gelu, float *result) {
+    (void)digits;
     for (int64_t panel = 0; panel < linear->outputs / PANEL; panel++) {
         for (int64_t first = 0; first < count; first += TILE) {
             const uint8_t *at[TILE];

@@ -5,7 +5,16 @@ enum { EXCESS = 1 };
 
 /* The rows of a buffer of rounded rows are a multiple of this: as many are multiplied together, with two panels, since an
  * addition takes several steps during which others can begin. */
-enum { ROWS = 8 };
+enum { ROWS = 8, DIGITS = 2 };
+
+/* The size of the blocks that AMX multiplies: as many bytes as a row of a tile has. */
+enum { TILE_BYTES = 64, TILE_ROWS = 16 };
+
+/* Whether the rows of a layer are multiplied by the instructions of AMX, in tiles of sixteen. */
+static inline int in_tiles(const Linear *linear) { return METRIST_AMX && linear->block == TILE_BYTES; }
+
+/* As many rows have their first digits in succession. */
+static inline int64_t group_size(const Linear *linear) { return in_tiles(linear) ? TILE_ROWS : TILE; }
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -37,9 +46,33 @@ INLINE void multiply_block(const uint8_t *const *rows, const int count, const in
     }
 }
 
-/* result = `count` rows times `panels` panels, of which `kept` rows are written. Both are constants where this is called. */
+/* The sum of a block, of one digit or two. */
+INLINE __m512 join_digits(__m512i first, __m512i second, const int digits) {
+    __m512 sum = _mm512_cvtepi32_ps(first);
+    return digits == 1 ? sum : _mm512_fmadd_ps(sum, _mm512_set1_ps(DIGIT_BASE), _mm512_cvtepi32_ps(second));
+}
+
+/* Rows of a result in so many panels, with what follows the product. */
+INLINE void finish_rows(const Linear *linear, const __m512 total[][2], int64_t panel, const int panels, int64_t kept,
+                        const int rows, int gelu, float *result) {
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        if (r >= kept) break;
+#pragma GCC unroll 2
+        for (int p = 0; p < panels; p++) {
+            Wide x = total[r][p];
+            if (linear->bias != NULL) x = wide_add(x, wide_load(linear->bias + (panel + p) * PANEL));
+            if (gelu) x = gelu_of(x);
+            wide_store(result + r * linear->outputs + (panel + p) * PANEL, x);
+        }
+    }
+}
+
+/* result = `count` rows of digits times `panels` panels; `kept` rows of the result are written. All constants but `kept`
+ * are known where this is called. */
 INLINE void multiply_tile(const Linear *linear, const uint8_t *integers, const float *scales, int64_t panel,
-                          const int panels, const int32_t *excess, int64_t kept, const int count, int gelu, float *result) {
+                          const int panels, const int32_t *excess, int64_t kept, const int count, const int digits,
+                          int gelu, float *result) {
     int64_t blocks = linear->inputs / linear->block, stride = linear->inputs * PANEL;
     const int8_t *weights = linear->weights + panel * stride;
     const float *steps = linear->scales + panel * blocks * PANEL;
@@ -62,28 +95,19 @@ INLINE void multiply_tile(const Linear *linear, const uint8_t *integers, const f
         }
         multiply_block(rows, count, weights + b * linear->block * PANEL, stride, panels, linear->block, sums);
 #pragma GCC unroll 8
-        for (int r = 0; r < count; r++) {
+        for (int r = 0; r < count; r++) rows[r] += linear->block;
+#pragma GCC unroll 8
+        for (int r = 0; r < count / digits; r++) {
             __m512 scale = _mm512_set1_ps(scales[r / TILE * TILE * blocks + b * TILE + r % TILE]);
-            rows[r] += linear->block;
 #pragma GCC unroll 2
             for (int p = 0; p < panels; p++) {
                 __m512 step = _mm512_loadu_ps(steps + p * blocks * PANEL);
-                __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[r][p]), step);
+                __m512 scaled = _mm512_mul_ps(join_digits(sums[r][p], sums[count - count / digits + r][p], digits), step);
                 total[r][p] = _mm512_fmadd_ps(scaled, scale, total[r][p]);
             }
         }
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < count; r++) {
-        if (r >= kept) break;
-#pragma GCC unroll 2
-        for (int p = 0; p < panels; p++) {
-            Wide x = total[r][p];
-            if (linear->bias != NULL) x = wide_add(x, wide_load(linear->bias + (panel + p) * PANEL));
-            if (gelu) x = gelu_of(x);
-            wide_store(result + r * linear->outputs + (panel + p) * PANEL, x);
-        }
-    }
+    finish_rows(linear, total, panel, panels, kept, count / digits, gelu, result);
 }
 
 /* How much too large the sums of each block are, since 128 is added to the integers of rows: [outputs / PANEL][blocks]
@@ -98,27 +122,107 @@ static void sum_excess(const Linear *linear, const uint8_t *row, int32_t *excess
 }
 
 INLINE void multiply_with_panels(const Linear *linear, const uint8_t *integers, const float *scales, int64_t count,
-                                 int64_t panel, const int panels, const int32_t *excess, int gelu, float *result) {
+                                 int64_t panel, const int panels, const int32_t *excess, int digits, int gelu,
+                                 float *result) {
     int64_t blocks = linear->inputs / linear->block, first = 0;
+    for (; digits == 2 && first < count; first += TILE) {
+        multiply_tile(linear, integers + 2 * first * linear->inputs, scales + first * blocks, panel, panels, excess,
+                      count - first, 2 * TILE, 2, gelu, result + first * linear->outputs);
+    }
     for (; count - first > TILE; first += ROWS) {
         multiply_tile(linear, integers + first * linear->inputs, scales + first * blocks, panel, panels, excess,
-                      count - first, ROWS, gelu, result + first * linear->outputs);
+                      count - first, ROWS, 1, gelu, result + first * linear->outputs);
     }
     if (first < count) {
         multiply_tile(linear, integers + first * linear->inputs, scales + first * blocks, panel, panels, excess,
-                      count - first, TILE, gelu, result + first * linear->outputs);
+                      count - first, TILE, 1, gelu, result + first * linear->outputs);
     }
 }
+
+#if METRIST_AMX
+/* The rows of a result that AMX computes at once, in one panel. */
+INLINE void multiply_group(const Linear *linear, const uint8_t *integers, const float *scales, int64_t panel, int64_t kept,
+                           const int digits, int gelu, float *result) {
+    int64_t inputs = linear->inputs, blocks = inputs / TILE_BYTES;
+    const int8_t *weights = linear->weights + panel * inputs * PANEL;
+    const float *steps = linear->scales + panel * blocks * PANEL;
+    /* Two of each, so that a block is multiplied while the one before it is added. */
+    int32_t first[2][TILE_ROWS * PANEL] __attribute__((aligned(64))), second[2][TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    __m512 total[TILE_ROWS][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < TILE_ROWS; r++) total[r][0] = _mm512_setzero_ps();
+    for (int64_t b = 0; b <= blocks; b++) {
+        if (b < blocks) {
+            _tile_loadd(2, weights + b * TILE_BYTES * PANEL, 4 * PANEL);
+            _tile_loadd(3, integers + b * TILE_BYTES, inputs);
+            _tile_zero(0);
+            _tile_dpbssd(0, 3, 2);
+            _tile_stored(0, first[b % 2], 4 * PANEL);
+            if (digits == 2) {
+                _tile_loadd(4, integers + TILE_ROWS * inputs + b * TILE_BYTES, inputs);
+                _tile_zero(1);
+                _tile_dpbssd(1, 4, 2);
+                if (linear->second != NULL) {
+                    _tile_loadd(2, linear->second + panel * inputs * PANEL + b * TILE_BYTES * PANEL, 4 * PANEL);
+                    _tile_dpbssd(1, 3, 2);
+                }
+                _tile_stored(1, second[b % 2], 4 * PANEL);
+            }
+        }
+        if (b == 0) continue;
+        const int32_t *sums = first[(b - 1) % 2], *more = second[(b - 1) % 2];
+        const float *own = scales + (b - 1) * TILE;
+        __m512 step = _mm512_loadu_ps(steps + (b - 1) * PANEL);
+#pragma GCC unroll 16
+        for (int r = 0; r < TILE_ROWS; r++) {
+            __m512i high = _mm512_load_si512(sums + r * PANEL), low = high;
+            if (digits == 2) low = _mm512_load_si512(more + r * PANEL);
+            __m512 scale = _mm512_set1_ps(own[r / TILE * TILE * blocks + r % TILE]);
+            total[r][0] = _mm512_fmadd_ps(_mm512_mul_ps(join_digits(high, low, digits), step), scale, total[r][0]);
+        }
+    }
+    finish_rows(linear, total, panel, 1, kept, TILE_ROWS, gelu, result);
+}
+
+/* Five tiles of sixteen rows of 64 bytes. */
+static const struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} TILES = {1, 0, {0}, {64, 64, 64, 64, 64}, {16, 16, 16, 16, 16}};
+
+static void multiply_tiles(const Linear *linear, const uint8_t *integers, const float *scales, int64_t count, int digits,
+                           int gelu, float *result) {
+    int64_t inputs = linear->inputs, blocks = inputs / TILE_BYTES;
+    _tile_loadconfig(&TILES);
+    for (int64_t panel = 0; panel < linear->outputs / PANEL; panel++) {
+        for (int64_t row = 0; row < count; row += TILE_ROWS) {
+            const uint8_t *group = integers + row * digits * inputs;
+            const float *steps = scales + row * blocks;
+            float *to = result + row * linear->outputs;
+            if (digits == 1) multiply_group(linear, group, steps, panel, count - row, 1, gelu, to);
+            if (digits == 2) multiply_group(linear, group, steps, panel, count - row, 2, gelu, to);
+        }
+    }
+    _tile_release();
+}
+#endif
 
 /* result = rows times all panels, with what follows the product. `integers` are rounded rows, `scales` as in
  * `round_rows`. */
 static void multiply_rows(const Linear *linear, const uint8_t *integers, const float *scales, int64_t count,
-                          const int32_t *excess, int gelu, float *result) {
+                          const int32_t *excess, int digits, int gelu, float *result) {
     int64_t panels = linear->outputs / PANEL, panel = 0;
-    for (; panel + 2 <= panels; panel += 2) {
-        multiply_with_panels(linear, integers, scales, count, panel, 2, excess, gelu, result);
+#if METRIST_AMX
+    if (in_tiles(linear)) {
+        multiply_tiles(linear, integers, scales, count, digits, gelu, result);
+        return;
     }
-    if (panel < panels) multiply_with_panels(linear, integers, scales, count, panel, 1, excess, gelu, result);
+#endif
+    for (; panel + 2 <= panels; panel += 2) {
+        multiply_with_panels(linear, integers, scales, count, panel, 2, excess, digits, gelu, result);
+    }
+    if (panel < panels) multiply_with_panels(linear, integers, scales, count, panel, 1, excess, digits, gelu, result);
 }
 
 /* ---- Attention ---- */

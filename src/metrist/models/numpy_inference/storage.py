@@ -1,7 +1,7 @@
 """The format of shipped models: configuration, tokenizer, and weights quantized to few bits.
 
-Matrices are rounded to integers with a scale for each group of columns of a row. For most models only the files are
-small: reading gives float32, and all computation is in float32. Text encoders compute with the integers themselves.
+Matrices are rounded to integers with a scale for each group of columns of a row. Text encoders compute with the
+integers themselves, and T5 where that is faster. Otherwise only the files are small: reading gives float32.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""T5 in numpy: encoder, decoder, and the log-probability of every target token, in float32; and the scorer that
-tokenizes texts for it.
+"""T5 in numpy: encoder, decoder, and the log-probability of every target token, in float32 or nearly as exact; and the
+scorer that tokenizes texts for it.
 
 Texts are concatenated as rows of one matrix, so the matrix products are few and large whatever the texts' lengths, and
 nothing is padded. Only attention is computed text by text.
@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from metrist import kernels, threads
 from metrist.errors import ModelError
+from metrist.kernels import PackedLinear
+from metrist.kernels.layers import UNIT
 from metrist.models import batching
 from metrist.models.numpy_inference import storage
-from metrist.models.numpy_inference.storage import Floats
+from metrist.models.numpy_inference.storage import Floats, Quantized
 from metrist.models.protocols import Likelihoods
 from metrist.models.tokenization import Ids, TokenizerSide, replace_surrogates
 from metrist.models.weights import Weights
@@ -49,40 +50,47 @@ class EncodedConditions:
     """What the decoder reads of encoded conditions: keys and values per decoder layer, and where each condition
     starts."""
 
-    layers: list[tuple[Floats, Floats]]
+    layers: list[Floats]
     starts: Ids
+
+
+class _Layer(NamedTuple):
+    """Norms and products by the part of the layer that they belong to."""
+
+    norms: Mapping[str, Floats]
+    products: Mapping[str, PackedLinear]
 
 
 class T5:
     """The network. Conditions are token ids; targets are token ids with the number of their condition."""
 
-    def __init__(self, arrays: Mapping[str, Floats], sizes: T5Sizes) -> None:
+    def __init__(self, arrays: Mapping[str, Floats | Quantized], sizes: T5Sizes) -> None:
         self.sizes = sizes
-        self._embeddings = arrays["shared.weight"]
-        self._head = arrays["lm_head.weight"]
-        self._norms = {side: arrays[f"{side}.final_layer_norm.weight"] for side in ("encoder", "decoder")}
+        self._embeddings = _as_floats(arrays["shared.weight"])
+        self._head = _pack([arrays["lm_head.weight"]], _HEAD_WORDS)
+        self._norms = {side: _as_floats(arrays[f"{side}.final_layer_norm.weight"]) for side in ("encoder", "decoder")}
         bias = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        self._biases = {side: arrays[f"{side}.{bias}"] for side in ("encoder", "decoder")}
-        self._layers: dict[str, list[dict[str, Floats]]] = {}
+        self._biases = {side: _as_floats(arrays[f"{side}.{bias}"]) for side in ("encoder", "decoder")}
+        self._layers: dict[str, list[_Layer]] = {}
         for side, count in (("encoder", sizes.num_layers), ("decoder", sizes.num_decoder_layers)):
             self._layers[side] = []
             for block in (f"{side}.block.{number}.layer" for number in range(count)):
-                # Matrices with the same input are joined into one product.
-                own, feed = f"{block}.0.SelfAttention", f"{block}.{1 if side == 'encoder' else 2}"
-                layer = {
-                    "norm": arrays[f"{block}.0.layer_norm.weight"],
-                    "in": np.concatenate([arrays[f"{own}.{name}.weight"] for name in "qkv"]),
-                    "out": arrays[f"{own}.o.weight"],
-                    "feed norm": arrays[f"{feed}.layer_norm.weight"],
-                    "feed in": np.concatenate([arrays[f"{feed}.DenseReluDense.{w}.weight"] for w in ("wi_0", "wi_1")]),
-                    "feed out": arrays[f"{feed}.DenseReluDense.wo.weight"],
+                own, cross, feed = f"{block}.0", f"{block}.1", f"{block}.{1 if side == 'encoder' else 2}"
+                norms = {"own": own, "feed": feed}
+                matrices = {
+                    "in": [f"{own}.SelfAttention.{x}" for x in "qkv"],
+                    "out": [f"{own}.SelfAttention.o"],
+                    "feed in": [f"{feed}.DenseReluDense.{x}" for x in ("wi_0", "wi_1")],
+                    "feed out": [f"{feed}.DenseReluDense.wo"],
                 }
                 if side == "decoder":
-                    cross = f"{block}.1.EncDecAttention"
-                    layer["cross norm"] = arrays[f"{block}.1.layer_norm.weight"]
-                    layer["cross query"] = arrays[f"{cross}.q.weight"]
-                    layer["cross memory"] = np.concatenate([arrays[f"{cross}.{name}.weight"] for name in "kv"])
-                    layer["cross out"] = arrays[f"{cross}.o.weight"]
+                    norms["cross"] = cross
+                    parts = {"cross query": "q", "cross memory": "kv", "cross out": "o"}
+                    matrices |= {part: [f"{cross}.EncDecAttention.{x}" for x in names] for part, names in parts.items()}
+                layer = _Layer(
+                    {part: _as_floats(arrays[f"{name}.layer_norm.weight"]) for part, name in norms.items()},
+                    {part: _pack(arrays[f"{x}.weight"] for x in names)[0] for part, names in matrices.items()},
+                )
                 self._layers[side].append(layer)
 
     def encode(self, conditions: Sequence[Ids]) -> EncodedConditions:
@@ -90,62 +98,63 @@ class T5:
         starts = np.cumsum([0, *map(len, conditions)])
         states = self._embeddings[np.concatenate(conditions)]
         bias = self._position_bias("encoder", max(map(len, conditions)))
-        spans = [(slice(*span), slice(*span)) for span in pairwise(starts.tolist())]
+        spans = np.column_stack([starts[:-1], starts[1:], starts[:-1], starts[1:]])
         for layer in self._layers["encoder"]:
-            query, keys, values = self._split_heads(self._norm(states, layer["norm"]) @ layer["in"].T, 3)
-            states += self._attend(query, keys, values, spans, bias) @ layer["out"].T
+            joined = self._enter(layer, "own", "in", states)
+            states += self._multiply(layer, "out", self._attend(joined, joined, spans, bias))
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["encoder"])
-        memory = [self._split_heads(states @ layer["cross memory"].T, 2) for layer in self._layers["decoder"]]
-        return EncodedConditions([(keys, values) for keys, values in memory], starts)
+        memory = [self._multiply(layer, "cross memory", states) for layer in self._layers["decoder"]]
+        return EncodedConditions(memory, starts)
 
     def log_probs(self, encoded: EncodedConditions, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
         """Return the log-probability of each token of the targets. What a target has in common with the beginning of
         the one before it, if they have the same condition, is computed once."""
         first_token = np.array([self.sizes.decoder_start_token_id])
-        # The rows of each target's tokens; those that are its own, with all that they attend to; and what these read.
+        # The rows of each target's tokens, and those among them that are its own, for which these tokens are read.
         rows: list[Ids] = []
-        spans: list[tuple[slice, Ids | slice]] = []
+        own_spans: list[tuple[int, int]] = []
         shifted: list[Ids] = []
         count = 0
         for n, target in enumerate(targets):
             common = _count_common(targets[n - 1], target) if n and conditions[n] == conditions[n - 1] else 0
-            own = slice(count, count + len(target) - common)
-            own_rows = np.arange(own.start, own.stop)
+            start, count = count, count + len(target) - common
+            own_rows = np.arange(start, count)
             rows.append(np.concatenate([rows[-1][:common], own_rows]) if common else own_rows)
-            spans.append((own, rows[-1] if common else own))
+            own_spans.append((start, count))
             shifted.append(np.concatenate([first_token, target])[common:-1])
-            count = own.stop
         states = self._embeddings[np.concatenate(shifted)]
-        longest = max(map(len, targets))
-        causal = np.tri(longest, dtype=bool)
-        bias = np.where(causal, self._position_bias("decoder", longest), np.float32(-np.inf))
+        longest, rows_read = max(map(len, targets)), np.concatenate(rows)
+        bias = self._position_bias("decoder", longest)
+        # No token attends to later ones.
+        bias[:, longest:] = -np.inf
+        ends = np.cumsum([0, *map(len, rows)])
+        spans = np.column_stack([own_spans, ends[:-1], ends[1:]])
         changes = [n for n in range(len(conditions)) if n == 0 or conditions[n] != conditions[n - 1]]
-        cross_spans = [
-            (
-                slice(spans[n][0].start, spans[end - 1][0].stop),
-                slice(*encoded.starts[conditions[n] : conditions[n] + 2].tolist()),
-            )
-            for n, end in pairwise([*changes, len(conditions)])
-        ]
-        for layer, (keys, values) in zip(self._layers["decoder"], encoded.layers, strict=True):
-            query, own_keys, own_values = self._split_heads(self._norm(states, layer["norm"]) @ layer["in"].T, 3)
-            states += self._attend(query, own_keys, own_values, spans, bias) @ layer["out"].T
-            (query,) = self._split_heads(self._norm(states, layer["cross norm"]) @ layer["cross query"].T, 1)
-            states += self._attend(query, keys, values, cross_spans) @ layer["cross out"].T
+        firsts, own = [own_spans[n][0] for n in changes], np.array([conditions[n] for n in changes])
+        cross_spans = np.column_stack([firsts, [*firsts[1:], count], encoded.starts[own], encoded.starts[own + 1]])
+        for layer, memory in zip(self._layers["decoder"], encoded.layers, strict=True):
+            joined = self._enter(layer, "own", "in", states)
+            # Exact: rounded together with what follows it, a common beginning would depend on that.
+            mixed = self._attend(joined, joined[rows_read], spans, bias, exact=True)
+            states += self._multiply(layer, "out", mixed)
+            query = self._enter(layer, "cross", "cross query", states)
+            states += self._multiply(layer, "cross out", self._attend(query, memory, cross_spans))
             states += self._feed_forward(layer, states)
         states = self._norm(states, self._norms["decoder"])
-        tokens, rows_read = np.concatenate(targets), np.concatenate(rows)
+        tokens = np.concatenate(targets)
         chosen = np.empty(len(tokens), np.float32)
         largest, sums = np.full(len(states), -np.inf, np.float32), np.zeros(len(states), np.float32)
-        for first in range(0, len(self._head), _HEAD_WORDS):
-            logits = states @ self._head[first : first + _HEAD_WORDS].T
-            here = np.flatnonzero((first <= tokens) & (tokens < first + _HEAD_WORDS))
+        first = 0
+        for words in self._head:
+            logits = kernels.apply_linear(words, states, fine=True)
+            here = np.flatnonzero((first <= tokens) & (tokens < first + words.outputs))
             chosen[here] = logits[rows_read[here], tokens[here] - first]
             before = largest
             largest_here, sums_here = kernels.exponentiate_rows(logits)
             largest = np.maximum(before, largest_here)
             sums = sums * np.exp(before - largest) + sums_here * np.exp(largest_here - largest)
+            first += words.outputs
         logprobs = chosen - (largest + np.log(sums))[rows_read]
         return np.split(logprobs, np.cumsum([len(target) for target in targets[:-1]]))
 
@@ -155,43 +164,23 @@ class T5:
         scaled *= weight
         return scaled
 
-    def _split_heads(self, joined: Floats, count: int) -> list[Floats]:
-        """View [rows, count x heads x width] as `count` arrays of [heads, rows, width]."""
-        return [
-            rows.reshape(len(rows), self.sizes.num_heads, -1).transpose(1, 0, 2)
-            for rows in np.split(joined, count, axis=1)
-        ]
-
     def _attend(
-        self,
-        query: Floats,
-        keys: Floats,
-        values: Floats,
-        spans: Iterable[tuple[slice, Ids | slice]],
-        bias: Floats | None = None,
+        self, queries: Floats, memory: Floats, spans: Ids, bias: Floats | None = None, *, exact: bool = False
     ) -> Floats:
-        """Attention, span by span: the first rows attend to the second ones. With a bias, the first are the last of the
-        second."""
-        heads, rows, width = query.shape
-        mixed = np.empty((rows, heads * width), np.float32)
-        for own, seen in spans:
-            weights = query[:, own] @ keys[:, seen].transpose(0, 2, 1)
-            if bias is not None:
-                own_count, seen_count = weights.shape[1:]
-                weights += bias[:, seen_count - own_count : seen_count, :seen_count]
-            _, sums = kernels.exponentiate_rows(weights)
-            by_head = mixed[own].reshape(-1, heads, width).transpose(1, 0, 2)
-            np.matmul(weights, values[:, seen], out=by_head)
-            by_head /= sums[..., None]
-        return mixed
+        return kernels.attend_finely(queries, memory, spans, bias, self.sizes.num_heads, self.sizes.d_kv, exact=exact)
 
-    def _feed_forward(self, layer: Mapping[str, Floats], states: Floats) -> Floats:
-        gated = kernels.gate_by_gelu(self._norm(states, layer["feed norm"]) @ layer["feed in"].T)
-        output: Floats = gated @ layer["feed out"].T
-        return output
+    def _enter(self, layer: _Layer, norm: str, product: str, states: Floats) -> Floats:
+        return self._multiply(layer, product, self._norm(states, layer.norms[norm]))
+
+    def _multiply(self, layer: _Layer, product: str, rows: Floats) -> Floats:
+        return kernels.apply_linear(layer.products[product], rows, fine=True)
+
+    def _feed_forward(self, layer: _Layer, states: Floats) -> Floats:
+        gated = kernels.gate_by_gelu(self._enter(layer, "feed", "feed in", states))
+        return self._multiply(layer, "feed out", gated)
 
     def _position_bias(self, side: str, longest: int) -> Floats:
-        """The attention bias of each (head, query, key), which depends on the distance of the two alone: a view."""
+        """The attention bias by the distance of the key from the query, [heads, distances]."""
         distance = np.arange(1 - longest, longest)
         buckets = self.sizes.relative_attention_num_buckets
         ahead = np.zeros_like(distance)
@@ -207,10 +196,28 @@ class T5:
         wide = ratio / np.float32(np.log(self.sizes.relative_attention_max_distance / exact))
         far = exact + (wide * np.float32(buckets - exact)).astype(np.int64)
         numbers = ahead + np.where(back < exact, back, np.minimum(far, buckets - 1))
-        by_distance = np.ascontiguousarray(self._biases[side][numbers].T)
-        windows = np.lib.stride_tricks.sliding_window_view(by_distance, longest, axis=1)
-        # Window w begins at distance w - (longest - 1), which is the first key of query longest - 1 - w.
-        return windows[:, ::-1]
+        by_distance: Floats = np.ascontiguousarray(self._biases[side][numbers].T)
+        return by_distance
+
+
+def _as_floats(array: Floats | Quantized) -> Floats:
+    return array.dequantize() if isinstance(array, Quantized) else array
+
+
+def _pack(matrices: Iterable[Floats | Quantized], most: int | None = None) -> list[PackedLinear]:
+    """Join matrices with the same input, and arrange them for products with at most so many outputs each."""
+    chosen = list(matrices)
+    quantized = [matrix for matrix in chosen if isinstance(matrix, Quantized)]
+    blocks = {matrix.shape[1] // matrix.scale.shape[1] for matrix in quantized}
+    outputs = sum(matrix.shape[0] for matrix in chosen)
+    parts = [slice(first, first + (most or outputs)) for first in range(0, outputs, most or outputs)]
+    if len(quantized) == len(chosen) and len(blocks) == 1 and not (max(blocks) % UNIT or outputs % UNIT):
+        integers = np.concatenate([matrix.integers() for matrix in quantized])
+        steps = np.concatenate([matrix.steps for matrix in quantized])
+        return [kernels.pack_linear(integers[part], steps[part], None, fine=True) for part in parts]
+    joined = np.concatenate([_as_floats(matrix) for matrix in chosen])
+    none, inputs = np.empty(0, np.float32), joined.shape[1]
+    return [PackedLinear(joined[part].T, none, None, inputs, len(joined[part]), inputs) for part in parts]
 
 
 def _count_common(before: Ids, target: Ids) -> int:
@@ -270,7 +277,7 @@ class NumpySeq2Seq:
         """Load the model of a folder; raise ModelError naming the file if it is damaged."""
         config = storage.read_config(weights.folder, "t5")
         tokenizer = storage.read_tokenizer(weights.folder)
-        arrays = storage.read_arrays(weights.folder / storage.WEIGHTS)
+        arrays = storage.read_quantized(weights.folder / storage.WEIGHTS)
         try:
             self._network = T5(arrays, T5Sizes(**{name: config[name] for name in T5Sizes.__dataclass_fields__}))
             self._conditions = _Texts(tokenizer, config["eos_token_id"], config.get("condition_template", "{text}"))
