@@ -121,7 +121,7 @@ def package_scorer(model: str, layer: int) -> Scorer:
 
 
 def metrist_scorer(model: str, layer: int, dtype: str) -> Scorer:
-    metric = BertScore(model=model, layer=layer, dtype=dtype)  # type: ignore[arg-type]
+    metric = BertScore(model=model, layer=layer, dtype=dtype)
 
     def score(outputs: Any, references: Any) -> Any:
         texts = zip(outputs, references, strict=True)
