@@ -89,7 +89,7 @@ def write_base(blocks: dict[str, Array], tokenizer: Path, out: Path) -> None:
         "kind": "bert", "hidden": width, "inner": inner, "attention_heads": 12,
         "layers": sum(name.endswith("norm1.weight") for name in blocks), "positions": 512, "max_tokens": 512,
         "epsilon": 1e-12, "begin_token": 0, "end_token": 2,
-        "translation": {"weights": dict.fromkeys(MODES, weights), "threshold": 0.3, "layer": 6},
+        "translation": {"weights": dict.fromkeys(MODES, weights), "threshold": 0.3, "layer": 6, "sentences": True},
     }  # fmt: skip
     export_text_encoder(arrays, config, tokenizer, out, word_bits=4, word_group=32)
 

@@ -14,8 +14,9 @@ from metrist.errors import ModelError, SpecError
 from metrist.metrics import registry
 from metrist.metrics.base import Shard
 from metrist.metrics.trained import translation_quality
-from metrist.metrics.trained.translation_quality import Combination, TranslationQuality, mark_errors
+from metrist.metrics.trained.translation_quality import Combination, TranslationQuality, align_sentences, mark_errors
 from metrist.models.text_encoder import EncodedText
+from metrist.models.windows import TokenizedText
 from metrist.scores import FailureKind
 
 UNKNOWN, CLS, SEP = 0, 1, 2
@@ -363,3 +364,30 @@ def test_settings_are_checked():
     assert registry.build("translation_quality(threshold=0.3)").text == "translation_quality(threshold=0.3)"
     with raises_code(SpecError, "invalid_value", "threshold", "1.5"):
         TranslationQuality(threshold=1.5)
+
+
+@pytest.mark.parametrize(
+    ("output", "source", "groups"),
+    [
+        ("The cat sat. It ran off.", "Die Katze sass. Sie lief weg.", [((0, 3), (0, 3)), ((3, 6), (3, 6))]),
+        # Two sentences for one: their lengths together are those of the other.
+        (
+            "Yes. A long sentence about many a thing.",
+            "Ja. Ein langer Satz. Er sagt sehr vieles.",
+            [((0, 1), (0, 1)), ((1, 8), (1, 8))],
+        ),
+        ("One sentence.", "Ann sat still. Bob ran off. Cid ate fish. Dan hid here.", []),
+    ],
+)
+def test_sentences_stand_beside_those_that_they_translate(output, source, groups):
+    assert align_sentences(*TokenizedText.read([output, source], WordOverlap()), 20) == groups
+
+
+def test_each_sentence_counts_as_much_without_a_reference(model, monkeypatch):
+    combination = translation_quality.read_combination("")
+    monkeypatch.setattr(translation_quality, "read_combination", lambda _: replace(combination, sentences=True))
+    [result] = score(record("Good dogs run home fast. Bad.", "Good dogs run home fast. Poor cats."))
+    # The first sentence is all in its source (1), the second is not (-1).
+    assert result.parts["quality"] == pytest.approx(0.0)
+    assert result.parts["windows"] == 1
+    assert len(model.sequences) == 2

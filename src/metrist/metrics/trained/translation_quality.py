@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from itertools import islice
+from itertools import islice, product
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -29,10 +29,11 @@ from metrist.models import loading
 from metrist.models.batching import split_batches
 from metrist.models.text_encoder import TextEncoder
 from metrist.models.weights import find_weights
-from metrist.models.windows import Ids, Numbers, TokenizedText, align_windows, read_tokens
+from metrist.models.windows import Ids, Numbers, TokenizedText, Window, align_windows, read_tokens
 from metrist.ratings import Error
 from metrist.records import Record
 from metrist.scores import Failure, FailureKind, Score, Scores
+from metrist.sentences import split_sentences
 
 #: The head of the encoder and what its outputs are.
 HEAD = "translation"
@@ -182,6 +183,8 @@ class Combination:
     languages: frozenset[str] = field(default_factory=frozenset)
     #: The layer whose states are matched; None: the last one.
     layer: int | None = None
+    #: Whether sentences are read one by one, each beside what it translates, where there is no reference.
+    sentences: bool = False
 
     def uses(self, mode: str, names: Iterable[str]) -> bool:
         """Whether one of these features has a weight in a mode."""
@@ -223,6 +226,7 @@ def read_combination(model: str) -> Combination:
             threshold=threshold,
             languages=frozenset(map(str, settings.get("languages", ()))),
             layer=layer,
+            sentences=settings.get("sentences") is True,
         )
     except (KeyError, TypeError, ValueError) as fault:
         reason = f"has no {fault}" if isinstance(fault, KeyError) else str(fault)
@@ -249,6 +253,7 @@ class _Pass(NamedTuple):
     #: The tokens that the window has of reference and source; none if the record lacks it.
     reference_ids: Ids | None
     source_ids: Ids | None
+    is_sentence: bool = False
 
 
 class _RecordScorer:
@@ -351,6 +356,12 @@ class _RecordScorer:
             return
         source = tokens[record.source or ""] if _has_source(record) else None
         references = self._metric._list_references(record)
+        if source is not None and not references and self._combination.sentences:
+            groups = align_sentences(output, source, (self._encoder.max_tokens - 3) // 2)
+            for (start, end), beside in groups:
+                yield _Pass(number, 0, start, end, output.ids[start:end], None, source.ids[slice(*beside)], True)
+            if groups:
+                return
         for at, reference in enumerate(references or [None]):
             others = [tokens[reference]] if reference is not None else []
             others += [source] if source is not None else []
@@ -375,11 +386,15 @@ class _RecordScorer:
         for reading, result in passes:
             numbers[reading.start : reading.end] += result / references
         errors, majors = (1 / (1 + np.exp(-numbers[:, column])) for column in (ERROR, MAJOR))
+        by_sentence = passes[0][0].is_sentence
+        # Each sentence counts as much as the others, since raters add up the errors of all.
+        parts_of = [(reading.start, reading.end) for reading, _ in passes] if by_sentence else [(0, length)]
+        quality, ranking = np.mean([numbers[start:end, :2].mean(0) for start, end in parts_of], axis=0).tolist()
         copied = _measure_copying(record.output, record.source or "", self._metric._list_references(record))
         has_reference = bool(self._metric._list_references(record))
         features = {
-            "quality": float(numbers[:, QUALITY].mean()),
-            "ranking": float(numbers[:, RANKING].mean()),
+            "quality": quality,
+            "ranking": ranking,
             # As the MQM score of the ratings: major errors cost five times as much as minor ones.
             MARKED: math.log1p(float((errors + 4 * majors).sum())),
             CHRF: overlap,
@@ -389,7 +404,7 @@ class _RecordScorer:
             **{name: number for name, number in features.items() if name != CHRF or has_reference},
             USES_SOURCE: float(_has_source(record)),
             USES_REFERENCE: float(has_reference),
-            WINDOWS: float(len(passes) // references),
+            WINDOWS: 1.0 if by_sentence else float(len(passes) // references),
             UNKNOWN: float((output.ids == self._unknown).mean()),
             COPIED: copied,
         }
@@ -446,6 +461,50 @@ def _mark_copy(output: str, copied: float) -> Error:
         start=start,
         end=end,
     )
+
+
+# --- Sentences
+
+#: How many sentences of the output translate how many of the source, and what that costs beside one for one.
+_GROUPS = {(1, 1): 0.0, (1, 2): 0.6, (2, 1): 0.6, (2, 2): 1.0, (1, 3): 1.5, (3, 1): 1.5}
+#: Characters added to lengths, so that short sentences may differ more, and the weight of a difference.
+_SMOOTHING, _LENGTH_COST = 8, 1 / 6
+
+
+def align_sentences(output: TokenizedText, source: TokenizedText, most: int) -> list[tuple[Window, Window]]:
+    """Return the tokens of each group of sentences of the output and of those of the source that stand beside it: the
+    cheapest monotone grouping by lengths, as Gale and Church (1993) align texts. None has more than `most` tokens; an
+    empty list if there is no such grouping."""
+    ours, theirs = (split_sentences(text.text) or [(0, len(text.text))] for text in (output, source))
+    # In SentencePiece, a token begins with the white space before it.
+    bounds, others = (
+        [0, *np.searchsorted(text.starts, [end for _, end in spans[:-1]]).tolist(), len(text.ids)]
+        for spans, text in ((ours, output), (theirs, source))
+    )
+    lengths, expected = (
+        np.concatenate(([0], np.cumsum([end - start for start, end in spans]))) for spans in (ours, theirs)
+    )
+    expected = expected * (lengths[-1] / max(1, expected[-1]))
+    best: dict[Window, tuple[float, Window]] = {(0, 0): (0.0, (0, 0))}
+    for i, j in product(range(len(ours)), range(len(theirs))):
+        for (own, other), extra in _GROUPS.items():
+            to = i + own, j + other
+            if (i, j) not in best or to[0] > len(ours) or to[1] > len(theirs):
+                continue
+            tokens = bounds[to[0]] - bounds[i], others[to[1]] - others[j]
+            if min(tokens) < 1 or max(tokens) > most:
+                continue
+            size, other_size = float(lengths[to[0]] - lengths[i]), float(expected[to[1]] - expected[j])
+            difference = abs(math.log((size + _SMOOTHING) / (other_size + _SMOOTHING)))
+            cost = best[i, j][0] + extra + _LENGTH_COST * difference * math.sqrt(size + other_size)
+            if cost < best.get(to, (math.inf,))[0]:
+                best[to] = cost, (i, j)
+    place, groups = (len(ours), len(theirs)), []
+    while place in best and place != (0, 0):
+        before = best[place][1]
+        groups.append(((bounds[before[0]], bounds[place[0]]), (others[before[1]], others[place[1]])))
+        place = before
+    return groups[::-1]
 
 
 # --- Errors
