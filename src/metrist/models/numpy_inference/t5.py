@@ -108,36 +108,24 @@ class T5:
         return EncodedConditions(memory, starts)
 
     def log_probs(self, encoded: EncodedConditions, targets: Sequence[Ids], conditions: Sequence[int]) -> list[Floats]:
-        """Return the log-probability of each token of the targets. What a target has in common with the beginning of
-        the one before it, if they have the same condition, is computed once."""
+        """Return the log-probability of each token of the targets. Nothing is shared between targets: where
+        products are of integers, what is computed beside one does not change its last bit."""
         first_token = np.array([self.sizes.decoder_start_token_id])
-        # The rows of each target's tokens, and those among them that are its own, for which these tokens are read.
-        rows: list[Ids] = []
-        own_spans: list[tuple[int, int]] = []
-        shifted: list[Ids] = []
-        count = 0
-        for n, target in enumerate(targets):
-            common = _count_common(targets[n - 1], target) if n and conditions[n] == conditions[n - 1] else 0
-            start, count = count, count + len(target) - common
-            own_rows = np.arange(start, count)
-            rows.append(np.concatenate([rows[-1][:common], own_rows]) if common else own_rows)
-            own_spans.append((start, count))
-            shifted.append(np.concatenate([first_token, target])[common:-1])
-        states = self._embeddings[np.concatenate(shifted)]
-        longest, rows_read = max(map(len, targets)), np.concatenate(rows)
+        states = self._embeddings[np.concatenate([part for target in targets for part in (first_token, target[:-1])])]
+        starts = np.cumsum([0, *map(len, targets)])
+        spans = np.column_stack([starts[:-1], starts[1:], starts[:-1], starts[1:]])
+        longest = max(map(len, targets))
         bias = self._position_bias("decoder", longest)
         # No token attends to later ones.
         bias[:, longest:] = -np.inf
-        ends = np.cumsum([0, *map(len, rows)])
-        spans = np.column_stack([own_spans, ends[:-1], ends[1:]])
         changes = [n for n in range(len(conditions)) if n == 0 or conditions[n] != conditions[n - 1]]
-        firsts, own = [own_spans[n][0] for n in changes], np.array([conditions[n] for n in changes])
-        cross_spans = np.column_stack([firsts, [*firsts[1:], count], encoded.starts[own], encoded.starts[own + 1]])
+        own = np.array([conditions[n] for n in changes])
+        ends = starts[[*changes[1:], len(targets)]]
+        cross_spans = np.column_stack([starts[changes], ends, encoded.starts[own], encoded.starts[own + 1]])
         for layer, memory in zip(self._layers["decoder"], encoded.layers, strict=True):
             joined = self._enter(layer, "own", "in", states)
-            # Exact: rounded together with what follows it, a common beginning would depend on that.
-            mixed = self._attend(joined, joined[rows_read], spans, bias, exact=True)
-            states += self._multiply(layer, "out", mixed)
+            # Exact: integers are scaled by what follows, too, which no token may see.
+            states += self._multiply(layer, "out", self._attend(joined, joined, spans, bias, exact=True))
             query = self._enter(layer, "cross", "cross query", states)
             states += self._multiply(layer, "cross out", self._attend(query, memory, cross_spans))
             states += self._feed_forward(layer, states)
@@ -149,14 +137,13 @@ class T5:
         for words in self._head:
             logits = kernels.apply_linear(words, states, fine=True)
             here = np.flatnonzero((first <= tokens) & (tokens < first + words.outputs))
-            chosen[here] = logits[rows_read[here], tokens[here] - first]
+            chosen[here] = logits[here, tokens[here] - first]
             before = largest
             largest_here, sums_here = kernels.exponentiate_rows(logits)
             largest = np.maximum(before, largest_here)
             sums = sums * np.exp(before - largest) + sums_here * np.exp(largest_here - largest)
             first += words.outputs
-        logprobs = chosen - (largest + np.log(sums))[rows_read]
-        return np.split(logprobs, np.cumsum([len(target) for target in targets[:-1]]))
+        return np.split(chosen - (largest + np.log(sums)), starts[1:-1])
 
     def _norm(self, states: Floats, weight: Floats) -> Floats:
         square = np.einsum("ij,ij->i", states, states)[:, None] / np.float32(states.shape[1])
@@ -218,15 +205,6 @@ def _pack(matrices: Iterable[Floats | Quantized], most: int | None = None) -> li
     joined = np.concatenate([_as_floats(matrix) for matrix in chosen])
     none, inputs = np.empty(0, np.float32), joined.shape[1]
     return [PackedLinear(joined[part].T, none, None, inputs, len(joined[part]), inputs) for part in parts]
-
-
-def _count_common(before: Ids, target: Ids) -> int:
-    """The first tokens of a target whose rows are those of another target, at most all but one: a row depends on the
-    tokens before it."""
-    shorter = min(len(before), len(target))
-    differ = np.flatnonzero(before[:shorter] != target[:shorter])
-    equal = int(differ[0]) if len(differ) else shorter
-    return min(equal + 1, len(before), len(target) - 1)
 
 
 # ---- The scorer
@@ -310,12 +288,7 @@ class NumpySeq2Seq:
         def compute(chosen: Sequence[int]) -> dict[tuple[str, str], Floats]:
             group = [order[at] for at in chosen]
             memory = self._network.encode([conditions[condition][0] for condition in group])
-            # In the order of their tokens, targets that begin alike follow each other.
-            work = [
-                (number, target)
-                for number, condition in enumerate(group)
-                for target in sorted(by_condition[condition], key=lambda target: targets[target][0].tolist())
-            ]
+            work = [(number, target) for number, condition in enumerate(group) for target in by_condition[condition]]
             lengths = [len(targets[text][0]) for _, text in work]
             results: dict[tuple[str, str], Floats] = {}
             for batch in batching.split_batches(lengths, self._batch_tokens or _BATCH_TOKENS, padded=False):
