@@ -380,7 +380,8 @@ def test_settings_are_checked():
     ],
 )
 def test_sentences_stand_beside_those_that_they_translate(output, source, groups):
-    assert align_sentences(*TokenizedText.read([output, source], WordOverlap()), 20) == groups
+    own, other = TokenizedText.read([output, source], WordOverlap())
+    assert align_sentences(own, other, 20) == groups
 
 
 def test_each_sentence_counts_as_much_without_a_reference(model, monkeypatch):
