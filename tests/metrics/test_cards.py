@@ -255,7 +255,7 @@ def test_a_trained_metrics_card_opens_with_what_it_is_good_for(name: str) -> Non
 
 
 #: Figures of the opening lines that tests above compare with their sources: those of the card's other entries.
-ELSEWHERE = {"preference": {".29", ".45", ".60", ".30", ".63", ".28", "-.04"}, "translation_quality": {".47", ".57"}}
+ELSEWHERE = {"preference": {".29", ".45", ".60", ".30", ".63", ".28", "-.04"}, "translation_quality": {".50", ".57"}}
 
 
 @pytest.mark.parametrize("name", TRAINED)
