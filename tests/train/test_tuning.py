@@ -74,7 +74,9 @@ def test_the_restored_likelihood_model_scores_as_the_shipped_one(tmp_path: Path)
         load_seq2seq(Options(model=model)).log_probs(pairs) for model in ("metrist:likelihood-small", str(folder))
     )
     assert restored.tokens.tolist() == own.tokens.tolist()
-    np.testing.assert_allclose(restored.logprobs, own.logprobs, atol=2e-4)
+    # Rows of products may be rounded to 16 bits.
+    np.testing.assert_allclose(restored.logprobs, own.logprobs, atol=2e-3)
+    assert restored.logprobs.mean() == pytest.approx(own.logprobs.mean(), abs=1e-4)
 
 
 def tuned_task(out: Path, base: Path, **settings: Any) -> Any:
