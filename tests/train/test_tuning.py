@@ -75,7 +75,7 @@ def test_the_restored_likelihood_model_scores_as_the_shipped_one(tmp_path: Path)
     )
     assert restored.tokens.tolist() == own.tokens.tolist()
     # Rows of products may be rounded to 16 bits.
-    np.testing.assert_allclose(restored.logprobs, own.logprobs, atol=2e-3)
+    np.testing.assert_allclose(restored.logprobs, own.logprobs, atol=5e-3)
     assert restored.logprobs.mean() == pytest.approx(own.logprobs.mean(), abs=1e-4)
 
 
