@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from metrist.errors import ErrorCode, MetristError
+from metrist.errors import ErrorCode, MetristError, format_path
 
 Raised = TypeVar("Raised", bound=MetristError)
 
@@ -21,4 +22,6 @@ def raises_code(error: type[Raised], code: ErrorCode, *values: object) -> Iterat
     assert caught.value.code == code
     message = str(caught.value)
     for value in values:
-        assert str(value) in message
+        # Some messages name a path as it was given, others as one would type it.
+        forms = {str(value), format_path(value) if isinstance(value, Path) else str(value)}
+        assert any(form in message for form in forms)

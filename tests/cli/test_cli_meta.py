@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from metrist.errors import format_path
+
 
 @pytest.fixture
 def rated(tmp_path: Path) -> Path:
@@ -144,7 +146,7 @@ def test_a_table_for_a_paper(metrist, table: Path, tmp_path: Path) -> None:
     # What was read from where is for the author, not for the paper's readers.
     notes = [line for line in answer.out.splitlines() if line.startswith(r"\par")]
     assert not any("table.csv" in line for line in notes)
-    assert f"{table}" in answer.err
+    assert format_path(table) in answer.err
     digits = metrist(*options, "--decimals", 1, "--drop", "coverage,chance", "--intervals", "none")
     assert "coverage" not in digits.out
     refusal = metrist(*options, "--decimals", 1, "--format", "json")

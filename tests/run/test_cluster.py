@@ -20,7 +20,7 @@ from fake_ray import FakeRay
 from pyarrow import parquet
 
 from error_codes import raises_code
-from metrist.errors import MetristError
+from metrist.errors import MetristError, format_path
 from metrist.io.slices import WholeFile
 from metrist.metrics.base import Metric
 from metrist.run import score
@@ -70,8 +70,8 @@ def run(source: Any, out: Path, executor: Any, **options: Any) -> tuple[Any, Any
     try:
         results = score(source, METRICS, out=out, executor=executor, **options)
     except MetristError as error:
-        return type(error), str(error).replace(str(out), "run")
-    notes = [note.replace(str(out), "run") for note in results.notes]
+        return type(error), str(error).replace(format_path(out), "run")
+    notes = [note.replace(format_path(out), "run") for note in results.notes]
     # Bit for bit, NaN included.
     return contents(out), (notes, list(results.items), [results[metric].values.tobytes() for metric in METRICS])
 

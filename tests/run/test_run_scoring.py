@@ -16,7 +16,7 @@ import pytest
 import metrist
 from error_codes import raises_code
 from metrist import Metric, Record, Shard, open_run, read_records
-from metrist.errors import ErrorCode, InputError, NeedsError, RunError
+from metrist.errors import ErrorCode, InputError, NeedsError, RunError, format_path
 from metrist.run import export, load, score
 from metrist.run.executors import Processes, Serial, Task, TaskResult
 from metrist.run.prefer import prefer
@@ -172,7 +172,8 @@ def test_scores_by_another_version_are_marked_until_the_run_is_finished_and_neve
     )
     results = score(rows, METRICS, out=run, shard_size=8)
     assert results.notes == tuple(
-        f"{metric}: 36 scores by other versions were set aside; `metrist remove {run}/ --unused` deletes them"
+        f"{metric}: 36 scores by other versions were set aside; `metrist remove {format_path(run)}/ --unused` deletes "
+        "them"
         for metric in METRICS
     )
     assert load(run).notes == ()

@@ -14,7 +14,7 @@ from judged_rows import drop_fields, make_rows, write_rows
 
 import metrist
 from error_codes import raises_code
-from metrist.errors import InputError, RunError
+from metrist.errors import InputError, RunError, format_path
 from metrist.evaluate.meta.dataset import JudgedDataset
 from metrist.evaluate.meta.join import join, suggests_lower_is_better
 from metrist.io import reader
@@ -88,7 +88,7 @@ def test_ratings_are_those_that_the_run_stores(tmp_path: Path) -> None:
         assert describe(join(tmp_path / "run")) == describe(whole)
         bare = join(tmp_path / "bare")
         assert describe(bare) == known
-        assert f"Ratings are those that the run stores, from {path}." in bare.notes
+        assert f"Ratings are those that the run stores, from {format_path(path)}." in bare.notes
         assert any("stores no texts: lengths and other columns are unknown" in note for note in bare.notes)
         path.unlink(missing_ok=True)
 
